@@ -23,6 +23,11 @@ from .render import notebook  # noqa: F401 - a notebook shows what `explain` ret
 from .render.report_data import ReportInput
 from .served_steps import is_served, select_served
 
+NO_LAYERS = (
+    "No layers are known, as no module is given: set `step.module = model` in `make_step`, or pass `module=model` to "
+    "`curvescope.diagnose`."
+)
+
 
 def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -> anomalies.Diagnosis:
     """Diagnose a recording: its curve, significant deviations, and each anomaly with its terms and causes.
@@ -45,9 +50,7 @@ def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -
             f"{recording.path} has steps without a batch size, so there is no curve to explain. Import the "
             "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
         )
-    evidence = replace(evidence, steps=evidence.steps[has_batch])
-    times = exclusive_times(recording, evidence.steps)
-    evidence = _with_slow_downs(evidence, recording, times)
+    times, evidence = _with_times(replace(evidence, steps=evidence.steps[has_batch]), recording)
     if is_modelled(recording.meta):
         found = diagnose_modelled(times, evidence, recording.meta, axis)
     else:
@@ -102,6 +105,20 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
     )
 
 
+def _with_times(evidence: Recorded, recording: Recording) -> tuple[pd.DataFrame, Recorded]:
+    """Exclusive times in the steps, and the same data with what these times tell."""
+    times = exclusive_times(recording, evidence.steps)
+    return times, _with_slow_downs(_with_layer_note(evidence, recording, times), recording, times)
+
+
+def _with_layer_note(evidence: Recorded, recording: Recording, times: pd.DataFrame) -> Recorded:
+    """The same data with a note on how to name layers, if a user's own step named none and could."""
+    meta = recording.meta
+    if meta.get("mode") != "own" or meta.get("graphed") or times.empty or times["layer"].notna().any():
+        return evidence
+    return replace(evidence, notes=(*evidence.notes, NO_LAYERS))
+
+
 def _with_slow_downs(evidence: Recorded, recording: Recording, times: pd.DataFrame) -> Recorded:
     """The same data with the slow-down of kernels beside communication, if there is communication."""
     if not (times["kind"] == COMMUNICATION).any():
@@ -128,6 +145,5 @@ def report_input(recording: Recording) -> ReportInput:
         raise CurvescopeError(
             f"{recording.path} has no step, so there is nothing to report. Record or import one with steps."
         )
-    times = exclusive_times(recording, evidence.steps)
-    evidence = _with_slow_downs(evidence, recording, times)
+    times, evidence = _with_times(evidence, recording)
     return ReportInput(recording, device_work(recording), times, evidence)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ..profiling.attribution.served_steps import DECODE, MIXED, PREFILL
+from ..profiling.counted import counted
 from ..profiling.errors import CurvescopeError
 from ..profiling.recording.axis import Axis
 
@@ -57,14 +58,14 @@ def select_served(steps: pd.DataFrame, mode: str | None = None) -> ServedSteps:
         found = ", ".join(name for name in MODES if not by_mode[name].empty)
         raise CurvescopeError(f"--mode {mode}: no step of the profile is of this mode; it has {found}.")
     axis = Axis() if mode == DECODE else Axis("tokens")
-    others = [f"{len(rows)} {name}" for name, rows in by_mode.items() if name != mode and len(rows)]
+    others = [counted(len(rows), f"{name} step") for name, rows in by_mode.items() if name != mode and len(rows)]
     notes = [f"{mode.capitalize()} steps only: {len(mine)} of {len(steps)}" + _left_out(others)]
     repeated = _repeated(mine)
     if len(repeated) >= _LEAST_STEPS and len(repeated) < mine["batch"].nunique():
         rare = mine[~mine["batch"].isin(repeated)]
         notes.append(
-            f"{rare['batch'].nunique()} sizes with fewer than {_LEAST_STEPS} steps each "
-            f"({len(rare)} steps) are left out."
+            f"Left out: {counted(rare['batch'].nunique(), 'size')} with fewer than {_LEAST_STEPS} steps each "
+            f"({counted(len(rare), 'step')})."
         )
         mine = mine[mine["batch"].isin(repeated)]
     return ServedSteps(mine, axis, (*notes, *_context_notes(mine, axis)))
@@ -82,7 +83,7 @@ def _repeated(steps: pd.DataFrame) -> Sequence[int]:
 
 
 def _left_out(others: Sequence[str]) -> str:
-    return f"; left out: {' and '.join(others)} steps (`--mode` chooses)." if others else "."
+    return f"; left out: {' and '.join(others)} (`--mode` chooses)." if others else "."
 
 
 def _context_notes(steps: pd.DataFrame, axis: Axis) -> list[str]:

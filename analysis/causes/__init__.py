@@ -228,7 +228,7 @@ def attribute(
         for cause, share in term.share_out(refuted):
             taken.setdefault(cause, []).append(share)
     untried = TIME_IS_UP if waits_for_time else None
-    totals = [_total(cause, shares, steps.get(cause), untried) for cause, shares in taken.items()]
+    totals = [_total(cause, shares, value.value, steps.get(cause), untried) for cause, shares in taken.items()]
     noise = math.isfinite(value.low) and value.p >= LEVEL
     return Attribution(functional, value.value, noise, tuple(sorted(totals, key=_in_order)))
 
@@ -257,14 +257,15 @@ def _claimed_of_steps(terms: Sequence[_Term], value: float) -> dict[str, tuple[I
     return {cause: (one, claimed[cause]) for cause, one in interventions_with(evident).items() if one.step}
 
 
-def _total(cause: str, shares: list[TermCause], of_step: Proof | None, untried: str | None) -> CauseTotal:
+def _total(cause: str, shares: list[TermCause], whole: float, of_step: Proof | None, untried: str | None) -> CauseTotal:
     """One cause over all terms, with the verdict of the complete step, else of its terms.
 
-    Terms confirm it if those that do make more than half of it; else the largest tested one tells.
+    Terms confirm it if those that do make more than half of it, or of the anomaly; else the largest tested one tells.
 
     Args:
         cause: name of the cause.
         shares: what it explains of each term.
+        whole: value of the anomaly.
         of_step: verdict of complete steps.
         untried: reason for a cause that factors could have tested and did not.
     """
@@ -282,7 +283,7 @@ def _total(cause: str, shares: list[TermCause], of_step: Proof | None, untried: 
     if tested is not None:
         verdict, reason = tested.verdict, tested.reason
         confirmed = math.fsum(share.amount for share in shares if share.verdict == Verdict.CONFIRMED)
-        if confirmed and abs(confirmed) <= CONFIRMED_ABOVE * abs(amount):
+        if confirmed and abs(confirmed) <= CONFIRMED_ABOVE * min(abs(amount), abs(whole)):
             verdict, reason = Verdict.UNDECIDED, _MOSTLY_UNTESTED
         return CauseTotal(cause, amount, tuple(shares), verdict, None, reason)
     reasons = [share.reason for share in shares] + [of_step.reason if of_step else None]

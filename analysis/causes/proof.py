@@ -18,6 +18,8 @@ from ..experiments.outcome import (
     BRINGING,
     CONFIRMED_ABOVE,
     LEVELLED,
+    ONLY_SCREENED,
+    OVERTAKEN,
     PARTIAL,
     REFUTED_BELOW,
     TOO_WIDE,
@@ -70,14 +72,13 @@ def _weight(outcome: Outcome) -> tuple[bool, bool, bool]:
 
 def about(outcomes: Iterable[Outcome], functional: Functional, share: Share | None) -> list[Outcome]:
     """The outcomes that test a functional on one term; on complete steps without one."""
-    wanted = tuple((int(batch), float(weight)) for batch, weight in functional.coefficients)
     of_subject = (Scope.STEP, None, None) if share is None else (Scope.TERM, share.key.layer, share.key.phase)
     if share is not None and share.key.kind != KERNELS:
         return []
     return [
         one
         for one in outcomes
-        if one.experiment.functional == wanted
+        if one.experiment.functional == functional.weights
         and (one.experiment.scope, one.experiment.layer, one.experiment.phase) == of_subject
     ]
 
@@ -150,13 +151,13 @@ def _of_step(outcome: Outcome, value: Estimate, claimed: float, tried: int) -> P
         return Proof(outcome.verdict, outcome, sign * amount * (outcome.verdict == Verdict.CONFIRMED), outcome.reason)
     if high < REFUTED_BELOW * claim:
         return Proof(Verdict.REFUTED, outcome)
-    if outcome.reason == LEVELLED:
-        return Proof(Verdict.UNDECIDED, outcome, reason=LEVELLED)
+    if outcome.reason in (LEVELLED, OVERTAKEN):
+        return Proof(Verdict.UNDECIDED, outcome, reason=outcome.reason)
     # Bonferroni over the factors that were tried on complete steps.
     if low <= CONFIRMED_ABOVE * claim or removed.p * tried >= LEVEL:
         return Proof(Verdict.UNDECIDED, outcome, reason=TOO_WIDE)
     if outcome.experiment.stage == Stage.SCREEN:
-        return Proof(Verdict.UNDECIDED, outcome, reason="a screen only suggests")
+        return Proof(Verdict.UNDECIDED, outcome, reason=ONLY_SCREENED)
     return Proof(Verdict.CONFIRMED, outcome, sign * min(sign * removed.value, abs(value.value)))
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
-from .curve import Curve, cost_curve
+from .curve import Curve, Floats, cost_curve
 from .kernel_times import COPIES, Ints, Work, group_times, kernel_totals, profiled_steps, with_kind
 from .terms import (
     IDLE,
@@ -39,7 +39,7 @@ class Row:
         label: the group; idle, left over and profiling overhead are groups of their own.
         time_ms: its share of the step.
         spread_ms: half the interquartile range of its time over the profiled steps used; that of the complete step for
-            the last two.
+            the last two; None if that is a single step.
         calls: kernels per step, of a fused one its part; None for idle and what follows it.
         flops: FLOPs per step; None if no row's work is known.
         gflop_per_s: known FLOPs over the time of the kernels that have them; None if none are known.
@@ -58,7 +58,7 @@ class Row:
 
     label: str
     time_ms: float
-    spread_ms: float
+    spread_ms: float | None
     calls: float | None
     flops: float | None
     gflop_per_s: float | None
@@ -134,8 +134,7 @@ def break_down(
     if steps.empty:
         return _totals(work, by, layer_classes or {})
     batch, curve = _pick_batch(steps, batch, statistic)
-    profiled = profiled_steps(steps)
-    profiled = profiled if batch is None else profiled[profiled["batch"] == batch]
+    profiled = profiled_steps(steps, batch)
     if profiled.empty:
         raise CurvescopeError(f"No step of batch {batch} was profiled: there is nothing to break down.")
     groups, idle_ns = group_times(work, profiled, _grouped_by(by), (*_AMOUNTS, _DURATION))
@@ -146,8 +145,8 @@ def break_down(
     window, idle_ms = profiled["duration_ns"].to_numpy(np.int64), idle_ns / 1e6
     used = undisturbed(window / 1e6)
     rows = _rows(groups, by, layer_classes or {}, used, len(window))
-    low, high = np.percentile(idle_ms[used], [25, 75])
-    rows.append(Row(IDLE, float(idle_ms[used].mean()), float(high - low) / 2, None, None, None, None))
+    (spread,) = _spreads(idle_ms[None, used])
+    rows.append(Row(IDLE, float(idle_ms[used].mean()), spread, None, None, None, None))
     if curve is None:
         return Breakdown(batch, math.fsum(row.time_ms for row in rows), tuple(rows), None, 0, len(window), len(used))
     timed = steps[~steps["profiled"].astype(bool) & (steps["batch"] == batch)]
@@ -159,9 +158,9 @@ def break_down(
     )
     point, overhead = curve.at(batch), overhead_ms(samples, used)
     rest = math.fsum([point.time_ms.value, -overhead, *(-row.time_ms for row in rows)])
-    low, high = np.percentile(window[used] / 1e6, [25, 75])
+    (spread,) = _spreads(window[None, used] / 1e6)
     for label, time_ms in ((LEFT_OVER, rest), (OVERHEAD, overhead)):
-        rows.append(Row(label, time_ms, float(high - low) / 2, None, None, None, None))
+        rows.append(Row(label, time_ms, spread, None, None, None, None))
     return Breakdown(batch, point.time_ms.value, tuple(rows), overhead, point.n, len(window), len(used))
 
 
@@ -229,7 +228,7 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
     per_step_ns = np.zeros((len(labels), len(used)))
     np.add.at(per_step_ns, (code[inside], step[inside]), groups["exclusive_ns"].to_numpy()[inside])
     sums = groups[["calls", *_AMOUNTS]][inside].groupby(code[inside]).sum(min_count=1).reindex(range(len(labels)))
-    low, high = np.percentile(per_step_ns / 1e6, [25, 75], axis=1)
+    spreads = _spreads(per_step_ns / 1e6)
     # Times of the kernels that have an amount: exclusive ones, and those of its rate.
     known_ms, rated_ms = np.zeros((2, len(_AMOUNTS), len(labels)))
     exclusive = groups["exclusive_ns"].to_numpy(np.float64)
@@ -253,7 +252,7 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
             Row(
                 label,
                 time_ms / len(used),
-                float(high[i] - low[i]) / 2,
+                spreads[i],
                 0.0 if pd.isna(calls) else float(calls) / len(used),
                 None if flops is None else flops / len(used),
                 gflops,
@@ -268,6 +267,14 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
             )
         )
     return sorted(rows, key=lambda row: -row.time_ms)
+
+
+def _spreads(per_step: Floats) -> list[float | None]:
+    """Half the interquartile range of each row over its steps; None for a single step."""
+    if per_step.shape[1] < 2:
+        return [None] * len(per_step)
+    low, high = np.percentile(per_step, [25, 75], axis=1)
+    return [float(half) for half in (high - low) / 2]
 
 
 def _giga_per_s(amount: float | None, time_ms: float) -> float | None:

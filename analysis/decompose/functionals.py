@@ -52,6 +52,11 @@ class Functional:
         return tuple(condition for condition, _ in self.coefficients)
 
     @property
+    def weights(self) -> tuple[tuple[int, float], ...]:
+        """The coefficients as a recorded experiment has them, as numbers of Python."""
+        return tuple((int(condition), float(weight)) for condition, weight in self.coefficients)
+
+    @property
     def last(self) -> Condition:
         """The largest batch size in it."""
         return self.to or max(self.conditions)

@@ -159,9 +159,7 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
     idle_ms = sum(row.time_ms for row in breakdown.rows if row.label == IDLE)
     if not breakdown.n_profiled or idle_ms < LEAST_SHARE * breakdown.time_ms:
         return ()
-    profiled = profiled_steps(recording.frame("steps"))
-    if breakdown.batch is not None:
-        profiled = profiled[profiled["batch"] == breakdown.batch]
+    profiled = profiled_steps(recording.frame("steps"), breakdown.batch)
     used = profiled.iloc[undisturbed(profiled["duration_ns"].to_numpy(np.float64) / 1e6)]
     calls = HostSpans(recording.frame("api_calls", HOST_COLUMNS))
     return idle_times(work, used, calls, cache(lambda: HostSpans(recording.frame("ranges", HOST_COLUMNS))))

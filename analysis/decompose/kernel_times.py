@@ -191,9 +191,10 @@ def _shares(text: str, keys: Sequence[str]) -> list[Share]:
     return [Share(*key, 1.0 if len(parts) == 1 else part) for key, part in parts.items()]
 
 
-def profiled_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """The profiled steps whose start is known, by number."""
-    return steps[steps["profiled"].astype(bool) & steps["start_ns"].notna()].sort_values("step")
+def profiled_steps(steps: pd.DataFrame, batch: int | None = None) -> pd.DataFrame:
+    """The profiled steps whose start is known, by number; only those of one batch size unless it is None."""
+    found = steps[steps["profiled"].astype(bool) & steps["start_ns"].notna()].sort_values("step")
+    return found if batch is None else found[found["batch"] == batch]
 
 
 def group_times(

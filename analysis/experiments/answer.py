@@ -160,7 +160,7 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
     remedy = _remedy(evidence)
     taken = decisive_one.taken if decisive_one else None
     how_sure = _how_sure(total, decisive_one, on_step)
-    why = None if total.cause == UNEXPLAINED else _why(total, decisive_one)
+    why = None if total.cause == UNEXPLAINED else _why(total, decisive_one, _portion(explanation, where))
     sentence = _sentence(explanation, what, total, where, why, how_sure, evidence)
     if remedy is not None:
         sentence += f" {remedy_sentence(remedy, axis)}"
@@ -292,13 +292,20 @@ def _decisive(total: CauseTotal, where: str | None, evidence: Sequence[Evidence]
     return None
 
 
-def _why(total: CauseTotal, outcome: Outcome | None) -> str:
-    """The cause, and what happens without it, as a clause."""
+def _portion(explanation: Explanation, where: str | None) -> float:
+    """Share of a term in an anomaly; 1 for complete steps."""
+    value = next((s.value.value for s in explanation.shares if s.label == where), 0.0)
+    return 1.0 if where is None else value / explanation.value.value
+
+
+def _why(total: CauseTotal, outcome: Outcome | None, portion: float) -> str:
+    """The cause, and what happens without it, as a clause; `portion` is the share of the term in the anomaly."""
     claim = total.terms[0].claim if total.terms else None
     cause = f"{total.cause} {claim.detail}" if claim and claim.detail else total.cause
     if outcome is None or outcome.taken is None or total.verdict != Verdict.CONFIRMED:
         return cause
-    rest = "it" if outcome.taken.value >= _GONE else "most of it"
+    what = "it" if portion > _MOSTLY else "that share"
+    rest = what if outcome.taken.value >= _GONE else f"most of {what}"
     return f"{cause}; when {_facts(outcome)}, {rest} is gone"
 
 
@@ -315,7 +322,8 @@ def _how_sure(total: CauseTotal, outcome: Outcome | None, on_step: bool) -> str:
     if outcome is None or outcome.taken is None or total.verdict == Verdict.UNTESTED:
         return f"{total.verdict}: {total.reason}" if total.reason else str(total.verdict)
     taken = outcome.taken
-    if not math.isfinite(taken.low):
+    of_term_only = outcome.verdict == Verdict.CONFIRMED != total.verdict
+    if of_term_only or not math.isfinite(taken.low):
         return f"{total.verdict}: {total.reason}" if total.reason else str(total.verdict)
     interval = f"{100 * taken.low:.0f} to {_percent(taken.high)}"
     return f"{total.verdict}, {_percent(taken.value)} taken away, {interval}"
@@ -331,7 +339,6 @@ def _sentence(
     evidence: Sequence[Evidence],
 ) -> str:
     """What, where, why and how sure, without the remedy."""
-    amount, whole = total.amount, explanation.value.value
     if where is None:  # measured on complete steps
         subject = f"{total.cause[0].upper()}{total.cause[1:]}"
         counted = [e for t in total.terms if t.claim for e in t.claim.evidence if e.what == _COUNTED.get(total.cause)]
@@ -339,9 +346,11 @@ def _sentence(
         if sides:
             subject = f"{max(sides):,.0f} {total.cause} a step"
         of = f"{_name(explanation.functional)} of {_value(explanation)}"
-        return f"{subject} make{'' if sides else 's'} {number(abs(amount), 3)} ms of {of} ({how_sure})."
-    largest = next((s.value.value for s in explanation.shares if s.label == where), 0.0)
-    mostly = "is mostly" if largest * whole > 0 and abs(largest) > _MOSTLY * abs(whole) else "is largest in"
+        return f"{subject} make{'' if sides else 's'} {number(abs(total.amount), 3)} ms of {of} ({how_sure})."
+    if _portion(explanation, where) > _MOSTLY:
+        mostly = "is mostly"
+    else:
+        mostly = "is largest in" if where == _largest(explanation.shares, explanation.value) else "is partly"
     if total.cause == UNEXPLAINED:
         refuted = _refuted(evidence)
         tail = f"; experiments refute {' and '.join(refuted)}" if refuted else ""

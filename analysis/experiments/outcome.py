@@ -52,7 +52,9 @@ BRINGING = frozenset({"smaller_memory", "cold_caches"})
 # These factors take a part of their cause away: they confirm it and cannot refute it.
 PARTIAL = frozenset({"replayed_operators"})
 TOO_WIDE = "the interval is too wide"
+ONLY_SCREENED = "only the screen of all changes shows it; fresh rounds have to confirm it"
 TOO_SLOW = "it slows the other sizes by more than the anomaly"
+OVERTAKEN = "it puts another bend in its place"
 _IN_PART = "it takes away a part of the cause only"
 LEVELLED = "it takes it away only by making other sizes slower"
 
@@ -316,7 +318,7 @@ def _outcome(
     times = [Times.of(table.loc[rounds].to_numpy(np.float64)) for table in both]
     of_batch = [one.by_batch() for one in times]
     value = removed = remaining = taken = None
-    p_less, p_more, levelled = 1.0, 1.0, False
+    p_less, p_more = 1.0, 1.0
     if {b for b, _ in experiment.functional} <= set(batches):
         of_functional = dict(experiment.functional)
         weights = np.array([of_functional.get(b, 0.0) for b in batches])
@@ -330,7 +332,6 @@ def _outcome(
             removed, taken = _taken(times[0], counted, weights, scale)
             least = confirmed_above(factor, experiment.functional_kind)
             p_less, p_more = _p_values(times[0], counted, weights, scale, least, claim)
-            levelled = factor in _LEVELLING and _saved(times, weights, value.value) < CONFIRMED_ABOVE
     outcome = Outcome(
         experiment,
         factor,
@@ -345,9 +346,11 @@ def _outcome(
         taken,
         () if changed is None else times[1].gains(times[0]),
         Verdict.UNTESTED if changed is None else Verdict.UNDECIDED,
-        LEVELLED if levelled else None,
+        None,
         results,
     )
+    if factor in _LEVELLING and changed is not None and value is not None and _saved(outcome) < CONFIRMED_ABOVE:
+        outcome = replace(outcome, reason=LEVELLED)
     return _Measured(outcome, p_less, p_more)
 
 
@@ -409,8 +412,8 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
         reason = "a single round has no interval"
     elif not np.isfinite(taken.low):
         reason = "without the factor, nothing can be distinguished from 0"
-    elif taken.value > _MOST_TAKEN:
-        reason = "it puts another bend in its place" if not brings else TOO_SLOW
+    elif taken.value > _MOST_TAKEN and (brings or not _leaves_a_fixed_cost(outcome)):
+        reason = OVERTAKEN if not brings else TOO_SLOW
     elif (
         taken.low <= confirmed_above(outcome.factor, outcome.experiment.functional_kind)
         or p_adjusted >= LEVEL / 2
@@ -420,10 +423,17 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
     elif outcome.factor in PARTIAL and not _is_material(outcome):
         reason = "what it takes away may be under 2 % of the step"
     elif outcome.experiment.stage == Stage.SCREEN:
-        reason = "a screen only suggests"
+        reason = ONLY_SCREENED
     elif reason is None:
         verdict = Verdict.CONFIRMED
     return replace(outcome, verdict=verdict, reason=reason)
+
+
+def _leaves_a_fixed_cost(outcome: Outcome) -> bool:
+    """Whether a factor takes an excess away by making the larger batch size faster: below 0 it is a fixed cost."""
+    if outcome.experiment.functional_kind != "excess" or outcome.value is None or outcome.value.value <= 0:
+        return False
+    return _saved(outcome) > CONFIRMED_ABOVE
 
 
 def _is_material(outcome: Outcome) -> bool:
@@ -432,12 +442,15 @@ def _is_material(outcome: Outcome) -> bool:
     return removed is not None and min(abs(removed.low), abs(removed.high)) >= MATERIAL * size_ms
 
 
-def _saved(times: Sequence[Times], weights: Floats, value: float) -> float:
+def _saved(outcome: Outcome) -> float:
     """Share of the functional that a factor takes away by making batch sizes faster."""
-    as_is, changed = (one.values for one in times)
-    parts = weights * np.sign(value) * (as_is - changed)
-    faster = (weights * np.sign(value) > 0) & (changed < as_is)
-    return float(parts[faster].sum() / abs(value)) if value else 0.0
+    value = outcome.value.value if outcome.value else 0.0
+    weights = dict(outcome.experiment.functional)
+    saved_ms = 0.0
+    for batch, as_is, changed in zip(outcome.batches, outcome.times_ms, outcome.changed_ms, strict=True):
+        weight = float(np.sign(value)) * weights.get(batch, 0.0)
+        saved_ms += max(weight, 0.0) * max(as_is.value - changed.value, 0.0)
+    return saved_ms / abs(value) if value else 0.0
 
 
 def reproduction(share: Estimate, alone: Estimate) -> str:

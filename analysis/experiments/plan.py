@@ -4,10 +4,12 @@ Every anomaly, and the fixed cost, is a target; the largest share of its step co
 
 1. Factors of complete steps that the recording's evidence suggests, e.g. memory that the process keeps where there are
    page faults: rounds of their own confirm or refute them, and give the gain. They come after the largest term if its
-   own experiments can test the largest cause. More rounds for undecided ones, and those with a long set-up, come last.
+   own experiments can test the largest cause; before all else if the evidence speaks of a large part of the step. More
+   rounds for undecided ones, and those with a long set-up, come last.
 2. The terms that make most of it run *alone*. A term that shows its share alone is *screened*: a few rounds for every
-   factor, first those of the causes that the evidence suggests. What the screen suggests is *confirmed* on fresh
-   rounds, and once more, on more rounds, if it stays undecided. A finer *grid* shows where its curve bends.
+   factor, first those of the causes that the evidence suggests; if it takes long, some factors now and the others
+   last. What the screen suggests is *confirmed* on fresh rounds, and once more, on more rounds, if it stays undecided.
+   A finer *grid* shows where its curve bends.
 3. What helped a term alone, and can be set for the complete step, is measured there as a *remedy*.
 4. A target without a confirmed cause is screened on complete steps.
 
@@ -40,9 +42,13 @@ _MOST_TERMS = 4
 # Least share of a target that a cause claims, for its factors to come first; more for those with a long set-up.
 _SUGGESTED = 0.03
 _OUTBID = 0.2  # the same for a cause whose claims others outbid
+_LARGE = 0.15  # share of a complete step that a cause claims, for its factors to come before all else
 _HOPEFUL = 0.4  # least share that a factor takes away in a screen
 _MOST_CONFIRMED = 4  # factors of one experiment on fresh rounds
+_LEAST_SCREENED = 3  # factors of one screen of a term, however long it takes
+_LONG_SCREEN = 3.0  # longest time for the fewest rounds of a screen of a term, as a factor on its usual time
 _MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of its own
+_ALSO_COSTS = 2.0  # longest pass of an experiment on a term that tests several targets, as a factor on that for one
 _GRID_SIZES = 9
 _HELPS = 0.02  # least gain on a term that is worth a measurement on the complete step
 _HELPS_MUCH = 0.1  # least gain in a screen that is worth fresh rounds, whatever the factor takes away
@@ -148,6 +154,8 @@ class _Planner:
 
     def candidates(self) -> Iterator[Experiment]:
         """Experiments that fit the time, the best first; later ones assume nothing of earlier ones."""
+        for target, _ in self._targets:
+            yield from self._of_evidence(target, least_of_step=_LARGE)
         for target, own in self._targets:
             first = [self._of_evidence(target), self._of_terms(target, own[:1])]
             yield from chain.from_iterable(first if self._is_of_steps(target) else reversed(first))
@@ -157,6 +165,11 @@ class _Planner:
             yield from self._steps_again(target)
         for target, own in self._targets:
             yield from self._of_terms(target, own[1:])
+        for target, own in self._targets:
+            for share in own:
+                known = about(self.diagnosis.outcomes, target.functional, share)
+                if self._screens(target, share) and all(one.verdict != Verdict.CONFIRMED for one in known):
+                    yield from self._screen(target, share)
         for target, _ in self._targets:
             yield from self._of_evidence(target, costly=True)
         for target, own in self._targets:
@@ -194,13 +207,17 @@ class _Planner:
         largest = causes.interventions().get(max(amounts, key=lambda cause: amounts[cause], default=""))
         return largest is None or not set(largest.step) <= set(largest.term)
 
-    def _of_evidence(self, target: Explanation, *, costly: bool = False) -> Iterator[Experiment]:
+    def _of_evidence(
+        self, target: Explanation, *, costly: bool = False, least_of_step: float = 0.0
+    ) -> Iterator[Experiment]:
         """Complete steps with the factors that the recording suggests and no term can be tested with alone.
 
         Args:
             target: the anomaly.
             costly: whether factors with a long set-up are wanted, or the others.
+            least_of_step: least share of the step, at the last batch size, that the cause of a factor claims.
         """
+        of_step = target.value.value / self.diagnosis.curve.at(target.functional.last).time_ms.value
         names: dict[str, float] = {}
         amounts = {total.cause: total.amount for total in target.attribution.causes}
         for cause, one in causes.interventions().items():
@@ -209,6 +226,7 @@ class _Planner:
             outbid = causes.claimed(target.weighed, cause, target.value.value) / target.value.value
             for name in one.step:
                 wanted = max(share / _SUGGESTED, outbid / _OUTBID) >= max(1.0, self._setup_s(name) / _STEP_SETUP_S)
+                wanted = wanted and max(share, 0.0) * abs(of_step) >= least_of_step
                 if name not in one.term and wanted and (name in _SETUP_S) == costly:
                     names[name] = max(share, outbid)
         yield from self._of_step(target, Stage.CONFIRM, sorted(names, key=lambda name: -names[name]))
@@ -249,11 +267,10 @@ class _Planner:
             yield from self._fitting(with_more_rounds(alone) if tries else alone)
         if shown not in (Reproduction.REPRODUCES, Reproduction.PARTLY):
             return
-        screen = self._experiment(target, share, Stage.SCREEN)
-        confirm = self._experiment(target, share, Stage.CONFIRM)
-        if not self._like(screen, (Stage.SCREEN,)):
-            yield from self._fitting(replace(screen, factors=tuple(self._ordered(target, share))))
+        if not self._screens(target, share):
+            yield from self._screen(target, share)
             return
+        confirm = self._experiment(target, share, Stage.CONFIRM)
         before = self._like(confirm, (Stage.CONFIRM,))
         own, others = hopeful(outcomes), self._hopeful_elsewhere(target, share)
         if not own and before:
@@ -265,6 +282,20 @@ class _Planner:
             sizes = _between(grid.batches)
             if len(sizes) > len(grid.batches) and len(sizes) > 3:
                 yield from self._fitting(replace(grid, batches=sizes))
+
+    def _screens(self, target: Explanation, share: Share) -> list[Experiment]:
+        return self._like(self._experiment(target, share, Stage.SCREEN), (Stage.SCREEN,))
+
+    def _screen(self, target: Explanation, share: Share) -> Iterator[Experiment]:
+        """A screen of a term with as many of the factors not yet tried as it has time for."""
+        one = self._experiment(target, share, Stage.SCREEN)
+        tried = {name for earlier in self._like(one, (Stage.SCREEN,)) for name in earlier.factors}
+        names = tuple(name for name in self._ordered(target, share) if name not in tried)
+        most_s = _LONG_SCREEN * self._usual_s(one)
+        while len(names) > _LEAST_SCREENED and self._shortest_s(replace(one, factors=names)) > most_s:
+            names = names[:-1]
+        if names:
+            yield from self._fitting(replace(one, factors=names))
 
     def _hopeful_elsewhere(self, target: Explanation, share: Share) -> tuple[str, ...]:
         """What screens of a term suggest for the other targets that the term makes, alone too.
@@ -319,7 +350,7 @@ class _Planner:
         tried = {
             name
             for one in self.made
-            if one.scope == Scope.STEP and one.functional == _weights(target)
+            if one.scope == Scope.STEP and one.functional == target.functional.weights
             for name in one.factors
         }
         screened = self._like(self._experiment(target, None, Stage.SCREEN), (Stage.SCREEN,))
@@ -329,7 +360,6 @@ class _Planner:
             )
         else:
             yield from self._of_step(target, Stage.CONFIRM, hopeful(about(outcomes, target.functional, None)))
-            yield from self._steps_again(target)
 
     def _remedies(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
         """Complete steps with what made a term faster alone."""
@@ -352,26 +382,33 @@ class _Planner:
     def _experiment(self, target: Explanation, share: Share | None, stage: str) -> Experiment:
         """An experiment without factors, with the usual rounds.
 
-        On a term it tests all targets that the term makes, on complete steps all that need no further batch sizes.
+        On a term it tests all targets that the term makes and that do not make it much longer, on complete steps all
+        that need no further batch sizes.
         """
         scope = Scope.STEP if share is None else Scope.TERM
+        batches = set(target.functional.conditions)
+        most_ms = 0.0 if share is None else _ALSO_COSTS * self._pass_ms(share.key, batches)
         also: list[Explanation] = []
-        if share is None:  # steps take long: no further batch sizes
-            own = set(target.functional.conditions)
-            also = [t for t, _ in self._targets if t is not target and own.issuperset(t.functional.conditions)]
-        elif stage != Stage.GRID:
-            also = [t for t, own in self._targets if t is not target and any(s.key == share.key for s in own)]
-        batches = {batch for one in (target, *also) for batch, _ in _weights(one)}
+        for one, terms in self._targets:
+            wider = batches | set(one.functional.conditions)
+            if share is None:
+                fits = wider == batches
+            else:
+                made = stage != Stage.GRID and any(term.key == share.key for term in terms)
+                fits = made and self._pass_ms(share.key, wider) <= most_ms
+            if one is not target and fits:
+                also.append(one)
+                batches = wider
         return Experiment(
             max((one.number for one in self.made), default=-1) + 1,
             stage,
             scope,
-            _weights(target),
+            target.functional.weights,
             target.functional.kind,
-            tuple(sorted(batches)),
+            tuple(sorted(map(int, batches))),
             layer=share.key.layer if share else None,
             phase=share.key.phase if share else None,
-            also=tuple((one.functional.kind, _weights(one)) for one in also),
+            also=tuple((one.functional.kind, one.functional.weights) for one in also),
             rounds=rounds_of(stage, scope),
         )
 
@@ -385,8 +422,7 @@ class _Planner:
 
     def _fitting(self, one: Experiment) -> Iterator[Experiment]:
         """The experiment with its time limit, if it fits the time; if need be with fewer rounds, targets or factors."""
-        usual_s = _ROUNDS[one.stage, one.scope][1] * max(1.0, self.time_left_s / _USUAL_LIMIT_S)
-        usual_s *= 1 + len(one.also) / 2
+        usual_s = self._usual_s(one) * (1 + len(one.also) / 2)
         while True:
             for least in (one.rounds[0], max(one.rounds[0] // 2, 4)):
                 setup_s, round_s = self._times_s(one)
@@ -408,19 +444,24 @@ class _Planner:
             if in_steps and not any(map(self._setup_s, one.factors)):
                 return  # none of the rest applies to the device
 
+    def _shortest_s(self, one: Experiment) -> float:
+        setup_s, round_s = self._times_s(one)
+        return setup_s + one.rounds[0] * round_s
+
+    def _usual_s(self, one: Experiment) -> float:
+        return _ROUNDS[one.stage, one.scope][1] * max(1.0, self.time_left_s / _USUAL_LIMIT_S)
+
     def _times_s(self, one: Experiment) -> tuple[float, float]:
         """Expected seconds before the first round, and of one round."""
         variants = 1 + len(one.factors)
         if one.scope == Scope.STEP:
             setup_s = _STEP_SETUP_S + sum(map(self._setup_s, one.factors))
             variants -= sum(self._setup_s(name) == 0 for name in one.factors)
-            points = [point.time_ms.value for point in self.diagnosis.curve.points]
+            pass_ms = self._pass_ms(None, one.batches)
         else:
             setup_s = _TERM_SETUP_S
             variants -= len(_OF_OTHER_DEVICES.get(self.device, frozenset()) & set(one.factors))
-            points = self._term_ms(Key(one.layer, one.phase, KERNELS))
-        sizes = [float(batch) for batch in self.diagnosis.curve.conditions]
-        pass_ms = float(np.interp(one.batches, sizes, points).sum()) if points else 0.0
+            pass_ms = self._pass_ms(Key(one.layer, one.phase, KERNELS), one.batches)
         visits = variants * len(one.batches)
         return setup_s, variants * _RUNS_PER_VISIT * pass_ms / 1e3 + visits * _VISIT_S
 
@@ -430,17 +471,16 @@ class _Planner:
             return 0.0
         return _SETUP_S.get(factor, _STEP_SETUP_S)
 
-    def _term_ms(self, key: Key) -> list[float]:
-        """Time of a term at every batch size of the curve."""
-        terms = self.diagnosis.terms
-        if terms is None or key not in terms.keys:
-            return []
-        column = terms.values_ms[:, terms.keys.index(key)]
-        return [float(ms) for ms in np.interp(self.diagnosis.curve.conditions, terms.conditions, column)]
-
-
-def _weights(target: Explanation) -> tuple[tuple[int, float], ...]:
-    return tuple((int(batch), float(weight)) for batch, weight in target.functional.coefficients)
+    def _pass_ms(self, key: Key | None, batches: Iterable[float]) -> float:
+        """Time of a term, or of the step without a key, summed over some batch sizes; 0 if it is not known."""
+        curve, terms = self.diagnosis.curve, self.diagnosis.terms
+        if key is None:
+            sizes, times = curve.conditions, np.array([point.time_ms.value for point in curve.points])
+        elif terms is None or key not in terms.keys:
+            return 0.0
+        else:
+            sizes, times = terms.conditions, terms.values_ms[:, terms.keys.index(key)]
+        return float(np.interp(sorted(map(float, batches)), [float(size) for size in sizes], times).sum())
 
 
 def rounds_of(stage: str, scope: str) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..counted import counted
 from ..errors import BackendMissingError
 from .nvml import NvmlDevice, find_device
 
@@ -107,9 +108,7 @@ class RaplMeter:
         self._last = self._counts()
         self._microjoules = 0
         count = len(packages)
-        self.source = EnergySource(
-            "RAPL", f"{count} CPU package{'' if count == 1 else 's'}, with the work of other processes", 0.02
-        )
+        self.source = EnergySource("RAPL", f"{counted(count, 'CPU package')}, with the work of other processes", 0.02)
 
     def read(self) -> float | None:
         """See `EnergyMeter`."""

@@ -34,7 +34,9 @@ KEEPING = {
     "MALLOC_TOP_PAD_": str(_AHEAD_BYTES),
 }
 _SETTINGS = " ".join(f"{name}={value}" for name, value in KEEPING.items())
-HOW_TO_KEEP = f"{_SETTINGS} in the environment of the process (glibc)"
+HOW_TO_KEEP = (
+    f"{_SETTINGS} in the environment of the process (glibc); the process then holds its peak memory to its end"
+)
 _threshold_bytes = LARGEST_THRESHOLD
 _occupied: list[int] = []  # addresses of blocks that nothing uses
 

@@ -18,6 +18,7 @@ from typing import Any
 from ..attribution.counted_kernels import GEOMETRY
 from ..collect.kineto_metadata import GPU_COPIES
 from ..collect.range_profiler import KernelCounts, RangeProfiler
+from ..counted import counted
 from ..errors import CurvescopeError
 from ..hardware.cuda_driver import CudaDriver
 from ..workload.any_workload import AnyWorkload
@@ -85,7 +86,8 @@ def count_step(
     kernels = list_kernels(workload)
     if len(kernels) != len(counts.columns):
         raise CurvescopeError(
-            f"CUPTI counted {len(counts.columns)} kernels in a step in which torch's profiler saw {len(kernels)}."
+            f"CUPTI counted {counted(len(counts.columns), 'kernel')} in a step in which torch's profiler saw "
+            f"{len(kernels)}."
         )
     rows = [
         {name: kernel.get(name) for name in ("name", *GEOMETRY)} | columns

@@ -90,8 +90,18 @@ def check_countable(recording: Recording) -> None:
     """Check, before anything runs, that the steps of a recording can be counted here.
 
     Raises:
-        CurvescopeError: the steps ran on a CPU, cannot be built again, or ran on another device.
+        CurvescopeError: no step ran, the steps ran on a CPU, cannot be built again, or ran on another device.
     """
+    if recording.meta.get("recording_type") == "model":
+        raise CurvescopeError(
+            f"{recording.path} is modelled: no kernel ran that could be counted. `curvescope diagnose --counters` "
+            "measures and counts on a GPU."
+        )
+    if (imported := recording.meta.get("imported_from")) is not None:
+        raise CurvescopeError(
+            f"{recording.path} was imported from {imported}, so its steps cannot run again. `curvescope record "
+            "--with ncu -- COMMAND` counts the kernels of a command."
+        )
     if configuration_of(recording.meta).device == "cpu":
         raise CurvescopeError(f"{recording.path} ran on the CPU: only kernels of a GPU have these counters.")
     check_same_machine(recording.meta)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from ..counted import counted
 from ..errors import CurvescopeError
 from ..recording.rank_info import RankInfo, rendezvous
 from ..workload.network_step import import_torch
@@ -61,8 +62,9 @@ class ProcessGroup:
         """
         if max(devices) > self.rank_info.world_size:
             raise CurvescopeError(
-                f"{max(devices)} devices are requested, but the launch has {self.rank_info.world_size} processes: "
-                "start more, or request fewer with --devices."
+                f"{max(devices)} devices are requested, but the launch has "
+                f"{counted(self.rank_info.world_size, 'process', 'processes')}: start more, or request fewer with "
+                "--devices."
             )
 
     @property

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from ..counted import counted
 from ..errors import CurvescopeError
 from ..recording.store import RecordingWriter
 from .experiment import Progress
@@ -84,7 +85,7 @@ def _progress(folder: Path, plan: ScalingPlan, elapsed_s: float) -> Progress:
     """Progress by the part files that rank 0 has written."""
     done = sum(len(list((rank_folder(folder, n, 0) / "steps").glob("*.parquet"))) for n in plan.devices)
     rounds, within = divmod(done, len(plan.points))
-    doing = f"round {rounds + 1}, {within} of {len(plan.points)} points" if done else "starting the ranks"
+    doing = f"round {rounds + 1}, {within} of {counted(len(plan.points), 'point')}" if done else "starting the ranks"
     expected_s = elapsed_s * plan.protocol.rounds[0] * len(plan.points) / done if done else 0.0
     return Progress(elapsed_s, max(expected_s, plan.protocol.time_limit_s or 0.0), doing)
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from ..attribution.collectives import communicates
 from ..attribution.events import StepRows
+from ..counted import counted
 from ..errors import CurvescopeError
 from ..hardware.clocks import ClockSampler
 from ..recording.rank_info import META_KEY, RankInfo
@@ -124,8 +125,8 @@ def device_of(plan: ScalingPlan, rank_info: RankInfo) -> str:
     index = 0 if count == 1 and "SLURM_LOCALID" in os.environ else rank_info.local_rank
     if index >= count:
         raise CurvescopeError(
-            f"Rank {rank_info.rank} is process {rank_info.local_rank} of its node, which has {count} GPUs: start "
-            "one process per GPU."
+            f"Rank {rank_info.rank} is process {rank_info.local_rank} of its node, which has {counted(count, 'GPU')}: "
+            "start one process per GPU."
         )
     return f"cuda:{index}"
 
@@ -250,7 +251,7 @@ class _Rank:
             precise=lambda: all(self._precise(visits.steps) for visits in self._visits.values() if visits.steps),
             group=lambda point: point.devices,
             begin_round=begin_round,
-            label=lambda point: f"{point.devices} devices",
+            label=lambda point: counted(point.devices, "device"),
             report=self._report,
             clock_s=self._clock_s,
         ).run()

@@ -24,7 +24,7 @@ class KeptMemory(StepFactor):
         "kept_memory",
         "freed memory stays with the process",
         "keep freed memory in the process",
-        f"{heap.HOW_TO_KEEP}; the process then holds its peak memory to its end",
+        heap.HOW_TO_KEEP,
     )
 
     @property

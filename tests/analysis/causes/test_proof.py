@@ -164,14 +164,26 @@ def test_page_faults_take_what_the_step_saves_without_them():
     assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
 
 
+def proved_on_the_step(factor, times, claimed_ms, noise=0.01):
+    one = on_the_step(factor)
+    outcomes = outcomes_of(one, rows_of(one, times, noise=noise), {})
+    return prove_step(outcomes, outcomes[0].value, claimed_ms, (factor,))
+
+
 def test_a_claim_beyond_the_anomaly_counts_as_all_of_it():
     # terms claim 100 ms of a fixed cost of 50 ms, as other terms take 50 ms off it; the factor takes away 40 ms
-    one = on_the_step("priority")
     times = {None: {4: 60.0, 8: 70.0}, "priority": {4: 20.0, 8: 30.0}}
-    outcomes = outcomes_of(one, rows_of(one, times, noise=0.01), {})
-    proof = prove_step(outcomes, outcomes[0].value, 100.0, ("priority",))
+    proof = proved_on_the_step("priority", times, claimed_ms=100.0)
     assert proof.verdict == Verdict.CONFIRMED
     assert proof.amount == pytest.approx(40, abs=3)
+
+
+def test_a_factor_that_turns_the_fixed_cost_round_confirms_no_cause():
+    # 10 ms of fixed cost, 4 of them claimed; the factor makes the larger batch slower still, so that -20 ms are left
+    times = {None: {4: 60.0, 8: 110.0}, "no_onednn": {4: 70.0, 8: 160.0}}
+    proof = proved_on_the_step("no_onednn", times, claimed_ms=4.0, noise=0.002)
+    assert proof.verdict == Verdict.UNDECIDED
+    assert proof.reason == "it puts another bend in its place"
 
 
 def test_steps_that_count_too_few_page_faults_have_another_cause():
@@ -199,12 +211,17 @@ def test_a_cause_confirmed_alone_and_on_the_step_takes_its_amount_once():
 
 
 @pytest.mark.parametrize(
-    ("confirmed", "untested", "verdict"), [(30.0, 20.0, Verdict.CONFIRMED), (20.0, 30.0, Verdict.UNDECIDED)]
+    ("confirmed", "untested", "whole", "verdict"),
+    [
+        (30.0, 20.0, 50.0, Verdict.CONFIRMED),
+        (20.0, 30.0, 50.0, Verdict.UNDECIDED),
+        (20.0, 30.0, 35.0, Verdict.CONFIRMED),  # other causes take 15 off
+    ],
 )
-def test_terms_confirm_a_cause_of_which_they_make_more_than_half(confirmed, untested, verdict):
+def test_terms_confirm_a_cause_of_which_they_make_more_than_half(confirmed, untested, whole, verdict):
     terms = [TermCause(f"layer {n}", untested / 10, None, ()) for n in range(10)]
     total = _total(
-        "weights read every step", [*terms, TermCause("fc6", confirmed, None, (), Verdict.CONFIRMED)], None, None
+        "weights read every step", [*terms, TermCause("fc6", confirmed, None, (), Verdict.CONFIRMED)], whole, None, None
     )
     assert (total.amount, total.verdict) == (50, verdict)
     assert total.reason == (None if verdict == Verdict.CONFIRMED else "experiments confirm less than half of it")

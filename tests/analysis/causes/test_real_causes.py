@@ -104,7 +104,8 @@ def test_pages_given_back_are_faulted_in_anew(tmp_path):
 def test_a_neighbour_on_the_core_takes_about_half_of_it(tmp_path):
     live = record(CASES["BusyNeighbour"], tmp_path / "run", ROUNDS)
     before, after = evidence("BusyNeighbour", "product (Linear) forward", live)["share of runnable time with a core"]
-    assert after < 0.75 * before
+    # 1/share processes want the core, with the neighbour one more.
+    assert after < 1.3 / (1 / before + 1)
 
 
 @pytest.mark.slow

@@ -67,7 +67,8 @@ def plainly(steps, kernels, by, batch=None):
             for amount, ms in zip((flops, size_bytes), known_ms, strict=False)
         ]
         per_step_flops = None if flops is None else flops / len(used)
-        head = (label, per_step.mean(), (high - low) / 2, len(inside) / len(used), per_step_flops)
+        spread = (high - low) / 2 if len(used) > 1 else None
+        head = (label, per_step.mean(), spread, len(inside) / len(used), per_step_flops)
         return Row(*head, *rates, None, *shares)
 
     work = parts[parts["name"] != IDLE]

@@ -9,7 +9,7 @@ import pytest
 from curvescope.analysis.causes import NOT_SIGNIFICANT, Attribution, CauseTotal
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.statistics import Estimate
-from curvescope.analysis.experiments.answer import _leading
+from curvescope.analysis.experiments.answer import _leading, _sentence, _why
 from curvescope.analysis.experiments.outcome import Verdict
 
 
@@ -34,3 +34,37 @@ def test_a_confirmed_cause_leads_then_the_largest_if_it_makes_a_tenth(amounts, l
     value = Estimate(10.0, 9.0, 11.0, 0.0)
     found = _leading(SimpleNamespace(value=value, attribution=Attribution(excess(4, 8), 10.0, False, totals)))
     assert (found and found.cause) == leading
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"fc6": 6.0, "fc7": 2.0}, "is mostly fc6: page faults"),
+        ({"fc6": 4.0, "fc7": 2.0}, "is largest in fc6: page faults"),
+        ({"fc6": 4.0, "fc7": 5.0}, "is partly fc6: page faults"),
+        ({"fc6": 4.0, "fc7": -5.0}, "is largest in fc6: page faults"),
+    ],
+)
+def test_an_answer_calls_a_term_the_largest_only_if_it_is(terms, said):
+    """The cause is that of fc6, of an excess of 10 ms."""
+    shares = [SimpleNamespace(label=label, value=Estimate(amount, 0.0, 9.0, 0.0)) for label, amount in terms.items()]
+    explanation = SimpleNamespace(value=Estimate(10.0, 9.0, 11.0, 0.0), shares=shares, functional=excess(4, 8))
+    total = CauseTotal("page faults", terms["fc6"], (), verdict=Verdict.UNTESTED)
+    assert _sentence(explanation, "The excess", total, "fc6", "page faults", "untested", ()).startswith(
+        f"The excess {said}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("portion", "taken", "gone"),
+    [
+        (0.6, 0.95, "it is gone"),
+        (0.6, 0.70, "most of it is gone"),
+        (0.4, 0.95, "that share is gone"),
+        (0.4, 0.70, "most of that share is gone"),
+    ],
+)
+def test_of_a_term_that_is_a_smaller_part_only_its_share_is_said_to_be_gone(portion, taken, gone):
+    outcome = SimpleNamespace(taken=Estimate(taken, 0.6, 1.0, 0.0), facts=SimpleNamespace(what="memory is kept"))
+    total = CauseTotal("page faults", 4.0, (), verdict=Verdict.CONFIRMED)
+    assert _why(total, outcome, portion) == f"page faults; when memory is kept, {gone}"

@@ -67,6 +67,20 @@ def test_padding_that_makes_the_odd_size_faster_confirms():
 
 
 @pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [({4: 20.0, 8: 34.0}, Verdict.CONFIRMED), ({4: 25.0, 8: 44.0}, Verdict.UNDECIDED)],
+    ids=["larger size faster", "smaller size slower"],
+)
+def test_an_excess_that_turns_into_a_fixed_cost_is_gone_only_if_the_larger_size_got_faster(changed, verdict):
+    """43 - 2 * 20 = 3 ms; without the cause 34 - 40 = -6, the fixed cost that it hid. 44 - 50 is -6 too."""
+    functional = ((4, -2.0), (8, 1.0))
+    one = replace(experiment(factors=("priority",), functional=functional, batches=(4, 8)), functional_kind="excess")
+    _, found = outcomes(one, {None: {4: 20.0, 8: 43.0}, "priority": changed}, noise=0.002)
+    assert found.taken.value == pytest.approx(3, abs=0.3)
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(
     ("others", "verdict", "reason"),
     [
         ({2: 8.7, 4: 11.2}, Verdict.CONFIRMED, None),
@@ -87,7 +101,8 @@ def test_a_factor_that_brings_its_cause_about_slows_the_others_by_what_the_anoma
 def test_a_screen_suggests_and_never_confirms():
     _, onednn = outcomes(experiment(stage=Stage.SCREEN))
     assert onednn.taken.low > 0.5
-    assert (onednn.verdict, onednn.reason) == (Verdict.UNDECIDED, "a screen only suggests")
+    assert onednn.verdict == Verdict.UNDECIDED
+    assert onednn.reason == "only the screen of all changes shows it; fresh rounds have to confirm it"
 
 
 def test_a_machine_that_is_slow_in_a_third_of_the_visits_hides_no_cause():

@@ -292,3 +292,24 @@ def test_a_cause_that_another_one_outbids_is_tested_too(record):
     assert machine.stages()[1] == ("the step", Stage.CONFIRM, ("kept_memory",))
     answer = explain(open_recording(path)).answers[0]
     assert (answer.cause, answer.verdict) == ("page faults", Verdict.CONFIRMED)
+
+
+def test_a_large_part_of_the_step_is_tested_before_a_bend(record):
+    path = record(replace(FAULTY, kernel=lambda b: ("mkl_sgemm", 20.0 + jump(b) / 2.0, {})))
+    recording = open_recording(path)
+    diagnosis = explain(recording)
+    assert diagnosis.explanations
+    first = next_experiment(recording, 60.0, diagnosis)
+    assert (first.functional_kind, first.factors) == ("fixed cost", ("kept_memory",))
+
+
+def test_a_long_screen_tries_some_factors_now_and_the_others_last(record):
+    long = lambda b: 40.0 * jump(b)  # noqa: E731
+    path = record(replace(JUMP, kernel=lambda b: ("mkl_sgemm", long(b), {})))
+    alone = {("conv3 backward", name): long for name in (None, "onednn", "other_layout", "one_thread", "reused_memory")}
+    machine = Machine(path, alone).run(seconds=600.0)
+    screens = [one for one in machine.made if one.stage == Stage.SCREEN and one.scope == Scope.TERM]
+    assert len(screens) > 1
+    assert not set(screens[0].factors) & set(screens[1].factors)
+    between = machine.made[machine.made.index(screens[0]) + 1 : machine.made.index(screens[1])]
+    assert between

@@ -218,7 +218,7 @@ def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
     """Settings that may explain a difference, as text; unknown ones are left out."""
     device, versions = meta.get("device") or {}, meta.get("versions") or {}
     values = {
-        **{key: meta.get(key) for key in ("network", "step", "precision", "compiled", "graphed", "imported_from")},
+        **{key: meta.get(key) for key in ("network", "mode", "precision", "compiled", "graphed", "imported_from")},
         "times": "modelled" if is_modelled(meta) else "measured",
         "protocol": (meta.get("protocol") or {}).get("name"),
         **{f"device.{key}": device.get(key) for key in ("threads", "cuda", "cudnn")},

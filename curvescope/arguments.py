@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-DEFAULT_EXPERIMENTS_S = 60.0
+DEFAULT_EXPERIMENTS_S = 90.0
 QUICK_EXPERIMENTS_S = 15.0  # with --quick
 
 

@@ -129,8 +129,7 @@ def _enough(experiment: Experiment, diagnosis: Diagnosis) -> Callable[[Sequence[
     if experiment.scope == Scope.STEP:
         for one in (*diagnosis.explanations, *filter(None, [diagnosis.fixed_cost])):
             found = claims_of_steps(one.functional, one.value, one.weighed, diagnosis.outcomes)
-            weights = tuple((int(batch), float(weight)) for batch, weight in one.functional.coefficients)
-            claims |= {(weights, name): amount for name, amount in found.items()}
+            claims |= {(one.functional.weights, name): amount for name, amount in found.items()}
     looked = 0
 
     def enough(rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -158,7 +157,7 @@ def _differences(recording: Recording) -> tuple[str, ...]:
     try:
         return check_same_machine(recording.meta)
     except CurvescopeError as error:
-        raise CurvescopeError(f"{recording.path}: {error}") from None
+        raise CurvescopeError(f"Nothing of {recording.path} can run again here. {error}") from None
 
 
 def confirm_with_bars(path: AnyPath, seconds: float) -> Recording:
@@ -179,5 +178,6 @@ def confirm_with_bars(path: AnyPath, seconds: float) -> Recording:
         try:
             return confirm(path, seconds, report)
         except KeyboardInterrupt:
-            bars.console.print(f"Interrupted. Finished experiments are kept: `curvescope explain {path}` reads them.")
+            bars.console.print("Interrupted. Finished experiments are kept, and this reads them:")
+            terminal.print_commands(bars.console, f"curvescope explain {path}")
             raise

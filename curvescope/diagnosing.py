@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .arguments import DEFAULT_EXPERIMENTS_S, duration_text
+from .profiling.counted import counted
 from .profiling.errors import CurvescopeError
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ def measure(
         try:
             run_sweep(workload, values, protocol, path, view.report, precise, focus=focus, further_s=further_s)
         except KeyboardInterrupt:
-            view.console.print(f"Interrupted. The measured data is kept: `curvescope explain {path}` reads it.")
+            view.console.print("Interrupted. The measured data is kept, and this reads it:")
+            terminal.print_commands(view.console, f"curvescope explain {path}")
             raise
     taken_s = time.monotonic() - further_from_s[0] if further_from_s else 0.0
     if experiments_s > taken_s:
@@ -165,7 +167,7 @@ def measure(
 def _duration(protocol: Protocol, experiments_s: float) -> str:
     """What a run takes, in words."""
     if protocol.time_limit_s is None:
-        sweep = f"{protocol.rounds[0]} rounds without a time limit"
+        sweep = f"{counted(protocol.rounds[0], 'round')} without a time limit"
     else:
         sweep = f"{'at most' if protocol.until else 'about'} {duration_text(protocol.time_limit_s)}"
     return f"{sweep}, then up to {duration_text(experiments_s)} of experiments" if experiments_s else sweep

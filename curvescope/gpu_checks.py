@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from .profiling.counted import counted
 from .profiling.errors import BackendMissingError
 from .profiling.hardware import nvml
 from .profiling.hardware.clocks import throttle_names
@@ -52,7 +53,7 @@ def check_gpus() -> Iterator[Check]:
         remedy = "check that the kernel module is loaded, that the devices are visible, and CUDA_VISIBLE_DEVICES"
         yield Check("NVIDIA driver", False, f"{version}: {error}", remedy)
         return
-    yield Check("NVIDIA driver", True, f"{version}, {count} device{'' if count == 1 else 's'} for this process")
+    yield Check("NVIDIA driver", True, f"{version}, {counted(count, 'device')} for this process")
     yield _nvml()
     for index in range(count):
         yield from _gpu(index)
@@ -143,7 +144,7 @@ def _collector() -> Iterator[Check]:
     yield Check(
         name,
         test.passed,
-        f"{test.recorded} of {test.launched} kernels recorded, {test.with_geometry} with geometry, "
+        f"{test.recorded} of {counted(test.launched, 'kernel')} recorded, {test.with_geometry} with geometry, "
         f"{test.seconds:.2f} s",
         "`curvescope record` loses GPU work here; the line above says why",
     )
@@ -151,8 +152,8 @@ def _collector() -> Iterator[Check]:
         return
     name, remedy = "counters", "`curvescope counters` counts under Nsight Compute (ncu) instead"
     try:
-        counted = run_counter_test(test.cupti_path)
+        kernels = run_counter_test(test.cupti_path)
     except BackendMissingError as error:
         yield Check(name, False, f"CUPTI counts no kernels: {error}", remedy)
         return
-    yield Check(name, counted > 0, f"CUPTI counted {counted} of 10 kernels in the process itself", remedy)
+    yield Check(name, kernels > 0, f"CUPTI counted {kernels} of 10 kernels in the process itself", remedy)

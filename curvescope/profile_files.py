@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from .profiling.counted import counted
 from .profiling.escaping import escape_controls
 from .profiling.readers import Imported, Options, import_profile
 from .profiling.recording.lost import describe_lost
@@ -46,7 +47,7 @@ def describe_rows(rows: Mapping[str, int]) -> str:
         rows: number of rows by table.
     """
     nouns = ((count, _NOUNS.get(table, table)) for table, count in rows.items() if count)
-    return ", ".join(f"{count} {noun.removesuffix('s') if count == 1 else noun}" for count, noun in nouns) or "nothing"
+    return ", ".join(counted(count, noun.removesuffix("s"), noun) for count, noun in nouns) or "nothing"
 
 
 def notes(done: Imported) -> list[str]:

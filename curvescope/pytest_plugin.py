@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .profiling.counted import counted
+
 if TYPE_CHECKING:
     from .analysis.decompose.anomalies import Finding
     from .profiling.measure.protocol import Protocol
@@ -98,7 +100,7 @@ class NoNewAnomaly:
             pytest.fail(
                 "\n".join(
                     [
-                        f"{len(new)} new anomal{'y' if len(new) == 1 else 'ies'} in {self._name}:",
+                        f"{counted(len(new), 'new anomaly', 'new anomalies')} in {self._name}:",
                         *(f"  {line}" for line in lines),
                         f"See the diagnosis:     curvescope explain {path}",
                         "Accept the anomalies:  pytest --curvescope-accept",

@@ -100,7 +100,7 @@ def _class_of(name: str) -> str:
 
 @cache
 def find_disassemblers() -> tuple[str, ...]:
-    """Every installed nvdisasm: on PATH, in NVIDIA's and Triton's wheels, and in CUDA toolkits."""
+    """Every installed nvdisasm, once: on PATH, in NVIDIA's and Triton's wheels, and in CUDA toolkits."""
     packages = [Path(entry or ".") for entry in sys.path]
     candidates = [
         *(tool for package in packages for tool in sorted(package.glob("nvidia/*/bin/nvdisasm"))),
@@ -111,4 +111,4 @@ def find_disassemblers() -> tuple[str, ...]:
         shutil.which("nvdisasm"),
         *(str(tool) for tool in candidates if tool.is_file() and os.access(tool, os.X_OK)),
     ]
-    return tuple(dict.fromkeys(tool for tool in tools if tool))
+    return tuple({os.path.realpath(tool): tool for tool in reversed(tools) if tool}.values())[::-1]

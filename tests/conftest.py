@@ -6,7 +6,7 @@ import gc
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -101,10 +101,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
 
 
-def pytest_collection_finish() -> None:
-    """Take what the imports made out of every later collection of garbage; with torch that is a million objects."""
-    gc.collect()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Take what the imports make out of every collection of garbage; with torch that is a million objects."""
+    gc.disable()
+    collected = yield
     gc.freeze()
+    gc.enable()
+    return collected
 
 
 def pytest_unconfigure() -> None:

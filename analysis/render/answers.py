@@ -18,10 +18,11 @@ from ..experiments.outcome import Outcome, Reproduction, Verdict
 from ..experiments.shape import Shape
 from .numbers import signed
 from .tables import Indented, table
-from .text import interval
+from .text import hidden_note, interval
 
 VERDICT_STYLES = {Verdict.CONFIRMED: "bold green", Verdict.REFUTED: "", Verdict.UNDECIDED: "yellow"}
 _SHOWN_FACTORS = 6
+_MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of reasons, in the order of the table
 
 
 def render_answers(answers: Sequence[Answer], axis: Axis) -> RenderableType:
@@ -40,14 +41,24 @@ def render_answers(answers: Sequence[Answer], axis: Axis) -> RenderableType:
     return Group(*blocks)
 
 
-def how_to_test(recording: Recording, answers: Sequence[Answer]) -> str | None:
-    """How to run experiments on these answers, or why that cannot be; None if there are some, or nothing to test."""
-    if not answers or any(answer.evidence for answer in answers) or is_modelled(recording.meta):
+def how_to_test(recording: Recording, answers: Sequence[Answer]) -> tuple[str, str | None] | None:
+    """How to test causes that are untested, or why that cannot be: a sentence, and a command that it announces.
+
+    None if nothing is left to test, or if all is decided that the time for experiments was enough for.
+    """
+    if not answers or is_modelled(recording.meta):
         return None
+    if any(answer.evidence for answer in answers):
+        if not recording.meta.get("experiments_wait_for_time"):
+            return None
+        lead = "The time for experiments was up before every cause was tested. On the same machine, this goes on:"
+        return lead, f"curvescope confirm {recording.path} --experiments 5m"
     if why := why_not_replayed(recording):
-        return f"No cause can be tested by experiment: the recording {why}."
-    path = recording.path
-    return f"No cause is tested yet: `curvescope confirm {path}` runs the experiments, on the recording's machine."
+        return f"No cause can be tested by experiment: the recording {why}.", None
+    return (
+        "No cause is tested yet. On the same machine, this runs the experiments:",
+        f"curvescope confirm {recording.path}",
+    )
 
 
 def remedy_text(remedy: Remedy | None) -> str | None:
@@ -114,31 +125,30 @@ def _factors(evidence: Evidence, axis: Axis, everything: bool) -> Iterable[Rende
             "takes away",
             time_heading(listed[0], axis),
             "verdict",
-            left=("verdict",),
+            "factor",
+            left=("verdict", "factor"),
             words=("with this change",),
+            optional=("factor",),
         )
+        marks = _marks(listed)
         for one in listed:
-            style = VERDICT_STYLES.get(one.verdict, "dim")
-            rows.add_row(factor_text(one), *factor_cells(one), Text(one.verdict, style))
+            mark = marks.get(one.reason or "", "") if one.verdict == Verdict.UNDECIDED else ""
+            verdict = Text(f"{one.verdict}{mark}", VERDICT_STYLES.get(one.verdict, "dim"))
+            rows.add_row(factor_text(one), *factor_cells(one), verdict, str(one.factor))
         yield Indented(rows)
-    if len(ran) > len(listed):
-        yield Text(f"{len(ran) - len(listed)} further changes are not shown; --all shows them.", "dim")
-    for verdict in (Verdict.UNDECIDED, Verdict.UNTESTED):
-        for line in _reasons([one for one in evidence.factors if one.verdict == verdict], everything):
-            yield Text(line, "dim")
-
-
-def _reasons(outcomes: Sequence[Outcome], everything: bool) -> Iterable[str]:
-    """Why factors of one verdict are undecided or untested: a line per factor, or a short one per reason."""
+        yield from (Text(f"{mark.strip()} {reason[0].upper()}{reason[1:]}.", "dim") for reason, mark in marks.items())
+    yield from hidden_note(len(ran) - len(listed), "further change")
+    untested = [one for one in evidence.factors if one.verdict == Verdict.UNTESTED]
     if everything:
-        for one in outcomes:
-            yield f"{one.verdict.capitalize()} ({factor_text(one)}): {one.reason}."
-    elif outcomes and outcomes[0].verdict == Verdict.UNTESTED:
-        yield f"Untested: {', '.join(str(one.factor) for one in outcomes)}; --all says why."
-    else:
-        for reason in dict.fromkeys(one.reason for one in outcomes):
-            names = ", ".join(str(one.factor) for one in outcomes if one.reason == reason)
-            yield f"Undecided: {names}: {reason}."
+        yield from (Text(f"Untested ({factor_text(one)}): {one.reason}.", "dim") for one in untested)
+    elif untested:
+        yield Text(f"Untested: {', '.join(str(one.factor) for one in untested)}; --all says why.", "dim")
+
+
+def _marks(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """A mark for each reason why changes are undecided, by reason."""
+    reasons = dict.fromkeys(one.reason for one in outcomes if one.verdict == Verdict.UNDECIDED and one.reason)
+    return {reason: f" {mark}" for reason, mark in zip(reasons, _MARKS, strict=False)}
 
 
 def time_heading(outcome: Outcome, axis: Axis) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -33,11 +35,8 @@ def render_causes(attribution: Attribution, everything: bool = False) -> Rendera
     whole = sum(total.amount for total in attribution.causes)
     rows.add_row("total", signed(whole), share(whole, attribution.value), "", "")
     blocks: list[RenderableType] = [rows]
-    for total in causes:
-        if total.reason:
-            blocks.append(Text(f"{total.cause} is {total.verdict}: {total.reason}.", "dim"))
-        if total.measured is not None:
-            blocks.append(Text(_measured(total, total.measured, unit)))
+    blocks += [Text(_measured(total, total.measured, unit)) for total in causes if total.measured is not None]
+    blocks += [Text(line, "dim") for line in _reasons(causes)]
     named = [total for total in causes if total.cause != UNEXPLAINED]
     for total in named[: None if everything else _SHOWN_CLAIMS]:
         blocks.append(_claims(total, everything))
@@ -62,6 +61,14 @@ def _terms(total: CauseTotal, everything: bool) -> Text:
     if len(total.terms) > len(terms):
         labels += f" and {len(total.terms) - len(terms)} more"
     return Text(labels)
+
+
+def _reasons(causes: Sequence[CauseTotal]) -> Iterable[str]:
+    """Why causes are undecided or untested, a sentence per reason."""
+    for verdict, reason in dict.fromkeys((one.verdict, one.reason) for one in causes if one.reason):
+        names = [one.cause for one in causes if (one.verdict, one.reason) == (verdict, reason)]
+        listed = f"{', '.join(names[:-1])} and {names[-1]} are" if len(names) > 1 else f"{names[0]} is"
+        yield f"{listed} {verdict}: {reason}."
 
 
 def _measured(total: CauseTotal, measured: Estimate, unit: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...profiling.counted import counted
 from ..decompose.communication import Collectives, Communication
 from .numbers import number, quantity, signed
 from .tables import table
@@ -44,7 +45,7 @@ def render_communication(found: Communication, limit: int | None = _MOST_ROWS) -
 
 def _cells(one: Collectives) -> list[str]:
     rates = (one.algorithm_gb_per_s, one.bus_gb_per_s, one.fastest_bus_gb_per_s)
-    ranks = None if one.ranks is None else f"{one.ranks} ranks"
+    ranks = None if one.ranks is None else counted(one.ranks, "rank")
     return [
         ", ".join(filter(None, (shortened(one.name, 30), ranks, one.algorithm))),
         "" if one.message_bytes is None else quantity(one.message_bytes, "B"),

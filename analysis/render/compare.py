@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...profiling.counted import counted
 from ..compare import Change, Comparison, Line
 from ..decompose.terms import RECORD_DEVICE
 from .numbers import number, quantity
@@ -46,7 +47,7 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
         blocks.append(Text(f"By {comparison.by} at {head}, {of}", "bold"))
         remarked = any(any(line.remarks) for line in comparison.rows[:limit])
         blocks.append(_lines(comparison.by, comparison.rows, letters, limit, remarks=remarked))
-        blocks += hidden_note(len(comparison.rows) - len(comparison.rows[:limit]), "smaller rows")
+        blocks += hidden_note(len(comparison.rows) - len(comparison.rows[:limit]), "smaller row")
     elif not comparison.unseen:
         blocks.append(Text("No batch size was profiled in all recordings: there are no rows to compare."))
     return Group(*blocks, *(Text(note, "dim") for note in notes(comparison)))
@@ -76,7 +77,9 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
         return f"No step time of {letter} differs significantly from {base}'s (Holm correction): {times}."
     faster = change.speedup > 1
     lead = f"{letter} is {'faster' if faster else 'slower'} than {base}"
-    sure = f"{len(real)} of {len(common)} step times differ significantly" if real else "no interval is known"
+    sure = "no interval is known"
+    if real:
+        sure = f"{len(real)} of {counted(len(common), 'step time')} differ{'s' * (len(real) == 1)} significantly"
     if other := [at.label for at, one in real if (one.speedup > 1) != faster]:
         sure += f"; {'slower' if faster else 'faster'} at batch {', '.join(other)}"
     rows_are_of_it = line.label == str(comparison.batch)

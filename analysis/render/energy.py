@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
+from ...profiling.counted import counted
 from ...profiling.recording.store import Recording
 from ..energy import EnergyDiagnosis, explain_energy
 from . import terminal, text
@@ -64,10 +65,11 @@ def show_energy(recording: Recording, *, axis: str = "log2", everything: bool = 
         console.print(Text(_SPLIT, "dim"))
     console.print(Text(_NO_LAYERS, "dim"))
     if found.unmeasured:
-        console.print(Text(f"{found.unmeasured} timed steps have no energy: their visits were too short.", "yellow"))
+        console.print(Text(f"No energy of {counted(found.unmeasured, 'timed step')}: too short a visit.", "yellow"))
     console.print()
     show_gaps(console, recording, found.axis)
-    console.print(Text(f"Recorded in {recording.path}. Next:\n  curvescope explain {recording.path}"))
+    console.print(Text(f"Recorded in {recording.path}. Next:"))
+    terminal.print_commands(console, f"curvescope explain {recording.path}")
 
 
 def _document(recording: Recording, found: EnergyDiagnosis) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,19 +71,24 @@ def _largest_confirmed(found: Diagnosis) -> tuple[Explanation, Answer] | None:
     def share_of_step(one: tuple[Explanation, Answer]) -> float:
         functional = one[0].functional
         step = functional.at if functional.kind == FIXED_COST else functional.last
-        return abs(_amount(*one)) / found.curve.at(step).time_ms.value
+        return abs(_confirmed(*one)[1]) / found.curve.at(step).time_ms.value
 
     return max(confirmed, key=share_of_step, default=None)
 
 
-def _amount(explanation: Explanation, answer: Answer) -> float:
-    return next(total.amount for total in explanation.attribution.causes if total.cause == answer.cause)
+def _confirmed(explanation: Explanation, answer: Answer) -> tuple[str | None, float]:
+    """Where the cause is confirmed, and its amount there: in all terms (None) if it was measured on complete steps."""
+    total = next(total for total in explanation.attribution.causes if total.cause == answer.cause)
+    if answer.where is None or total.measured is not None:
+        return None, total.amount
+    return answer.where, math.fsum(term.amount for term in total.terms if term.label == answer.where)
 
 
 def _confirmed_sentence(explanation: Explanation, answer: Answer, axis: Axis) -> str:
     """What, where, why, how sure and what to do."""
-    share = _amount(explanation, answer) / explanation.value.value
-    where = "" if answer.where is None else f" in {answer.where}"
+    term, amount = _confirmed(explanation, answer)
+    share = amount / explanation.value.value
+    where = "" if term is None else f" in {term}"
     what = answer.what.partition(" (")[0]
     sentence = (
         f"{answer.cause}{where} {'make' if answer.cause == page_faults.CAUSE else 'makes'} {100 * share:.0f} % of "

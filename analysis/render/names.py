@@ -24,6 +24,7 @@ _MAKER = re.compile(
     r"NVIDIA |AMD |Intel\(R\) |GeForce |Tesla |Quadro |\((?:R|TM)\)| CPU @ .*|-\d+GB\b"
     r"| \((?:modelled|published)\b[^()]*\)"
 )
+_ROOM_TO_DIFFER = 8  # cells that a word kept before names has to leave to them
 _WORD = re.compile(r".+?(?:[_.:,/<>\s-]+|(?<=[a-z\d])(?=[A-Z])|$)")
 
 
@@ -69,15 +70,32 @@ def _by_arguments(texts: Mapping[str, str], width: int) -> dict[str, str]:
     return {name: f"{template}<{arguments}" for name, arguments in told.items()}
 
 
-def _told_apart(texts: Mapping[str, str], width: int) -> dict[str, str]:
-    """Texts by name, cut to a width; those that stay alike begin where they differ."""
-    shown = {name: _cut(text, width) for name, text in texts.items()}
+def _told_apart(texts: Mapping[str, str], width: int, kept: str = "") -> dict[str, str]:
+    """Texts by name, cut to a width; those that stay alike begin where they differ.
+
+    Args:
+        texts: texts by name.
+        width: cells of a terminal.
+        kept: what stands before each: the word that tells them from other names.
+    """
+    shown = {name: kept + _cut(text, width - cell_len(kept)) for name, text in texts.items()}
+    words_of = {name: _WORD.findall(text) for name, text in texts.items()}
     for same in _alike(shown):
-        words = [_WORD.findall(texts[name]) for name in same]
-        common = next((n for n, at in enumerate(zip(*words, strict=False)) if len(set(at)) > 1), 0)
-        if common and (begin := len("".join(words[0][:common]))) > len(CUT):
-            shown |= _told_apart({name: CUT + texts[name][begin:] for name in same}, width)
+        first, *_ = words = [words_of[name] for name in same]
+        common = _common(words)
+        if common and (begin := len("".join(first[:common]))) > len(CUT):
+            told = max((_common([first, words_of[name]]) for name in texts if name not in same), default=common)
+            keep = "".join([CUT * bool(told), *first[told : told + 1]]) if told < common else ""
+            if width - cell_len(keep) < _ROOM_TO_DIFFER:
+                keep = ""
+            cut = "" if keep and told + 1 == common else CUT
+            shown |= _told_apart({name: cut + texts[name][begin:] for name in same}, width, keep)
     return shown
+
+
+def _common(names: Sequence[Sequence[str]]) -> int:
+    """How many words names have alike at their beginning."""
+    return next((n for n, at in enumerate(zip(*names, strict=False)) if len(set(at)) > 1), 0)
 
 
 def _alike(shown: Mapping[str, str]) -> list[list[str]]:

@@ -45,12 +45,13 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
 
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
-    """What the curve shows, then each answer on a line, with how to do what it says."""
+    """What the curve shows, each answer on a line with how to do what it says, and notes on the data."""
     lines = [headline({}, diagnosis)]
     for index, answer in enumerate(diagnosis.answers, 1):
         lines.append(f"{index}. {answer.sentence}")
         if how := remedy_text(answer.remedy):
             lines.append(f"   {how}")
+    lines += diagnosis.notes
     return escape_controls("\n".join(lines))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from ...profiling.counted import counted
+
 _NEGATIVE = re.compile(r"(?<![\w.+…-])-(?=\d)")
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -22,7 +24,7 @@ def number(value: float, digits: int = 4) -> str:
 
 def smaller_terms(count: int) -> str:
     """How a line names the terms that it adds up."""
-    return f"{count} smaller term{'s' * (count != 1)}"
+    return counted(count, "smaller term")
 
 
 def with_minus_signs(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...profiling.counted import counted
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, total_ms, work_label
 from ..ranks.difference import Difference
@@ -19,18 +20,24 @@ _UNREADABLE = 5
 _LEAST_SHARE = 0.2  # share of an excess below which a term is not named
 _NOTHING_MS = 1e-6  # a picosecond: what subtraction leaves of equal times
 _SENTENCES = {
-    "point_to_point": "sends and receives, whose waiting time is unknown",
-    "collectives_that_differ": "collectives excluded: the ranks of their channel called different ones in the step",
+    "point_to_point": (
+        "send or receive, whose waiting time is unknown",
+        "sends and receives, whose waiting time is unknown",
+    ),
+    "collectives_that_differ": (
+        "collective excluded: the ranks of its channel called different ones in the step",
+        "collectives excluded: the ranks of their channel called different ones in the step",
+    ),
 }
 
 
 def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
     """All results; without `everything`, the first rows of each table."""
-    nodes = f" on {found.nodes} nodes" if found.nodes else ""
+    nodes = f" on {counted(found.nodes, 'node')}" if found.nodes else ""
     waiting = "" if found.waiting_ms is None else f"; mean waiting in collectives {number(found.waiting_ms, 3)} ms"
     head = (
-        f"{found.ranks} ranks{nodes}, {found.steps} steps, {found.kernels:,} kernels: median step "
-        f"{number(found.step_ms)} ms, {number(found.own_ms)} ms of it without communication{waiting}."
+        f"{counted(found.ranks, 'rank')}{nodes}, {counted(found.steps, 'step')}, {found.kernels:,} kernels: "
+        f"median step {number(found.step_ms)} ms, {number(found.own_ms)} ms of it without communication{waiting}."
     )
     blocks: list[RenderableType] = [Text(_verdict(found), "bold"), Text(), Text(head), Text()]
     limit = None if everything else _ROWS
@@ -45,9 +52,9 @@ def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
         )
     for name, count in found.unmatched.items():
         if count:
-            blocks.append(Text(f"{count} {_SENTENCES[name]}.", "yellow"))
+            blocks.append(Text(f"{counted(count, *_SENTENCES[name])}.", "yellow"))
     if found.unreadable:
-        blocks.append(Text(f"{len(found.unreadable)} recordings could not be read and are not included:", "yellow"))
+        blocks.append(Text(f"Not included, as unreadable: {counted(len(found.unreadable), 'recording')}.", "yellow"))
         for path, reason in found.unreadable[: None if everything else _UNREADABLE]:
             blocks.append(Text(f"  {path}: {reason}", "yellow"))
         if not everything and len(found.unreadable) > _UNREADABLE:
@@ -58,7 +65,9 @@ def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
 def _verdict(found: Ranks) -> str:
     """The rank that delays the others most, by how much and where; or that none does."""
     if not found.stragglers:
-        return "No straggler: no rank's own time is significantly longer than the others', and by 2 %."
+        return (
+            "No straggler: no rank's own time is longer than the others' significantly and by at least 2 % of the step."
+        )
     first, more = found.stragglers[0], len(found.stragglers) - 1
     when = "" if first.verdict == SLOW else f" in {len(first.slow_steps)} of {first.steps} steps"
     sentence = (
@@ -85,7 +94,7 @@ def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
             Text(", ".join(_main_terms(one))),
         )
     blocks: list[RenderableType] = [Text(f"Stragglers: {len(found.stragglers)}", "bold"), rows]
-    blocks += hidden_note(len(found.stragglers) - len(found.stragglers[:limit]), "other stragglers")
+    blocks += hidden_note(len(found.stragglers) - len(found.stragglers[:limit]), "other straggler")
     blocks.append(Text("Own time (without communication) over the median of the other ranks, mean over steps.", "dim"))
     return [*blocks, Text()]
 
@@ -126,10 +135,6 @@ def _waits(found: Ranks, limit: int | None) -> RenderableType:
     return rows
 
 
-def _ranks(count: int) -> str:
-    return f"{count} rank" + "s" * (count != 1)
-
-
 def _signed(value_ms: float) -> str:
     return signed(value_ms) if abs(value_ms) >= _NOTHING_MS else "0"
 
@@ -142,7 +147,7 @@ def render_difference(difference: Difference, *, everything: bool = False) -> Re
     """The split of the difference of two ranks or groups."""
     count, other = difference.ranks
     steps, used = difference.steps
-    sides = f"{difference.name} ({_ranks(count)}) less {difference.against} ({_ranks(other)})"
+    sides = f"{difference.name} ({counted(count, 'rank')}) less {difference.against} ({counted(other, 'rank')})"
     own = f"{signed(difference.own.value)} ms without communication ({interval(difference.own)})"
     head = f"{sides}: {_signed(difference.value.value)} ms a step, {own}"
     rows = table("term", "ms", "95 % interval", "kernel", left=("kernel",))

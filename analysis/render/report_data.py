@@ -151,7 +151,7 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
         "lead": with_minus_signs(_lead(found, recorded.layer_classes)),
         "answers": [answer_entry(answer, axis) for answer in found.answers],
         "experiments": [entry for answer in found.answers if (entry := experiments_entry(answer, found))],
-        "how_to_test": how_to_test(one.recording, found.answers),
+        "how_to_test": " ".join(filter(None, how_to_test(one.recording, found.answers) or ())) or None,
         "curve": _curve(found),
         "energy": energy_document(one.recording) if has_energy else None,
         "findings": [_finding(f) for f in found.findings],

@@ -13,7 +13,7 @@ from ..likely_bounds import FEW_BLOCKS, HOST_LINK, LINKS, MEMORY, OPEN, SHORT
 from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline
 from .numbers import number, quantity
 from .tables import table
-from .text import ABOVE_ROOF_NOTE, hidden_note, rate, shortened
+from .text import ABOVE_ROOF, ABOVE_ROOF_NOTE, hidden_note, rate, shortened
 
 _BOUNDS = {"memory": "bound by memory", "compute": "bound by compute", NEITHER: "bound by neither"}
 
@@ -23,7 +23,7 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     blocks: list[RenderableType] = [block for one in verdicts(drawn) for block in (Text(one, "bold"), Text())]
     if drawn.roofs:
         roofs = table("roof", "limit", "", "source", left=("",), words=("source",))
-        for roof in drawn.roofs:
+        for roof in sorted(drawn.roofs, key=lambda roof: (roof.level != "compute", roof.per_s)):
             named = f"{roof.level} ({roof.precision})" if roof.precision else roof.level
             limit_text = quantity(roof.per_s, "FLOP/s" if roof.level == "compute" else "B/s", 4)
             roofs.add_row(named, limit_text, roof.kind, Text(roof.source))
@@ -37,6 +37,11 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     rows = table(drawn.by, "in", "ms", "GFLOP/s", "level", "FLOP/B", "GB/s", "of roof", "bound", optional=optional)
     for point in drawn.points[:limit]:
         for index, level in enumerate(point.levels or (None,)):
+            used = (
+                ""
+                if point.utilisation is None
+                else f"{point.utilisation:.0%}" + ABOVE_ROOF * bool(point.exceeded_roofs)
+            )
             rows.add_row(
                 "" if index else point.label,
                 "" if index else _products(point.precisions),
@@ -45,10 +50,10 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
                 "" if level is None else level.level + ("*" if level.source == COMPULSORY else ""),
                 "" if level is None else number(level.flops_per_byte, 3),
                 "" if level is None else rate(level.bytes_per_s, level.level in point.exceeded_roofs),
-                "" if index or point.utilisation is None else f"{point.utilisation:.0%}",
+                "" if index else used,
                 "" if index else point.bound,
             )
-    hidden = hidden_note(len(drawn.points) - len(drawn.points[:limit]), "shorter rows")
+    hidden = hidden_note(len(drawn.points) - len(drawn.points[:limit]), "shorter row")
     return Group(*blocks, rows, *hidden, *_likely(drawn, limit), *(Text(note, "dim") for note in notes(drawn)))
 
 
@@ -71,7 +76,7 @@ def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
         )
     title = "FLOPs unknown; the bound that names and launches suggest:"
     before = [Text()] if drawn.points else []
-    return [*before, Text(title), rows, *hidden_note(len(drawn.without_work) - len(shown), "shorter rows")]
+    return [*before, Text(title), rows, *hidden_note(len(drawn.without_work) - len(shown), "shorter row")]
 
 
 def verdicts(drawn: Roofline) -> list[str]:
@@ -140,6 +145,8 @@ def notes(drawn: Roofline) -> list[str]:
         found.append(f"Kernels with unknown work take {share:.0%} of the time and have no point.")
     if drawn.without_work:
         found += _likely_notes({point.likely for point in drawn.without_work})
+    if any(point.waves is not None for point in drawn.without_work):
+        found.append("Waves and occupancy are those of the row's longest kernel.")
     if drawn.without_work and not drawn.points:
         found.append(
             "To measure bounds, count FLOPs and bytes: `curvescope record --with ncu -o runs/ncu -- COMMAND`, then "
@@ -162,6 +169,4 @@ _LIKELY = {
 
 def _likely_notes(likely: Collection[str]) -> list[str]:
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in _LIKELY.items() if name in likely)
-    return [
-        f"Likely bound: guessed, not measured. {meanings}. Waves and occupancy are those of the row's longest kernel.",
-    ]
+    return [f"Likely bound: guessed, not measured. {meanings}."]

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...profiling.counted import counted
 from ..decompose.statistics import Estimate
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, LEFT_OVER, OVERHEAD, Key, Share, total_ms
 from ..ranks.parts import INPUT, WAITING
@@ -100,20 +101,24 @@ def _half_width(estimate: Estimate) -> str:
 def _notes(series: Series) -> list[str]:
     points = series.points
     rounds = {point.rounds for point in points}
-    notes = [f"n timed steps in {'/'.join(map(str, sorted(rounds)))} rounds; batch is each device's."]
+    in_rounds = f"{'/'.join(map(str, sorted(rounds)))} {'round' if rounds == {1} else 'rounds'}"
+    notes = [f"n timed steps in {in_rounds}; batch is each device's."]
     devices, discarded = (
         ", ".join(str(number) for number in column)
         for column in zip(*((point.point.devices, point.discarded) for point in points), strict=True)
     )
-    notes.append(f"Discarded steps on {devices} devices: {discarded} (all batch sizes).")
+    notes.append(
+        f"Discarded steps on {devices} {'device' if devices == '1' else 'devices'}: {discarded} (all batch sizes)."
+    )
     if any(point.incomplete for point in points):
         left = ", ".join(str(point.incomplete) for point in points)
-        notes.append(f"Excluded because some rank did not finish its visit: {left} steps.")
+        notes.append(f"Steps excluded because some rank did not finish its visit: {left}.")
     if error_ns := max(point.clock_error_ns for point in points):
         notes.append(f"The clocks of the nodes are aligned to ±{number(error_ns / 1e3, 2)} µs.")
     if unmatched := sum(point.unmatched for point in points):
         notes.append(
-            f"{unmatched} profiled steps have collectives that some ranks lack: their waiting time is unknown."
+            f"{counted(unmatched, 'profiled step')} with collectives that some ranks lack: "
+            "their waiting time is unknown."
         )
     return notes
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...profiling.counted import counted
 from ..decompose.anomalies import Finding, Verdict
 from ..time_tables import Pooled, TestedCurve, pool
 from .numbers import number
 from .tables import table
-from .text import render_curve, render_findings
+from .text import hidden_note, render_curve, render_findings
 
 _SHOWN = 25
 
@@ -60,9 +61,9 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
         "; ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) or "no neighbouring batch sizes"
     )
     tests = sum(counts.values())
-    notes = [f"{len(listed)} curves, {tests} tests with one Holm correction: {summary}."]
-    if len(found) > _SHOWN and not everything:
-        notes.append(f"{len(found) - _SHOWN} smaller anomalies are not shown; --all shows them.")
+    notes = [f"{counted(len(listed), 'curve')}, {counted(tests, 'test')} with one Holm correction: {summary}."]
+    if not everything:
+        notes += [note.plain for note in hidden_note(len(found) - _SHOWN, "smaller anomaly", "smaller anomalies")]
     notes.append("Relative to the time that proportional cost (excess) or a straight line (bend) would give.")
     blocks: list[RenderableType] = [rows if found else Text("No anomaly.", "bold")]
     if pooled:

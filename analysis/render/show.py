@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from ...profiling.counted import counted
 from ...profiling.errors import CurvescopeError
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.lost import describe_lost
@@ -72,7 +73,9 @@ def show_diagnosis(
         console.print()
         console.print(answers.render_answers(diagnosis.answers, diagnosis.axis))
     if how := answers.how_to_test(recording, diagnosis.answers):
-        console.print(Text(how, "dim"))
+        console.print()
+        console.print(Text(how[0]))
+        terminal.print_commands(console, *filter(None, how[1:]))
     console.print()
     for line in diagnosis.notes:
         console.print(Text(line, "dim"))
@@ -85,17 +88,28 @@ def show_diagnosis(
     for explanation in printed:
         console.print()
         _show_explanation(console, explanation, diagnosis, everything)
-    console.print()
     if printed:
+        console.print()
         console.print(text.render_legend(printed))
-    for note in text.hidden_note(len(explanations) - len(shown), "smaller anomalies"):
+    for note in text.hidden_note(len(explanations) - len(shown), "smaller anomaly", "smaller anomalies"):
         console.print(note)
     console.print()
     show_gaps(console, recording, diagnosis.axis)
     console.print(Text(f"Recorded in {recording.path}. Next:"))
     example = explanations[0].functional.at if explanations else diagnosis.curve.conditions[-1]
-    console.print(Text(f"  curvescope breakdown {recording.path} --by layer --batch {example}"))
-    console.print(Text(f"  curvescope explain {recording.path} --all"))
+    if by := _grouping(recording, diagnosis):
+        terminal.print_commands(console, f"curvescope breakdown {recording.path} --by {by} --batch {example}")
+    terminal.print_commands(console, f"curvescope explain {recording.path} --all")
+
+
+def _grouping(recording: Recording, diagnosis: anomalies.Diagnosis) -> str | None:
+    """What a breakdown can group by: layers, else operators, else kernels; None if no step was profiled."""
+    if diagnosis.terms is None:
+        return None
+    if any(key.layer is not None for key in diagnosis.terms.keys):
+        return "layer"
+    has_operators = any(part["op"].null_count < part.num_rows for part in recording.pieces("kernels", ["op"]))
+    return "op" if has_operators else "kernel"
 
 
 def show_gaps(console: Console, recording: Recording, axis: Axis) -> None:
@@ -181,7 +195,7 @@ def show_table(
             (s for s in listed if any(f.verdict == anomalies.Verdict.ANOMALY for f in s.findings)), listed[0]
         )
         named = " ".join(filter(None, (example.problem, example.device_name)))
-        console.print(Text(f'  curvescope explain {recording.path} --problem "{named}"'))
+        terminal.print_commands(console, f'curvescope explain {recording.path} --problem "{named}"')
 
 
 def _asked_for(batches: tuple[int, ...], axis: str, pair: str | None, at: int | None) -> functionals.Functional:
@@ -217,7 +231,7 @@ def recording_line(recording: Recording) -> str:
         "replayed as a CUDA graph" if meta.get("graphed") else None,
         device.get("name"),
         f"protocol {protocol['name']}" if protocol.get("name") else None,
-        f"{device['threads']} threads" if "threads" in device else None,
+        counted(device["threads"], "thread") if device.get("threads") else None,
         *(f"{name} {value}" for name, value in (meta.get("fixed") or {}).items()),
         clock_line(meta),
     )

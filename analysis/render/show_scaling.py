@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from ...profiling.counted import counted
 from ...profiling.errors import CurvescopeError
 from ...profiling.measure.clock_alignment import alignment_of
 from ...profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint, is_complete, rank_recordings
@@ -54,16 +55,19 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
         console.print(render_series(one, everything))
     console.print()
     for devices, cell in empty:
-        console.print(Text(f"Batch {cell['batch']} on {devices} devices: {cell['why']} ({cell['detail']}).", "yellow"))
+        console.print(
+            Text(f"Batch {cell['batch']} on {counted(devices, 'device')}: {cell['why']} ({cell['detail']}).", "yellow")
+        )
     if not complete:
         console.print(Text("Not complete: some points are not measured yet.", "yellow"))
     console.print(Text(f"Recorded in {folder}, one recording per rank. Next:"))
-    if not complete:
-        console.print(Text(f"  curvescope scale --resume {folder}"))
-    if not everything:
-        console.print(Text(f"  curvescope explain {folder} --all"))
     last = folder / f"devices{plan.devices[-1]}" / "rank0"
-    console.print(Text(f"  curvescope compare {folder / 'devices1' / 'rank0'} {last} --by layer"))
+    terminal.print_commands(
+        console,
+        *([] if complete else [f"curvescope scale --resume {folder}"]),
+        *([] if everything else [f"curvescope explain {folder} --all"]),
+        f"curvescope compare {folder / 'devices1' / 'rank0'} {last} --by layer",
+    )
 
 
 def _tables(point: ScalingPoint, recordings: Sequence[Recording]) -> PointTables:
@@ -88,7 +92,7 @@ def _headline(plan: ScalingPlan, meta: dict[str, Any]) -> str:
     configuration, device = plan.configuration, meta.get("device") or {}
     precision = configuration.precision or "fp32"
     facts = [configuration.network, f"{configuration.mode} step", precision, str(device.get("name"))]
-    facts += [f"{plan.threads} thread{'s' * (plan.threads != 1)} per process"] if plan.threads else []
+    facts += [f"{counted(plan.threads, 'thread')} per process"] if plan.threads else []
     return ", ".join([*facts, f"protocol {plan.protocol.name}", f"input {plan.source}"])
 
 

@@ -15,7 +15,8 @@ from .names import CHANGE, fit_all, readable
 
 UNLIMITED = 100_000  # width of a console without a terminal: nothing is shortened, wrapped or left out
 WHOLE, NAMES, WORDS = "whole", "names", "words"  # how the cells of a column fit: not at all, shortened, wrapped
-_LEAST = {NAMES: 32, WORDS: 16}  # width below which a column of that kind is not narrowed for an optional column
+_LEAST = {NAMES: 32, WORDS: 16}  # width to which a column of that kind narrows before an optional one is left out
+_WORDS_BESIDE = 32  # width of a column of words below which no optional column stands beside it
 _LEAST_OF_ALL = 5  # width below which no column is narrowed
 _MOST_OF_NAMES = 80  # width of a column of names beyond which rows are hard to follow
 _LONGEST_WORD = 24  # width that a column of words keeps for its longest word
@@ -119,7 +120,7 @@ def table(
     whole: Collection[str] = (),
     optional: Collection[str] = (),
 ) -> Table:
-    """A table of numbers at the right, after a column of names at the left.
+    """A table of numbers at the right, after a column of names at the left; columns without any value are left out.
 
     Args:
         headings: headings.
@@ -139,17 +140,20 @@ def table(
 
 def _layout(made: Table, width: int) -> tuple[list[int], int, list[int], list[int]]:
     """Widths of the columns that are shown, the gap between them, their indices, and the indices that follow below."""
-    shown = list(range(len(made.columns)))
+    shown = [index for index in range(len(made.columns)) if not index or _has_values(made, index)]
     most = {index: _natural(made, index, width < UNLIMITED) for index in shown}
     headed = {index: _least(made, index, most[index]) for index in shown}
     if width >= UNLIMITED:
         return [most[index] for index in shown], _GAPS[0], shown, []
     while True:
+        droppable = [index for index in shown if made.columns[index].optional]
+        wordy = [index for index in shown if droppable and made.columns[index].kind == WORDS]
+        wanted = headed | {index: max(headed[index], min(most[index], _WORDS_BESIDE)) for index in wordy}
         for gap in _GAPS:
             room = width - gap * (len(shown) - 1)
-            if sum(headed[index] for index in shown) <= room:
+            if sum(wanted[index] for index in shown) <= room:
                 return _shared(made, shown, most, headed, room), gap, shown, []
-        if not (droppable := [index for index in shown if made.columns[index].optional]):
+        if not droppable:
             break
         shown.remove(droppable[-1])
     # No column can be left out: names and words give what they have, and the last columns continue below.
@@ -159,6 +163,12 @@ def _layout(made: Table, width: int) -> tuple[list[int], int, list[int], list[in
     while len(shown) > 2 and sum(least[index] + gap for index in shown) - gap > width:
         rest.insert(0, shown.pop())
     return _shared(made, shown, most, least, width - gap * (len(shown) - 1)), gap, shown, rest
+
+
+def _has_values(made: Table, index: int) -> bool:
+    """Whether any row has a value in a column; one without is not shown, except in a table without rows."""
+    cells = made.cells(index)
+    return not cells or any(cell.plain for cell in cells)
 
 
 def _natural(made: Table, index: int, shortened: bool) -> int:

@@ -1,7 +1,7 @@
 """Consoles for all commands: names are never markup; progress goes to standard error.
 
 Tables fill the width of a terminal, or that of the variable COLUMNS; elsewhere, e.g. in a file, they are as wide as
-their cells. Sentences wrap at `PROSE_WIDTH`.
+their cells. Sentences wrap at `PROSE_WIDTH`; commands to copy never do.
 
 Green is good (faster, confirmed), red is bad (slower, an anomaly, a failed check), yellow asks for care (undecided,
 unstable, lost, modelled), dim is an aside or not significant, bold leads. A word or a mark says the same everywhere, so
@@ -46,6 +46,12 @@ def console(**options: Any) -> Console:
     if not (made.is_terminal or made.is_jupyter or "width" in options or os.environ.get("COLUMNS")):
         made.width = UNLIMITED
     return made
+
+
+def print_commands(shown: Console, *commands: str) -> None:
+    """Print commands to copy, each as one line: a terminal that is too narrow wraps it, and still copies it whole."""
+    for command in commands:
+        shown.print(Text(f"  {command}"), soft_wrap=True)
 
 
 def print_prose(text: str, *, stderr: bool = False) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...profiling.counted import counted
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ..decompose.anomalies import Explanation, Finding, Verdict
@@ -21,8 +22,12 @@ from .numbers import number, signed, smaller_terms
 from .tables import Indented, table
 
 _MEANINGS = {
-    "bend": "Bend at b: distance of the next larger T from the straight line through T(b) and the T before it.",
+    "bend": "Bend at b: how far the next larger T lies above the straight line through T(b) and the T before it.",
     "fixed cost": "Fixed cost of b → kb: (k·T(b) − T(kb)) / (k − 1), the time of a step that does not grow with b.",
+}
+_TERMS = {
+    LEFT_OVER: "Left over: T less the mean time of the rounds that were also profiled.",
+    OVERHEAD: "Profiling overhead: unprofiled less profiled time of the same visits.",
 }
 SAMPLES = Axis()
 
@@ -65,9 +70,10 @@ def interval(estimate: Estimate, digits: int = 3) -> str:
     return f"{number(estimate.low, digits)} … {number(estimate.high, digits)}"
 
 
-def hidden_note(count: int, what: str) -> list[Text]:
-    """A note on rows that are not shown; none if all are shown."""
-    return [Text(f"{count} {what} are not shown; --all shows them.", "dim")] if count > 0 else []
+def hidden_note(count: int, one: str, many: str | None = None) -> list[Text]:
+    """A note on rows that are not shown, see `counted`; none if all are shown."""
+    note = f"{counted(count, one, many)} {'is' if count == 1 else 'are'} not shown; --all shows "
+    return [Text(f"{note}{'it' if count == 1 else 'them'}.", "dim")] if count > 0 else []
 
 
 def render_curve(curve: Curve, axis: Axis = SAMPLES, quantity: Quantity = TIME) -> RenderableType:
@@ -88,7 +94,7 @@ def render_curve(curve: Curve, axis: Axis = SAMPLES, quantity: Quantity = TIME) 
             spread,
             str(point.n),
         )
-    what = f"{curve.statistic.capitalize()} of n steps in {curve.rounds} rounds"
+    what = f"{curve.statistic.capitalize()} of n steps in {counted(curve.rounds, 'round')}"
     notes = [f"{what}; spread is their interquartile range over the {curve.statistic}."]
     if curve.profiled:
         notes = [
@@ -193,6 +199,8 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
     kinds = dict.fromkeys(one.functional.kind for one in explanations)
     lines = [_MEANINGS[kind] for kind in kinds if kind in _MEANINGS]
     if explanations:
+        kinds_of_terms = {one.key.kind for explanation in explanations for one in explanation.shares}
+        lines += [meaning for kind, meaning in _TERMS.items() if kind in kinds_of_terms]
         lines.append("* significant (Holm correction over all terms of the anomaly).")
         lines.append(
             "Not significant: terms that cannot be distinguished from 0. They are no cause; more rounds would tell."
@@ -258,12 +266,13 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
     timed = (
         "every step was profiled, so the time includes an unknown profiling overhead"
         if breakdown.overhead_ms is None
-        else f"{breakdown.n_timed} timed steps"
+        else counted(breakdown.n_timed, "timed step")
     )
     return (
         f"{axis.name.capitalize()} {breakdown.batch or 'size unknown'}: {timed}; terms from {breakdown.n_used} of "
-        f"{breakdown.n_profiled} profiled steps (disturbed steps are excluded). {work} ± is half the interquartile "
-        "range."
+        f"{counted(breakdown.n_profiled, 'profiled step')}"
+        f"{' (disturbed steps are excluded)' if breakdown.n_used < breakdown.n_profiled else ''}. {work}"
+        f"{' ± is half the interquartile range.' if breakdown.n_used > 1 else ''}"
     )
 
 
@@ -333,7 +342,7 @@ def render_breakdown(
         if row is None:
             if rest := groups[len(listed) :]:
                 amount = math.fsum(r.time_ms for r in rest)
-                title = f"{len(rest)} smaller rows"
+                title = counted(len(rest), "smaller row")
                 rows.add_row(title, number(amount), "", share(amount, breakdown.time_ms), *blank)
             continue
         above = () if hardware is None else above_roofs(row, hardware, by)
@@ -341,7 +350,7 @@ def render_breakdown(
         rows.add_row(
             row.label,
             number(row.time_ms),
-            number(row.spread_ms, 2),
+            "" if row.spread_ms is None else number(row.spread_ms, 2),
             share(row.time_ms, breakdown.time_ms),
             *((share(row.time_ms, busy_ms) if row.label not in _APART else "",) if idles else ()),
             "" if row.calls is None else f"{row.calls:g}",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ..profiling.counted import counted
 from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:
@@ -54,15 +55,16 @@ def count_and_print(path: AnyPath, batches: Sequence[int] | None = None, tool: s
 
     messages = terminal.console(stderr=True)
     done = count_kernels(path, batches, lambda line: messages.print(line, style="dim", markup=False), tool)
-    for counted in done:
-        print(describe(counted))
+    for one in done:
+        print(describe(one))
 
 
-def describe(counted: Counted) -> str:
+def describe(done: Counted) -> str:
     """What was counted and joined at one batch size, in one line."""
-    by = "order, name and geometry" if counted.by_geometry else "order and name (the recording has no geometry)"
-    unused = f"; {counted.unused} counted kernels join none" if counted.unused else ""
+    by = "order, name and geometry" if done.by_geometry else "order and name (the recording has no geometry)"
+    unused = f"; {counted(done.unused, 'counted kernel joins', 'counted kernels join')} none" if done.unused else ""
     return (
-        f"Batch {counted.batch}: {counted.kernels} kernels of a step counted by {_NAMES[counted.tool]}; "
-        f"{counted.joined} of {counted.recorded} recorded kernels in {counted.steps} steps joined by {by}{unused}."
+        f"Batch {done.batch}: {counted(done.kernels, 'kernel')} of a step counted by {_NAMES[done.tool]}; "
+        f"{done.joined} of {counted(done.recorded, 'recorded kernel')} in {counted(done.steps, 'step')} joined by "
+        f"{by}{unused}."
     )

@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.render import terminal
     from ..analysis.render.documents import print_document
     from ..analysis.render.numbers import number
-    from ..analysis.render.tables import table
+    from ..analysis.render.tables import Indented, table
     from ..profiling.hardware.devices import CLOCKS, Device, devices, get_device
 
     chosen = (get_device(args.device),) if args.device else devices()
@@ -41,11 +41,15 @@ def run(args: argparse.Namespace) -> int:
             f"long kernels run at the {device.running_clock} clock",
             style="bold",
         )
-        facts = table("fact", "value", "source", words=("source",))
+        facts = table("fact", "value", "source", whole=("fact",))
+        sources: dict[str, int] = {}
         for name, fact in device.facts.items():
             source = fact.source if fact.verified else f"{fact.source} (not verified)"
-            facts.add_row(name, f"{fact.value:,.0f}", Text(source))
+            facts.add_row(name, f"{fact.value:,.0f}", f"[{sources.setdefault(source, len(sources) + 1)}]")
         console.print(facts)
+        console.print()
+        for source, position in sources.items():
+            console.print(Indented(Text(source), label=f"[{position}] "))
         return 0
     listed = table(
         "name",

@@ -48,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measuring.add_protocol_arguments(parser)
     measuring.add_energy_arguments(parser)
     measuring.add_clock_argument(parser)
-    measuring.add_experiments_argument(parser, "; 0 for none (default: 60s, with --quick 15s)")
+    measuring.add_experiments_argument(
+        parser, f"; 0 for none (default: {DEFAULT_EXPERIMENTS_S:g}s, with --quick {QUICK_EXPERIMENTS_S:g}s)"
+    )
     parser.add_argument(
         "--counters",
         action="store_true",
@@ -228,7 +230,8 @@ def _family(
     if not recordings:
         raise CurvescopeError(f"No {axes.curve} could be measured for any {axes.family}.")
     show_table(recordings, "json" if args.json else "text")
-    messages.print(f"Recorded in {path}. Next:\n  curvescope explain {recordings[-1].path}", markup=False)
+    messages.print(f"Recorded in {path}. Next:", markup=False)
+    terminal.print_commands(messages, f"curvescope explain {recordings[-1].path}")
     return 0
 
 

@@ -7,10 +7,12 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from ..gpu_checks import Check, check_gpus
+from ..profiling.counted import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +41,11 @@ def run(args: argparse.Namespace) -> int:
         console.print(Indented(Text(f"{finding.name}: {finding.detail}"), label=mark))
         if finding.remedy and not finding.found:
             console.print(Indented(Text(finding.remedy, "dim"), label=" " * len(mark)))
+    found = {finding.name: finding.found for finding in findings}
+    if found.get("PyTorch"):
+        device = "GPU" if found.get("CUDA device") else "CPU"
+        ready = f"Ready: `curvescope diagnose alexnet --quick` measures this machine's {device}."
+        console.print(f"\n{ready} What is missing is optional for it.")
     return 0
 
 
@@ -50,7 +57,8 @@ def _cpu() -> Check:
     return Check(
         "CPU",
         True,
-        f"{host['cpu']}, {host['usable_cores']} cores usable, governor {governor}, load {host['load_average_1min']}",
+        f"{host['cpu']}, {counted(host['usable_cores'], 'core')} usable, governor {governor}, "
+        f"load {host['load_average_1min']}",
     )
 
 
@@ -109,9 +117,14 @@ def _nvdisasm() -> Check:
     from ..kernels.disassembly import GET_NVDISASM, find_disassemblers
 
     tools = find_disassemblers()
-    return Check(
-        "nvdisasm", bool(tools), ", ".join(tools) or "counts the instructions of compiled kernels", GET_NVDISASM
-    )
+    detail = "; ".join(f"{_version(path)}, {_in_packages(path)}" for path in tools)
+    return Check("nvdisasm", bool(tools), detail or "counts the instructions of compiled kernels", GET_NVDISASM)
+
+
+def _in_packages(path: str) -> str:
+    """A path below the folder of Python packages that it is in, which says enough and fits a line; else the path."""
+    inside = [path[len(folder) + 1 :] for folder in sys.path if folder and path.startswith(folder + os.sep)]
+    return min(inside, key=len, default=path)
 
 
 def _tool(name: str, use: str) -> Callable[[], Check]:
@@ -129,7 +142,7 @@ def _version(program: str) -> str:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20).stdout  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         said = ""
-    found = re.search(r"[Vv]ersion (\d[\w.-]*)", said)
+    found = re.search(r"(?:[Vv]ersion|release) (\d[\w.-]*)", said)
     return f"version {found[1]}" if found else "version unknown"
 
 

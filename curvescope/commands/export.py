@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..profiling.counted import counted
 from ..profiling.recording.remote_store import as_path
 
 
@@ -55,8 +56,7 @@ def run(args: argparse.Namespace) -> int:
         print_document("export", {"path": str(target), "format": kind, "rows_without_time": unplaced})
         return 0
     if unplaced:
-        print(
-            f"{unplaced} rows have no start time: they are in the file, but viewers do not show them.", file=sys.stderr
-        )
+        without = counted(unplaced, "row")
+        print(f"{without} without a start time: in the file, but not shown by viewers.", file=sys.stderr)
     print(f"Written to {target}." + (" Open it at https://ui.perfetto.dev." if args.perfetto else ""))
     return 0

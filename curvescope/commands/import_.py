@@ -102,17 +102,18 @@ def _import(args: argparse.Namespace) -> Imported:
     from ..profile_files import progress
     from ..profiling.errors import CurvescopeError
     from ..profiling.readers import Options, import_profile
-    from ..profiling.readers.inductor_code import fused_in
+    from ..profiling.readers.inductor_code import read_generated
 
     batches = _batches(args.batch)
     options = Options(range_pattern=args.range_pattern, steps=args.steps, device=args.device, capture=args.capture)
     if args.inductor is not None:
-        options = replace(options, fused=fused_in(args.inductor))
+        generated = read_generated(args.inductor)
+        options = replace(options, fused=generated.fused, fused_flops=generated.flops)
     if args.kind == "sweep" and not args.table:
         from ..profiling.readers.sweep_import import import_sweep
 
         if batches and len(batches) != len(args.file):
-            raise CurvescopeError(f"--batch {args.batch}: write one batch size for each of the {len(args.file)} files.")
+            raise CurvescopeError(f"--batch {args.batch}: write one batch size for each file, {len(args.file)} in all.")
         with progress() as report:
             return import_sweep(args.file, args.output, batches, replace(options, report=report))
     if len(args.file) > 1 or len(batches) > 1:

@@ -8,6 +8,7 @@ that it is started in; `pip install 'curvescope[mcp]'` gets what it needs.
 from __future__ import annotations
 
 import argparse
+import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,5 +22,8 @@ def run(args: argparse.Namespace) -> int:
     """Serve until standard input ends."""
     from ..agents import make_server
 
-    make_server(args.allow_experiments).run("stdio")
+    server = make_server(args.allow_experiments)
+    if sys.stdin.isatty():
+        print("curvescope: an agent starts this command and talks with it here; Ctrl-C ends it.", file=sys.stderr)
+    server.run("stdio")
     return 0

@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from ..profiling.counted import counted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -78,7 +80,7 @@ def _analysed(reduction: Reduction, analyse: Any) -> Ranks:
     if not reduction["ranks"].num_rows:
         path, reason = reduction.unreadable[0]
         count = len(reduction.unreadable)
-        raise CurvescopeError(f"None of {count} recordings could be read. The first, {path}: {reason}")
+        raise CurvescopeError(f"None of {counted(count, 'recording')} could be read. The first, {path}: {reason}")
     found: Ranks = analyse(reduction)
     return found
 

@@ -17,6 +17,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..profiling.counted import counted
 from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     counts = {name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")}
     print(f"curvescope: {describe_rows(counts)} in {path}", file=sys.stderr)
     if steps := recording.count_rows("steps"):
-        print(f"curvescope: {steps} steps, from {recording.meta['steps_from']}", file=sys.stderr)
+        print(f"curvescope: {counted(steps, 'step')}, from {recording.meta['steps_from']}", file=sys.stderr)
     collectors = recording.meta["collectors"]
     statuses = {c["cupti_status"]: None for c in collectors if c.get("cupti_status", "recording") != "recording"}
     if not any("cupti_status" in c for c in collectors):

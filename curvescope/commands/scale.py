@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import measuring
+from ..profiling.counted import counted
 from ..profiling.hardware.host import usable_cores
 from ..profiling.hardware.precisions import STEP_PRECISIONS
 from ..profiling.workload.network_step import MODES
@@ -102,23 +103,25 @@ def _run_here(args: argparse.Namespace) -> int:
     plan = PLAN_FILE.read(args.resume) if args.resume else _plan(args, here, here)
     if plan.configuration.device == "cuda" and max(plan.devices) > here:
         raise CurvescopeError(
-            f"{max(plan.devices)} devices are requested, but this machine has {here} GPUs. Request fewer with "
-            "--devices, start one process per GPU on several nodes with torchrun or srun, or use --device cpu."
+            f"{max(plan.devices)} devices are requested, but this machine has {counted(here, 'GPU')}. Request fewer "
+            "with --devices, start one process per GPU on several nodes with torchrun or srun, or use --device cpu."
         )
     folder = args.resume or _begin(args, plan)
     if plan.threads is not None and max(plan.devices) * plan.threads > usable_cores():
         messages.print(
-            f"{max(plan.devices)} processes of {plan.threads} threads share {usable_cores()} cores: their "
+            f"{counted(max(plan.devices), 'process', 'processes')} of {counted(plan.threads, 'thread')} on "
+            f"{counted(usable_cores(), 'core')}: their "
             "contention appears as slower kernels.",
             style="yellow",
         )
     if not is_complete(folder, plan):
-        messages.print(f"{len(plan.points)} points, protocol {plan.protocol.name}, into {folder}.")
+        messages.print(f"{counted(len(plan.points), 'point')}, protocol {plan.protocol.name}, into {folder}.")
         try:
             with LiveProgress() as view:
                 launch(folder, plan, "curvescope.scaling_rank", view.report)
         except KeyboardInterrupt:
-            messages.print(f"Interrupted. Resume with `curvescope scale --resume {folder}`.")
+            messages.print("Interrupted. This resumes:")
+            terminal.print_commands(messages, f"curvescope scale --resume {folder}")
             raise
     show_scaling(folder, args.all, args.json)
     return 0

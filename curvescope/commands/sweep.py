@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import measuring
+from ..profiling.counted import counted
 from ..profiling.hardware.precisions import STEP_PRECISIONS
 from ..profiling.recording.axis import BATCH
 from ..profiling.recording.remote_store import as_path
@@ -134,9 +135,10 @@ def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
     if not args.resume:
         PLAN_FILE.write(folder, plan)
     messages = terminal.console(stderr=True)
-    where = f", on {len(measurers)} workers" if cluster is not None else ""
+    where = f", on {counted(len(measurers), 'worker')}" if cluster is not None else ""
     messages.print(
-        f"{len(plan.configurations)} recordings, protocol {plan.protocol.name}, into {folder}{where}.", markup=False
+        f"{counted(len(plan.configurations), 'recording')}, protocol {plan.protocol.name}, into {folder}{where}.",
+        markup=False,
     )
     if note := _shared(measurers):
         messages.print(note, style="yellow", markup=False)
@@ -146,12 +148,16 @@ def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
             with measuring.clocks(args, plan.configurations[0].device):
                 failed = run_plan(folder, plan, view.report, measuring.precise_enough(plan.protocol), measurers)
         except KeyboardInterrupt:
-            messages.print(f"Interrupted. Resume with `curvescope sweep --resume {folder}`.")
+            messages.print("Interrupted. This resumes:")
+            terminal.print_commands(messages, f"curvescope sweep --resume {folder}")
             raise
     recordings = [open_recording(path) for path in sweep_recordings(folder)]
     show_table(recordings, "json" if args.json else "text")
     for configuration, why in failed:
         messages.print(f"{configuration.label}: nothing could be measured; {why}.", style="yellow", markup=False)
+    if recordings:
+        messages.print(f"Recorded in {folder}. Next:")
+        terminal.print_commands(messages, f"curvescope explain {recordings[0].path}")
     return 0
 
 

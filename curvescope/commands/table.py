@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..profiling.counted import counted
 from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _notes(cells: Sequence[Cell]) -> list[str]:
     unstable = [c for c in cells if c.spread is not None and c.spread > 0.02]
     if unstable:
         timed = sum(c.origin == "measured" and c.time_ms is not None for c in cells)
-        notes.append(f"{len(unstable)} of {timed} measured times are unstable (spread over 2 %).")
+        notes.append(f"Unstable (spread over 2 %): {len(unstable)} of {counted(timed, 'measured time')}.")
     if any(cell.origin == "published" for cell in cells):
         notes.append("Published times were measured by others on the named device, and have no spread.")
     return notes

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import isfinite, prod
 from typing import Any
 
+from ...profiling.counted import counted
 from ...profiling.hardware.precisions import PRECISIONS
 from ...profiling.recording.operators import written_arguments
 from ...profiling.workload.network_step import import_torch
@@ -85,7 +86,7 @@ def difference(expected: Tried, found: Tried, *, tf32: bool) -> str | None:
         tf32: whether products of float32 may round their operands to TF32.
     """
     if len(expected.results) != len(found.results):
-        return f"it returns {len(found.results)} results instead of {len(expected.results)}"
+        return f"it returns {counted(len(found.results), 'result')} instead of {len(expected.results)}"
     for one, other, terms in zip(expected.results, found.results, expected.terms, strict=True):
         if (one is None) != (other is None):
             return "it leaves out a result"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ..errors import CurvescopeError
@@ -100,7 +99,9 @@ def export_csv(recording: Recording, target: Path) -> None:
     Raises:
         CurvescopeError: the target exists, or is not writable.
     """
-    _export_files(recording, target, "csv", lambda schema, file: pa.csv.CSVWriter(file, schema))
+    from pyarrow import csv  # late: an import needs no CSV
+
+    _export_files(recording, target, "csv", lambda schema, file: csv.CSVWriter(file, schema))
 
 
 def export_parquet(recording: Recording, target: Path) -> None:

@@ -133,7 +133,8 @@ def describe_lost(lost: Mapping[str, Any]) -> list[str]:
         what = "Repaired" if entry.get("severity") == Severity.REPAIRED.value else "Lost"
         count, sentence = entry["count"], entry["sentence"].rstrip(".")
         whole = sentence[:1].isupper() and sentence[1:2].islower()
-        lines.append(f"{what}: {count} {name} ({sentence})." if whole else f"{what}: {count} {sentence} ({name}).")
+        number = "1 of these:" if count == 1 else str(count)  # the sentence is of many
+        lines.append(f"{what}: {count} {name} ({sentence})." if whole else f"{what}: {number} {sentence} ({name}).")
     return lines
 
 

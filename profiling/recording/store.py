@@ -27,6 +27,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..counted import counted
 from ..errors import CurvescopeError
 from ..prefetch import read_ahead
 from .atomic_files import atomic_file, claim_remote, claimed_folder, locked_folder, storage_error
@@ -339,7 +340,7 @@ class Recording:
             "batch sizes": ", ".join(map(str, self.meta.get("batches") or ())) or None,
             "status": self.meta["status"],
             "recorded": self.meta.get("created_utc"),
-            **{name: f"{count} rows" for name in TABLES if (count := self.count_rows(name))},
+            **{name: counted(count, "row") for name in TABLES if (count := self.count_rows(name))},
             **{f"lost: {name}": entry["count"] for name, entry in (self.meta.get("lost") or {}).items()},
         }
         left = 'style="text-align:left"'
@@ -396,6 +397,8 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
         meta = json.loads((folder / META_FILE).read_bytes())
     except FileNotFoundError:
         missing = isinstance(folder, Path) and not folder.exists()
+        if isinstance(folder, Path) and (inside := next(iter(sorted(folder.glob(f"*/{META_FILE}"))), None)):
+            raise CurvescopeError(f"{folder} holds recordings: name one, e.g. {inside.parent}.") from None
         why = "does not exist" if missing else f"is not a recording ({META_FILE} is missing)"
         raise CurvescopeError(f"{folder} {why}. `curvescope runs` lists recordings.") from None
     except (OSError, ValueError) as error:

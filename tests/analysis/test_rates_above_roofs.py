@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from curvescope.analysis import roofline
-from curvescope.analysis.decompose import breakdown
+from curvescope.analysis.decompose import breakdown, communication, idle
 from curvescope.cli import main
 from curvescope.profiling.attribution.kernel_precision import kernel_precision
 from curvescope.profiling.hardware.limits import hardware_of
@@ -23,19 +23,25 @@ PROFILES = sorted(path for path in (DATA / "profiles").iterdir() if path.suffix 
 
 @pytest.fixture(autouse=True)
 def _computed_once(monkeypatch):
-    """The JSON and the text of a view show one result, which takes most of the time to compute."""
+    """The JSON and the text of a view show one result, which takes most of the time to compute.
+
+    Idle time and communication, which have no rates, are the same in every breakdown.
+    """
     made = {}
 
-    def once(compute):
-        def call(first, second, by, *others):
-            if (compute, by) not in made:
-                made[compute, by] = compute(first, second, by, *others)
-            return made[compute, by]
+    def once(compute, *, is_by=True):
+        def call(*arguments):
+            key = compute, arguments[2] if is_by else None
+            if key not in made:
+                made[key] = compute(*arguments)
+            return made[key]
 
         return call
 
     monkeypatch.setattr(breakdown, "break_down", once(breakdown.break_down))
     monkeypatch.setattr(roofline, "roofline", once(roofline.roofline))
+    monkeypatch.setattr(idle, "explain_idle", once(idle.explain_idle, is_by=False))
+    monkeypatch.setattr(communication, "communication", once(communication.communication, is_by=False))
 
 
 def views(path, capsys):

@@ -71,6 +71,23 @@ def test_the_headline_leads_with_the_confirmed_cause_that_makes_most_of_a_step(t
     assert anomaly not in of_anomaly
 
 
+def test_the_headline_counts_only_the_term_that_it_names(tested):
+    """A cause that one term confirms, without complete steps, may be claimed of others that nobody tested."""
+    found = curvescope.explain(open_recording(tested))
+    of_bend, *others = found.answers
+    found = replace(found, answers=(of_bend, *(replace(one, verdict=Verdict.UNDECIDED) for one in others)))
+    (bend, *further) = found.explanations
+    total = next(one for one in bend.attribution.causes if one.cause == of_bend.cause)
+    terms = (*total.terms, replace(total.terms[0], label="fc7 (Linear) forward", verdict=Verdict.UNTESTED))
+    causes = [
+        replace(one, terms=terms, amount=2 * one.amount) if one is total else one for one in bend.attribution.causes
+    ]
+    wider = replace(bend, attribution=replace(bend.attribution, causes=tuple(causes)))
+    said = finding_sentence(found)
+    assert said.startswith("slow library call in fc6 (Linear) forward makes ")
+    assert finding_sentence(replace(found, explanations=(wider, *further))) == said
+
+
 def test_advice_that_several_answers_share_is_written_once(tested):
     answer = curvescope.explain(open_recording(tested)).answers[0]
     console = Console(width=80)
@@ -82,7 +99,7 @@ def test_advice_that_several_answers_share_is_written_once(tested):
 
 def test_the_terminal_leads_with_the_answers_and_fits_80_columns(tested, capsys):
     out = explained(capsys, tested)
-    assert max(map(len, out.splitlines())) <= 80
+    assert max(len(line) for line in out.splitlines() if not line.startswith("  curvescope ")) <= 80
     assert in_order(
         out,
         "1. The bend at 4",
@@ -103,13 +120,58 @@ def test_the_terminal_leads_with_the_answers_and_fits_80_columns(tested, capsys)
         "On a finer grid",
         "takes away",
         "-43% confirmed",
-        "Undecided: padded_batch: it takes it away only by",
+        "undecided ¹",
+        "¹ It takes it away only by making other sizes slower.",
         "Untested: channels_last",
         "1 of 3 operators was not rebuilt.",
         "Terms of fixed cost 1→2",
         "Experiments on fixed cost 1→2",
         "The complete step, unprofiled",
     ) is True  # fmt: skip
+
+
+def test_a_command_to_copy_is_one_line_in_a_narrow_window(tested, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = explained(capsys, tested).splitlines()
+    assert shown[-2:] == [
+        f"  curvescope breakdown {tested} --by layer --batch 4",
+        f"  curvescope explain {tested} --all",
+    ]
+
+
+def test_factors_have_a_column_where_the_words_have_room(tested, capsys, monkeypatch):
+    assert "other sizes slower" in " ".join(explained(capsys, tested).split())
+    assert "padded_batch\n" not in explained(capsys, tested)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "padded_batch\n" in explained(capsys, tested)
+
+
+def test_untested_causes_bring_the_command_that_goes_on(tmp_path, capsys):
+    path = write_tested(tmp_path / "run", experiments_wait_for_time=True)
+    lead, command = "The time for experiments was up", f"  curvescope confirm {path} --experiments 5m"
+    shown = explained(capsys, path)
+    assert in_order(shown, lead, command.strip(), "step ms") is True
+    assert command in shown.splitlines()
+    enough = write_tested(tmp_path / "enough")
+    assert lead not in explained(capsys, enough)
+
+
+def without_layers(steps, kernels):
+    kernels["layer"], kernels["op"] = None, "aten::linear"
+
+
+def test_a_step_of_ones_own_without_layers_says_how_to_name_them(tmp_path, capsys):
+    own = write_planted(tmp_path / "own", change=without_layers, mode="own")
+    shown = explained(capsys, own)
+    hint = "set `step.module = model` in `make_step`"
+    assert hint in " ".join(shown.split())
+    assert f"breakdown {own} --by op --batch" in shown
+    assert hint in str(curvescope.explain(open_recording(own)))
+    named = explained(capsys, write_planted(tmp_path / "named", mode="own"))
+    assert "step.module" not in named
+    assert "--by layer" in named
+    graphed = explained(capsys, write_planted(tmp_path / "graphed", change=without_layers, mode="own", graphed=True))
+    assert "step.module" not in graphed
 
 
 def test_all_names_the_reason_of_every_untested_change(tested, capsys):

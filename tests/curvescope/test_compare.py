@@ -138,6 +138,12 @@ def test_three_generations_side_by_side_name_algorithms_and_hardware(runs, capsy
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_a_forward_step_beside_a_training_step_is_said(runs, tmp_path, capsys):
+    write_planted(tmp_path / "forward", "unexplained", seed=1, mode="forward")
+    assert main(["compare", str(runs / "base"), str(tmp_path / "forward")]) == 0
+    assert "Recorded with different settings: mode: training, forward." in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize("by", ["family", "kernel"])
 def test_rows_add_up_to_the_profiled_step(runs, capsys, by):
     paths = [str(runs / name) for name in ("base", "slow")]

@@ -156,7 +156,7 @@ def test_what_does_not_join_is_counted_and_said(ncu, recorded, capsys):
     assert after.meta["lost"]["kernels_without_counters"]["count"] == 8
     assert after.meta["status"] == recorded.meta["status"]
     assert "16 of 24 recorded kernels" in (out := capsys.readouterr().out)
-    assert "1 counted kernels join none" in out
+    assert "1 counted kernel joins none" in out
 
 
 def test_each_call_goes_on_with_what_is_not_counted(ncu, recorded, capsys):
@@ -203,6 +203,12 @@ def test_what_cannot_be_counted_is_refused_before_anything_runs(ncu, recorded, t
     on_cpu = write_planted(tmp_path / "cpu", network="alexnet", torch_device="cpu")
     assert main(["counters", str(on_cpu)]) == 2
     assert "ran on the CPU" in capsys.readouterr().err
+    modelled = write_planted(tmp_path / "modelled", recording_type="model", network="alexnet")
+    assert main(["counters", str(modelled)]) == 2
+    assert "is modelled: no kernel ran" in capsys.readouterr().err
+    imported = write_planted(tmp_path / "imported", imported_from="nsys")
+    assert main(["counters", str(imported)]) == 2
+    assert "was imported from nsys, so its steps cannot run again" in capsys.readouterr().err
     assert main(["diagnose", "alexnet", "--counters", "--device", "cpu", "-o", str(tmp_path / "d")]) == 2
     assert "--counters: only kernels of a GPU" in capsys.readouterr().err
 

@@ -128,6 +128,7 @@ def test_counters_that_cannot_be_read_in_the_process_name_what_counts_instead(ca
     [
         ("Copyright (c) 2018-2025\nVersion 2025.3.1.0 (build 36398880) (public-release)", "version 2025.3.1.0"),
         ("NVIDIA Nsight Systems version 2024.6.2.225-246235244400v0", "version 2024.6.2.225-246235244400v0"),
+        ("Cuda compilation tools, release 13.0, V13.0.85\nBuild cuda_13.0.r13.0/compiler", "version 13.0"),
         ("", "version unknown"),
     ],
 )

@@ -5,21 +5,31 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import curvescope
 from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.workload.own_step import refuse_while_importing
 
 from ..browser import Page, find_chromium
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "step" / "train.py"
-SHORT = ("--quick", "--time-limit", "0.1", "--device", "cpu")  # the least number of rounds
+SHORT = ("--quick", "--device", "cpu")
 UNTESTED = ("--experiments", "0")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_step_in_each_of_two_rounds():
+    """What is asked is whether a stranger's step runs and what is read of it, not how long it takes."""
+    quick = replace(PROTOCOLS["quick"], rounds=(2, 2), steps_per_visit=(1, 1), profiled_steps=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROTOCOLS, "quick", quick)
+        yield
 
 
 @pytest.fixture(scope="module")

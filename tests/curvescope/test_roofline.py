@@ -28,6 +28,17 @@ def test_text_says_what_roofs_and_bytes_are(run, capsys):
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_a_share_above_its_roof_is_marked_where_the_rates_have_no_room(tmp_path, capsys):
+    run = str(tmp_path / "modelled")
+    assert main(["diagnose", "alexnet", "--device", "model:gtx1080", "--batch", "64..128", "-o", run]) == 0
+    capsys.readouterr()
+    assert main(["roofline", run]) == 0
+    out = capsys.readouterr().out
+    assert "GFLOP/s" not in out
+    assert "%†" in out
+    assert "waves" not in out  # a modelled kernel has no geometry
+
+
 def test_json_and_csv_hold_the_same_points(run, capsys):
     assert main(["roofline", str(run), "--batch", "8", "--by", "layer", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -175,6 +175,13 @@ def test_links_of_pages_outside_the_site_lead_somewhere(page):
     assert not [link for link in links if not (ROOT / link).exists()]
 
 
+def test_a_wrong_link_of_the_site_fails_its_build():
+    """Found by use: with --quiet, mkdocs drops its warnings before --strict counts them, and every link passed."""
+    (build,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "mkdocs build" in line]
+    assert "--strict" in build
+    assert "--quiet" not in build
+
+
 PAGE = """
 ```console
 $ echo one; echo two

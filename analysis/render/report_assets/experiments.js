@@ -164,7 +164,7 @@ function factorTip(run, tested, factor) {
     lines.push(`time at ${run.axis.name} ${factor.gain_batch}: ${signed(-100 * factor.gain.value, 2)} %` +
       (factor.gain.low === null || factor.gain.high === null ? "" : ` (${percent(-factor.gain.high)} … ${percent(-factor.gain.low)} %)`));
   }
-  if (factor.rounds) lines.push(`${factor.rounds} rounds`);
+  if (factor.rounds) lines.push(counted(factor.rounds, "round"));
   if (factor.changed_results) lines.push(`changes the results: ${factor.changed_results}`);
   return lines.join("\n");
 }

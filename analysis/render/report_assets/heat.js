@@ -31,7 +31,7 @@ function heatSection(run) {
   const unit = batches.includes(null) ? "per step" : `per ${run.axis.one}`;
   return block("heat", `Time ${unit} by layer and ${run.axis.title}`,
     [toggles("Colour by", [[false, "whole map"], [true, "each row"]], byRow, (value) => { byRow = value; draw(); })],
-    host, note(`ms ${unit}, columns are ${run.axis.values}.${more ? ` ${more} smaller ${more === 1 ? "term is" : "terms are"} omitted.` : ""}`));
+    host, note(`ms ${unit}, columns are ${run.axis.values}.${more ? ` Omitted: ${counted(more, "smaller term")}.` : ""}`));
 }
 
 function familySection() {

@@ -54,7 +54,7 @@ function kernelsSection(run) {
       hasRates ? [rate(row, row.gflops[index], "compute"), rate(row, row.gbs[index], "DRAM")] : null,
       measured.map(([, key]) => html("td", {}, row[key][index] === null ? "" : share(row[key][index], 1))))));
     const sum = found.reduce((s, row) => s + (row.ms[index] ?? 0), 0);
-    count.textContent = `${found.length} of ${rows.length} rows, ${number(sum)} ms per step`;
+    count.textContent = `${found.length} of ${counted(rows.length, "row")}, ${number(sum)} ms per step`;
     further.hidden = found.length <= limit;
   }
   for (const row of rows) [row.kernel, row.text] = [row.short, [row.name, row.family, row.layer, row.phase, row.op].join(" ").toLowerCase()];
@@ -68,7 +68,7 @@ function kernelsSection(run) {
   const made = block("kernels", "Kernels", tools, chips,
     html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Kernels" }, html("table", { id: "kernel-table" }, html("thead", {}, head), body)),
     html("p", { class: "note" }, count, " ", further),
-    note("Per profiled step" + (batches.length > 1 ? `; excess is against the next smaller ${run.axis.value}.` : ".") + (more ? ` The ${more} rows with the least time are omitted (${number(moreMs[index])} ms per step).` : "") +
+    note("Per profiled step" + (batches.length > 1 ? `; excess is against the next smaller ${run.axis.value}.` : ".") + (more ? ` Omitted: the ${counted(more, "row")} with the least time (${number(moreMs[index])} ms per step).` : "") +
       (measured.length ? " Occupancy and the use of tensor pipes are measured, of the time of the kernels that have them." : "") +
       (exceeds ? " † above the roof of the device: the algorithm needs fewer FLOPs than the direct one, operands came from a cache, or another kernel did some of the work." : "")));
   made.classList.add("long");

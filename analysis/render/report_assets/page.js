@@ -21,7 +21,7 @@ function causesSection(run) {
           html("ul", {}, term.evidence.map((text) => html("li", {}, text))),
           term.refuted ? html("p", { class: "refuted" }, `Refuted if: ${term.refuted[0].toLowerCase()}${term.refuted.slice(1)}`) : null,
         ]),
-        total.more ? html("p", {}, `and ${total.more} smaller term${total.more === 1 ? "" : "s"}`) : null);
+        total.more ? html("p", {}, `and ${counted(total.more, "smaller term")}`) : null);
     }));
   };
   show(run.anomalies[0]);
@@ -64,7 +64,7 @@ function recordingSection(run) {
     html("dl", { class: "facts" }, run.facts.map(([label, text]) => html("div", {}, html("dt", {}, label), html("dd", {}, text)))),
     run.lost.map((text) => html("p", { class: "note warn" }, text)),
     run.caveats.map((text) => note(text)),
-    note(`Based on ${run.kernels.calls} kernels of the profiled steps. Curvescope ${report.version}.`));
+    note(`Based on ${counted(run.kernels.calls, "kernel")} of the profiled steps. Curvescope ${report.version}.`));
 }
 
 // Names of the sections in the head of the page.

@@ -16,7 +16,7 @@ function rooflineSection(run) {
 
 function rooflineChart(drawn, width) {
   const height = Math.min(420, Math.max(260, width * 0.5));
-  const [left, right, top, bottom] = [64, 18, 22, 40];
+  const [left, right, top, bottom] = [74, 24, 22, 40];
   const points = drawn.points.filter((p) => p.levels.length).map((p) => ({ ...p, level: p.levels[0], x: p.levels[0].flops_per_byte, y: p.flops_per_s / 1e9 }));
   const roof = (level) => drawn.roofs.filter((r) => r.level === level).sort((a) => (a.kind === "ceiling" ? -1 : 1))[0];
   // The roofs of compute by precision, ceilings before peaks, the highest first.
@@ -46,6 +46,8 @@ function rooflineChart(drawn, width) {
   root.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "FLOP per byte"),
     svg("text", { x: 8, y: 13, class: "strong" }, "GFLOP/s"));
   const labels = []; // of roofs, over the marks
+  const longest = Math.max(...points.map((p) => p.time_s));
+  const radius = (p) => 3 + 13 * Math.sqrt(p.time_s / longest);
   if (dram) {
     const end = ridge ? Math.min(ridge, x1) : x1;
     const from = Math.max(x0, (y0 * 1e9) / dram.per_s);
@@ -54,15 +56,16 @@ function rooflineChart(drawn, width) {
     // Below its roof, where no roof of a cache is.
     labels.push(svg("text", { class: "over-marks", x: x(middle) + 10, y: y((middle * dram.per_s) / 1e9) + 16 }, `DRAM ${quantity(dram.per_s, "B/s")} (${dram.kind})`));
   }
-  let above = -Infinity;
+  let above = -Infinity; // where the roof before this one, or its label, ends
   for (const one of computes) {
     const [from, at] = [dram ? Math.max(one.per_s / dram.per_s, x0) : x0, y(one.per_s / 1e9)];
     root.append(svg("path", { class: "roof", d: `M${x(from)},${at}H${width - right}` }));
-    // A label that would lie on the one above it goes below its roof.
-    const labelAt = at - 7 < above + 14 ? at + 14 : at - 7;
-    above = labelAt;
-    labels.push(svg("text", { class: "over-marks", x: width - right, y: labelAt, "text-anchor": "end" },
-      `${computes.length > 1 && one.precision ? `${one.precision} ` : ""}${quantity(one.per_s, "FLOP/s")} (${one.kind})`));
+    const label = `${computes.length > 1 && one.precision ? `${one.precision} ` : ""}${quantity(one.per_s, "FLOP/s")} (${one.kind})`;
+    const hidden = (baseline) => points.filter((p) => x(p.x) > width - right - 7 * label.length && Math.abs(y(p.y) - baseline + 4) < 7 + radius(p)).length;
+    // A label that would lie on what is above it, or on more points there, goes below its roof.
+    const labelAt = at - 20 < above || hidden(at - 7) > hidden(at + 14) ? at + 14 : at - 7;
+    above = Math.max(at, labelAt);
+    labels.push(svg("text", { class: "over-marks", x: width - right, y: labelAt, "text-anchor": "end" }, label));
   }
   for (const level of ["L3", "L2", "L1"]) {
     const memory = roof(level);
@@ -73,11 +76,10 @@ function rooflineChart(drawn, width) {
     root.append(svg("path", { class: "roof", "stroke-dasharray": "5 4", d: `M${x(from)},${y((from * memory.per_s) / 1e9)}L${x(end)},${y((end * memory.per_s) / 1e9)}` }),
       svg("text", { x: x(end), y: Math.max(10, y((end * memory.per_s) / 1e9) - 6), "text-anchor": "end" }, level));
   }
-  const longest = Math.max(...points.map((p) => p.time_s));
   for (const p of [...points].sort((a, b) => b.time_s - a.time_s)) {
     const measured = p.level.source === "measured";
     const colour = { memory: "var(--forward)", compute: "var(--backward)", neither: "var(--none)", unknown: "var(--none)" }[p.bound];
-    const mark = svg("circle", { cx: x(p.x), cy: y(p.y), r: 3 + 13 * Math.sqrt(p.time_s / longest) });
+    const mark = svg("circle", { cx: x(p.x), cy: y(p.y), r: radius(p) });
     mark.style.fill = measured ? colour : `color-mix(in srgb, ${colour} 18%, transparent)`;
     mark.style.stroke = colour;
     mark.style.strokeWidth = "1.5";

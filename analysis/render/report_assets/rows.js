@@ -15,11 +15,11 @@ function rowsSection(id, table) {
     chips.replaceChildren(...filterButtons(filters, draw));
     body.replaceChildren(...found.slice(0, limit).map((row) => html("tr", {}, columns.map((column) =>
       html("td", { class: column === "factor" ? "left" : null }, column === "ms" || column === "J" ? number(row[column], 5) : String(row[column] ?? ""))))));
-    count.textContent = `${found.length} of ${rows.length + table.more} rows` + (table.more ? `; ${table.more} are in the recording only` : "");
+    count.textContent = `${found.length} of ${counted(rows.length + table.more, "row")}` + (table.more ? `; ${table.more} in the recording only` : "");
     further.hidden = found.length <= limit;
   }
   draw();
-  const made = block(id, title, [], html("details", {}, html("summary", {}, html("span", { class: "cause" }, `${rows.length + table.more} rows of the recording`)), chips,
+  const made = block(id, title, [], html("details", {}, html("summary", {}, html("span", { class: "cause" }, `${counted(rows.length + table.more, "row")} of the recording`)), chips,
     html("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": title },
       html("table", {}, html("thead", {}, html("tr", {}, columns.map((column) => html("th", { scope: "col", class: column === "factor" ? "left" : null }, column)))), body)),
     html("p", { class: "note" }, count, " ", further)));

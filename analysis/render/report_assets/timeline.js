@@ -87,8 +87,8 @@ function timelineSection(run) {
     }
   }
   function tell() {
-    const parts = panels().map((one) => `${one.text}: one profiled step (number ${one.step}) of ${number(one.step_us / 1e3)} ms with ${one.kernels} kernels` +
-      (one.hidden ? `, of which ${one.hidden} on other streams are not drawn` : ""));
+    const parts = panels().map((one) => `${one.text}: one profiled step (number ${one.step}) of ${number(one.step_us / 1e3)} ms with ${counted(one.kernels, "kernel")}` +
+      (one.hidden ? `, ${one.hidden} of them on other streams and not drawn` : ""));
     canvas.setAttribute("aria-label", `Timeline. ${parts.join(". ")}`);
     about.textContent = `${parts.join(". ")}. ${beside ? (layer ? `Both are aligned where ${layer.join(" ")} begins, underlined. ` : "Both are aligned at their start. ") : ""}Spans too short for the screen are merged.`;
     table.replaceChildren(...panels().map(laneTable));
@@ -151,7 +151,7 @@ function timelineSection(run) {
   }
   reset();
   const kinds = new Set(all.flatMap((t) => t.names.map(([, , phase]) => phaseClass(phase))));
-  return block("timeline", "The step in time", [tools, button("−", "Zoom out", () => zoom(2)), button("+", "Zoom in", () => zoom(0.5)), button("all", "Show the whole step", () => zoom(Infinity))],
+  return block("timeline", "The step in time", [tools, html("span", { class: "together" }, button("−", "Zoom out", () => zoom(2)), button("+", "Zoom in", () => zoom(0.5)), button("all", "Show the whole step", () => zoom(Infinity)))],
     host, key(kinds), about, html("details", {}, html("summary", {}, html("span", { class: "cause" }, "Lanes and longest idle times as a table")), table));
 }
 

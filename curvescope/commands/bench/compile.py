@@ -15,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...profiling.counted import counted
 from ...profiling.errors import BackendMissingError, CurvescopeError
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: boo
     cached = sum(each.from_cache for each in compiled)
     versions = sorted({each.nvrtc for each in compiled})
     console.print(
-        f"{len(compiled)} cubins by NVRTC {', '.join(versions)}, {cached} of them cached; nothing was run. "
+        f"{counted(len(compiled), 'cubin')} by NVRTC {', '.join(versions)}, {cached} of them cached; nothing was run. "
         "Registers per thread; shared memory and spill stores in bytes, per block and per thread; occupancy is "
         "theoretical. `more with` is computed: the code may depend on its block size.",
         style="dim",

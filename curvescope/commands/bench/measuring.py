@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...arguments import parse_share
 from ...measuring import add_clock_argument, clocks
+from ...profiling.counted import counted
 from ...profiling.errors import CurvescopeError
 from .against import compare_with_step, render
 
@@ -237,7 +238,7 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
     timers = " and ".join(dict.fromkeys(backend.timer.name for backend in backends.values()))
     messages = terminal.console(stderr=True)
     messages.print(
-        f"Measuring {count} problem{'s' * (count != 1)} with {' and '.join(backends)} on "
+        f"Measuring {counted(count, 'problem')} with {' and '.join(backends)} on "
         f"{jobs[0][0].describe()['name']}, {method.cache} caches, timed by {timers}, at most about "
         f"{method.time_limit_s:g} s each, into {path}."
     )
@@ -250,7 +251,8 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
                 results = run_sweep(sweep, backend, method, folder, view.report)
                 measured.append(MeasuredSweep(folder, backend.name, sweep, results))
         except KeyboardInterrupt:
-            view.console.print(f"Interrupted. The recordings in {path} are readable: `curvescope runs {path}`.")
+            view.console.print("Interrupted. The recordings so far can be read, and this lists them:")
+            terminal.print_commands(view.console, f"curvescope runs {path}")
             raise
     return measured
 
@@ -321,7 +323,8 @@ def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
     path = measured[0].path if len(measured) == 1 else measured[0].path.parent
     console.print(Text(f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in {path}."))
     if curve := next((one for one in measured if len(one.sweep.problems) > 1), None):
-        console.print(Text(f"Next: curvescope explain {curve.path}"), soft_wrap=True)
+        console.print(Text("Next:"))
+        terminal.print_commands(console, f"curvescope explain {curve.path}")
 
 
 def print_notes(measured: Sequence[MeasuredSweep]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...arguments import parse_share
+from ...profiling.counted import counted
 from . import measuring
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def _print(plan: ReplayPlan, rows: list[dict[str, Any]], left_out: list[dict[str
         console.print(Text(f"Not replayed: {reason} ({', '.join(dict.fromkeys(map(_where, ones)))}{at}).", "yellow"))
     if plan.minor:
         console.print(
-            Text(f"{plan.minor} calls with {plan.minor_share:.1%} of the time are left out: --all replays them, too.")
+            Text(f"Left out: {counted(plan.minor, 'call')} with {plan.minor_share:.1%} of the time; --all replays all.")
         )
     measuring.print_notes(measured)
     path = measured[0].path if len(measured) == 1 else measured[0].path.parent

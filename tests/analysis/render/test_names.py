@@ -58,6 +58,21 @@ def test_names_that_differ_in_their_middle_begin_there():
     assert fit_all(["a" * 50, "a" * 50], 10) == ["aaaaaa…aaa"] * 2
 
 
+def test_names_that_differ_in_two_places_keep_both():
+    """Found by use: of two sizes of tiles, each with and without split k, two rows read `…kernel__5x_cublas`."""
+    names = [
+        f"sm80_xmma_gemm_f32f32_f32_tn_n_tilesize{size}x8_stage3_ffma_aligna4_execute_{how}kernel__5x_cublas"
+        for size in ("128x128", "64x256")
+        for how in ("", "split_k_")
+    ]
+    assert fit_all(names, 35) == [
+        "…tilesize128x128x8_…kernel__…cublas",
+        "…tilesize128x128x8_…split_k_…cublas",
+        "…tilesize64x256x8_…kernel__…cublas",
+        "…tilesize64x256x8_…split_k_…cublas",
+    ]
+
+
 def test_devices_have_short_names_where_these_differ():
     assert short_devices(["GeForce GTX Titan X (Maxwell)", "NVIDIA H200", "AMD EPYC"]) == {
         "GeForce GTX Titan X (Maxwell)": "GTX Titan X (Maxwell)",

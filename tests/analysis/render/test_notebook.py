@@ -52,7 +52,7 @@ def test_a_diagnosis_and_its_anomaly_render_themselves():
 def test_a_diagnosis_prints_its_verdict_and_its_answers():
     found = explain(open_recording(EXAMPLE))
     headline, *answers = str(found).splitlines()
-    assert headline.startswith("Page faults make 62 % of the fixed cost of a step")
+    assert headline.startswith("Page faults make 74 % of the fixed cost of a step")
     assert answers[0] == f"1. {found.answers[0].sentence}"
     assert answers[1].startswith("   How: MALLOC_MMAP_THRESHOLD_=")
     steps, kernels, recorded = planted("algorithm switch", 1)

@@ -87,6 +87,15 @@ def test_optional_columns_come_back_where_there_is_room():
     assert printed(made, 24).splitlines()[-1].split() == ["aten::add_", "1.5", "12"]
 
 
+def test_a_column_without_any_value_is_left_out():
+    made = table("kernel", "ms", "waves", "bound")
+    made.add_row("relu", "1.5", "", "memory")
+    made.add_row("gemm", "2.5", "", "")
+    assert (
+        printed(made, 80).splitlines()[0].split() == printed(made).splitlines()[0].split() == ["kernel", "ms", "bound"]
+    )
+
+
 def test_columns_that_do_not_fit_follow_below():
     made = table("batch", *(f"column{n}" for n in range(6)), first="right")
     made.add_row("8", *(f"{n}.00" for n in range(6)))

@@ -82,6 +82,12 @@ def test_any_parquet_reader_opens_the_tables(tmp_path):
     assert duckdb.sql(f"select count(*) from '{tmp_path}/r/steps/*.parquet'").fetchall() == [(4,)]
 
 
+def test_a_folder_of_recordings_names_one_of_them(tmp_path):
+    record(tmp_path / "sweep" / "vgg_a")
+    with pytest.raises(CurvescopeError, match=r"holds recordings: name one, e\.g\. .*vgg_a"):
+        open_recording(tmp_path / "sweep")
+
+
 def test_nothing_is_overwritten(tmp_path):
     before = snapshot(record(tmp_path / "r"))
     with pytest.raises(CurvescopeError, match="nothing is overwritten"):

@@ -71,7 +71,7 @@ _MODULES = (
 CAUSES = (*(module.CAUSE for module in _MODULES), UNEXPLAINED)
 _SCOPES = (Scope.TERM, Scope.STEP)
 # Splitting takes every excess away, whatever causes it: a more telling experiment goes before.
-_LAST_OF_CONFIRMED = (call_size.CAUSE,)
+LAST_OF_CONFIRMED = (call_size.CAUSE,)
 # A smaller claim, as a share of its term, is not worth a line; its amount stays unexplained.
 _LEAST_SHARE = 0.01
 _MOSTLY_UNTESTED = "experiments confirm less than half of it"
@@ -308,7 +308,7 @@ class _Term:
         self.left = self._value = case.share.value.value
         self._shares: list[tuple[str, TermCause]] = []
         confirmed = by_cause(self._proofs, Verdict.CONFIRMED)
-        for cause, proof in sorted(confirmed, key=lambda item: item[0] in _LAST_OF_CONFIRMED):
+        for cause, proof in sorted(confirmed, key=lambda item: item[0] in LAST_OF_CONFIRMED):
             self.take(cause, proof.amount, proof)
 
     def claimed(self, cause: str) -> float:

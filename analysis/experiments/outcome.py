@@ -163,13 +163,16 @@ def outcomes_of(
         experiment: the experiment.
         rows: its rows of the table `experiments`.
         facts: facts on the factors, by name.
-        earlier: outcomes of earlier experiments; Holm's correction counts the factors that they tried.
+        earlier: outcomes of earlier experiments; Holm's correction counts the factors that they tried on fresh rounds,
+            not those of screens, which confirm nothing.
     """
     measured = list(_measured(experiment, rows, facts))
-    tried = {
-        outcome.factor for outcome in earlier if outcome.taken and subject(outcome.experiment) == subject(experiment)
-    } | {one.outcome.factor for one in measured if one.outcome.taken}
-    # Factors that were tried before, and not again here, have p = 1.
+    tried = {one.outcome.factor for one in measured if one.outcome.taken} | {
+        one.factor
+        for one in earlier
+        if one.taken and one.experiment.stage != Stage.SCREEN and subject(one.experiment) == subject(experiment)
+    }
+    # Factors on whose rounds the same cause could be confirmed before, and that are not tried again here, have p = 1.
     p_values = [one.p_less for one in measured if one.outcome.taken]
     adjusted = iter(holm([*p_values, *[1.0] * (len(tried) - len(p_values))]))
     return [_judged(one.outcome, next(adjusted)) if one.outcome.taken else one.outcome for one in measured]

@@ -9,7 +9,8 @@ Every anomaly, and the fixed cost, is a target; the largest share of its step co
 2. The terms that make most of it run *alone*. A term that shows its share alone is *screened*: a few rounds for every
    factor, first those of the causes that the evidence suggests; if it takes long, some factors now and the others
    last. What the screen suggests is *confirmed* on fresh rounds, and once more, on more rounds, if it stays undecided.
-   A finer *grid* shows where its curve bends.
+   What confirms a cause in one term is tried on fresh rounds at once in others that the same cause may make. A finer
+   *grid* shows where its curve bends.
 3. What helped a term alone, and can be set for the complete step, is measured there as a *remedy*.
 4. A target without a confirmed cause is screened on complete steps.
 
@@ -18,6 +19,7 @@ An experiment that does not fit the time is passed over.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -44,6 +46,7 @@ _SUGGESTED = 0.03
 _OUTBID = 0.2  # the same for a cause whose claims others outbid
 _LARGE = 0.15  # share of a complete step that a cause claims, for its factors to come before all else
 _HOPEFUL = 0.4  # least share that a factor takes away in a screen
+_NEAR_BEST = 0.7  # least share that it takes away there, as a part of what the best factor does
 _MOST_CONFIRMED = 4  # factors of one experiment on fresh rounds
 _LEAST_SCREENED = 3  # factors of one screen of a term, however long it takes
 _LONG_SCREEN = 3.0  # longest time for the fewest rounds of a screen of a term, as a factor on its usual time
@@ -157,8 +160,9 @@ class _Planner:
         for target, _ in self._targets:
             yield from self._of_evidence(target, least_of_step=_LARGE)
         for target, own in self._targets:
-            first = [self._of_evidence(target), self._of_terms(target, own[:1])]
-            yield from chain.from_iterable(first if self._is_of_steps(target) else reversed(first))
+            of_terms = chain(self._of_terms(target, own[:1]), self._proven_elsewhere(target, own))
+            first = [self._of_evidence(target), of_terms]
+            yield from chain.from_iterable(first if self._waits_for_steps(target) else reversed(first))
         for target, own in self._targets:
             yield from self._remedies(target, own)
         for target, _ in self._targets:
@@ -167,8 +171,10 @@ class _Planner:
             yield from self._of_terms(target, own[1:])
         for target, own in self._targets:
             for share in own:
-                known = about(self.diagnosis.outcomes, target.functional, share)
-                if self._screens(target, share) and all(one.verdict != Verdict.CONFIRMED for one in known):
+                yield from self._grid(target, share)
+        for target, own in self._targets:
+            for share in own:
+                if self._screens(target, share) and not _confirmed(self._about(target, share)):
                     yield from self._screen(target, share)
         for target, _ in self._targets:
             yield from self._of_evidence(target, costly=True)
@@ -188,24 +194,32 @@ class _Planner:
         return [(one, self._terms(one)) for one in found if not one.attribution.noise]
 
     def _terms(self, target: Explanation) -> list[Share]:
-        """The terms with kernels that make most of the target in its direction, the largest first."""
+        """The terms with kernels that make most of the target in its direction, the largest first.
+
+        What complete steps have confirmed of a term is explained, and counts as made.
+        """
         sign = np.sign(target.value.value)
+        explained: dict[str, float] = defaultdict(float)
+        for total in target.attribution.causes:
+            if total.measured is not None and total.verdict == Verdict.CONFIRMED:
+                for term in total.terms:
+                    explained[term.label] += sign * term.amount
         agreeing = [s for s in target.shares if s.key.kind == KERNELS and s.value.value * sign > 0]
-        agreeing.sort(key=lambda share: (-abs(share.value.value), share.label))
-        whole, chosen = sum(abs(share.value.value) for share in agreeing), 0.0
+        left = {share.label: max(sign * share.value.value - explained[share.label], 0.0) for share in agreeing}
+        agreeing.sort(key=lambda share: (-left[share.label], share.label))
+        missing = (1.0 - _MOST) * sum(abs(share.value.value) for share in agreeing)
         found: list[Share] = []
         for share in agreeing[:_MOST_TERMS]:
-            if chosen >= _MOST * whole:
+            if sum(left.values()) <= missing:
                 break
-            chosen += abs(share.value.value)
+            del left[share.label]
             found.append(share)
         return [share for share in found if (share.key.layer, share.key.phase) in self.replayable]
 
-    def _is_of_steps(self, target: Explanation) -> bool:
+    def _waits_for_steps(self, target: Explanation) -> bool:
         """Whether complete steps can test the largest cause of a target by a factor that no term alone has."""
         amounts = {total.cause: abs(total.amount) for total in target.attribution.causes}
-        largest = causes.interventions().get(max(amounts, key=lambda cause: amounts[cause], default=""))
-        return largest is None or not set(largest.step) <= set(largest.term)
+        return _is_of_steps(max(amounts, key=lambda cause: amounts[cause], default=""))
 
     def _of_evidence(
         self, target: Explanation, *, costly: bool = False, least_of_step: float = 0.0
@@ -257,31 +271,73 @@ class _Planner:
         for share in terms:
             yield from self._of_term(target, share)
 
+    def _proven_elsewhere(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
+        """Fresh rounds at once for terms that did not run yet, with what confirmed the same cause in another."""
+        for share in terms:
+            if self._about(target, share):
+                continue
+            claiming = self._claiming(target, share)
+            owner = causes.factors(Scope.TERM, claiming)
+            names = {
+                one.factor: None
+                for one in self.diagnosis.outcomes
+                if one.experiment.scope == Scope.TERM and one.factor and owner.get(one.factor) in claiming
+                if one.verdict == Verdict.CONFIRMED and one.factor not in self._known_of_steps
+            }
+            if names:
+                yield from self._fitting(
+                    replace(self._experiment(target, share, Stage.CONFIRM), factors=_most_hopeful(tuple(names)))
+                )
+
     def _of_term(self, target: Explanation, share: Share) -> Iterator[Experiment]:
         """The next stage of one term."""
-        outcomes = about(self.diagnosis.outcomes, target.functional, share)
+        outcomes = self._about(target, share)
         alone = self._experiment(target, share, Stage.ALONE)
-        tries = len(self._like(alone, (Stage.ALONE,)))
+        tries = len(self._like(alone, (Stage.ALONE, Stage.CONFIRM)))
         shown = reproduces(outcomes, share)
         if tries == 0 or (shown == Reproduction.UNDECIDED and tries == 1):
             yield from self._fitting(with_more_rounds(alone) if tries else alone)
-        if shown not in (Reproduction.REPRODUCES, Reproduction.PARTLY):
+        if not _shows(shown):
             return
         if not self._screens(target, share):
-            yield from self._screen(target, share)
+            if not _confirmed(outcomes):
+                yield from self._screen(target, share)
             return
         confirm = self._experiment(target, share, Stage.CONFIRM)
         before = self._like(confirm, (Stage.CONFIRM,))
-        own, others = hopeful(outcomes), self._hopeful_elsewhere(target, share)
+        own, others = self._hopeful(outcomes), self._hopeful_elsewhere(target, share)
         if not own and before:
             yield from self._again(confirm, before, outcomes)
         if own or others:
             yield from self._fitting(replace(confirm, factors=_most_hopeful(own, others)))
+
+    def _grid(self, target: Explanation, share: Share) -> Iterator[Experiment]:
+        """More batch sizes around the bend of a term that was screened."""
         grid = self._experiment(target, share, Stage.GRID)
-        if grid.functional_kind != FIXED_COST and not self._like(grid, (Stage.GRID,)):
-            sizes = _between(grid.batches)
-            if len(sizes) > len(grid.batches) and len(sizes) > 3:
-                yield from self._fitting(replace(grid, batches=sizes))
+        if grid.functional_kind == FIXED_COST or self._like(grid, (Stage.GRID,)) or not self._screens(target, share):
+            return
+        sizes = _between(grid.batches)
+        if len(sizes) > len(grid.batches) and len(sizes) > 3 and _shows(reproduces(self._about(target, share), share)):
+            yield from self._fitting(replace(grid, batches=sizes))
+
+    def _about(self, target: Explanation, share: Share) -> list[Outcome]:
+        return about(self.diagnosis.outcomes, target.functional, share)
+
+    def _claiming(self, target: Explanation, share: Share) -> list[str]:
+        """Causes that explain some of a term, the largest total first."""
+        return [total.cause for total in target.attribution.causes for one in total.terms if one.label == share.label]
+
+    def _hopeful(self, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+        return tuple(name for name in hopeful(outcomes) if name not in self._known_of_steps)
+
+    @cached_property
+    def _known_of_steps(self) -> frozenset[str]:
+        """The factors of terms for causes that complete steps test, and have confirmed: a term would say it again."""
+        totals = (total for target, _ in self._targets for total in target.attribution.causes)
+        known = {one.cause for one in totals if one.measured is not None and one.verdict == Verdict.CONFIRMED}
+        return frozenset(
+            name for name, cause in causes.factors(Scope.TERM).items() if cause in known and _is_of_steps(cause)
+        )
 
     def _screens(self, target: Explanation, share: Share) -> list[Experiment]:
         return self._like(self._experiment(target, share, Stage.SCREEN), (Stage.SCREEN,))
@@ -289,8 +345,10 @@ class _Planner:
     def _screen(self, target: Explanation, share: Share) -> Iterator[Experiment]:
         """A screen of a term with as many of the factors not yet tried as it has time for."""
         one = self._experiment(target, share, Stage.SCREEN)
-        tried = {name for earlier in self._like(one, (Stage.SCREEN,)) for name in earlier.factors}
-        names = tuple(name for name in self._ordered(target, share) if name not in tried)
+        known = {
+            name for earlier in self._like(one, (Stage.SCREEN,)) for name in earlier.factors
+        } | self._known_of_steps
+        names = tuple(name for name in self._ordered(target, share) if name not in known)
         most_s = _LONG_SCREEN * self._usual_s(one)
         while len(names) > _LEAST_SCREENED and self._shortest_s(replace(one, factors=names)) > most_s:
             names = names[:-1]
@@ -307,9 +365,9 @@ class _Planner:
             of_term = next((s for s in own if s.key == share.key), None)
             if one is target or of_term is None:
                 continue
-            outcomes = about(self.diagnosis.outcomes, one.functional, of_term)
-            if reproduces(outcomes, of_term) in (Reproduction.REPRODUCES, Reproduction.PARTLY):
-                found += hopeful([o for o in outcomes if o.taken is None or np.isfinite(o.taken.low)])
+            outcomes = self._about(one, of_term)
+            if _shows(reproduces(outcomes, of_term)):
+                found += self._hopeful([o for o in outcomes if o.taken is None or np.isfinite(o.taken.low)])
         return tuple(found)
 
     def _again(
@@ -330,9 +388,7 @@ class _Planner:
 
     def _ordered(self, target: Explanation, share: Share) -> list[str]:
         """The factors of terms: first those of causes that claim some of the term, last those of other devices."""
-        claiming = [
-            total.cause for total in target.attribution.causes for term in total.terms if term.label == share.label
-        ]
+        claiming = self._claiming(target, share)
         owner = causes.factors(Scope.TERM, claiming)
         idle = _OF_OTHER_DEVICES.get(self.device, frozenset())
         ranks = {cause: claiming.index(cause) for cause in claiming}
@@ -496,20 +552,41 @@ def with_more_rounds(one: Experiment) -> Experiment:
 def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     """The factors that a screen suggests and that have not run on fresh rounds.
 
-    First those that may take the anomaly away, the best first, then those that make the term much faster.
+    First those that may take the anomaly away, the best first, unless one is confirmed; without those that take away
+    much less than the best one, which come if that one fails. Then those that make the term much faster.
     """
     fresh = {one.factor for one in outcomes if one.experiment.stage == Stage.CONFIRM}
-    found = []
+    # Splitting takes most anomalies away: it rules no other factor out.
+    telling = {name for name, cause in causes.factors(Scope.TERM).items() if cause not in causes.LAST_OF_CONFIRMED}
+    proven = any(one.factor in telling for one in outcomes if one.verdict == Verdict.CONFIRMED)
+    suspected, helping = {}, {}
     for one in outcomes:
         if one.experiment.stage != Stage.SCREEN or one.factor is None or one.factor in fresh or one.taken is None:
             continue
-        suspected = one.taken.value >= _HOPEFUL and one.verdict != Verdict.REFUTED and one.reason != LEVELLED
+        if one.taken.value >= _HOPEFUL and one.verdict != Verdict.REFUTED and one.reason != LEVELLED and not proven:
+            suspected[one.factor] = min(one.taken.value, 1.0)
         gain = one.gain
-        helps = gain is not None and gain.low > 0 and gain.value >= _HELPS_MUCH
-        if suspected or (helps and one.facts is not None and one.facts.remedy is not None):
-            worth = min(one.taken.value, 1.0) if suspected else gain.value if gain else 0.0
-            found.append((not suspected, -worth, one.factor))
-    return tuple(name for *_, name in sorted(found)[:_MOST_CONFIRMED])
+        if gain and gain.low > 0 and gain.value >= _HELPS_MUCH and one.facts is not None and one.facts.remedy:
+            helping[one.factor] = gain.value
+    best = max((worth for name, worth in suspected.items() if name in telling), default=0.0)
+    likely = {name: worth for name, worth in suspected.items() if worth >= _NEAR_BEST * best}
+    first, then = (sorted(found, key=lambda name: (-found[name], name)) for found in (likely, helping))
+    return _most_hopeful(first, then)
+
+
+def _confirmed(outcomes: Iterable[Outcome]) -> bool:
+    return any(one.verdict == Verdict.CONFIRMED for one in outcomes)
+
+
+def _shows(shown: str | None) -> bool:
+    """Whether a term alone shows its share of an anomaly, at least partly."""
+    return shown in (Reproduction.REPRODUCES, Reproduction.PARTLY)
+
+
+def _is_of_steps(cause: str) -> bool:
+    """Whether complete steps can test a cause by a factor that no term alone has, or nothing else can."""
+    one = causes.interventions().get(cause)
+    return one is None or not set(one.step) <= set(one.term)
 
 
 def _most_hopeful(*names: Sequence[str]) -> tuple[str, ...]:

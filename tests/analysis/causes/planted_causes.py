@@ -30,6 +30,7 @@ class Plan:
 
     Attributes:
         kernel: of layer conv3 backward at a batch size: name, time in ms, further columns.
+        first: the same of layer conv1 forward.
         idle_ms: of a step at a batch size.
         unseen_ms: time of unprofiled steps beyond that of profiled ones.
         jitter: standard deviation of a kernel's time.
@@ -48,6 +49,7 @@ class Plan:
     """
 
     kernel: object = field(default=lambda b: ("maxwell_scudnn_128x64_relu_small_nn_v1", 3.0 * b, {}))
+    first: object = field(default=lambda b: ("maxwell_scudnn_128x32_relu_small_nn_v1", 2.0 * b, {}))
     idle_ms: object = field(default=lambda b: 2.0)
     unseen_ms: object = field(default=lambda b: 0.0)
     jitter: float = 0.01
@@ -164,7 +166,7 @@ def planted(cause, seed, jitter=None, rounds=8):
         call = ("conv3", "backward", name, time_ms / plan.calls(batch), further)
         slow = (*call[:3], call[3] * (2 if batch == _LAST else 1), further)
         rows = [
-            ("conv1", "forward", "maxwell_scudnn_128x32_relu_small_nn_v1", 2.0 * batch, {}),
+            ("conv1", "forward", *plan.first(batch)),
             *[call] * (plan.calls(batch) - plan.beside),
             *[slow] * plan.beside,
             (None, "optimizer", "at::native::multi_tensor_apply_kernel<4>", plan.optimizer_ms, {}),

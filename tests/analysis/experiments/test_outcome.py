@@ -145,17 +145,18 @@ def test_a_part_under_2_percent_of_the_step_confirms_nothing():
     assert (part.verdict, part.reason) == (Verdict.UNDECIDED, "what it takes away may be under 2 % of the step")
 
 
-def test_what_was_tried_before_counts_in_the_correction():
+@pytest.mark.parametrize(("stage", "verdict"), [(Stage.CONFIRM, Verdict.UNDECIDED), (Stage.SCREEN, Verdict.CONFIRMED)])
+def test_what_was_tried_before_on_fresh_rounds_counts_in_the_correction(stage, verdict):
+    """A screen confirms nothing, and the rounds after it know nothing of it."""
     names = [f"factor{i}" for i in range(30)]
-    screen = experiment(0, Stage.SCREEN, ("onednn", *names))
     times = dict.fromkeys(names, FC6_MS[None]) | FC6_MS
-    tried = outcomes(screen, times)
+    tried = outcomes(experiment(0, stage, tuple(names)), times)
     confirm = experiment(1)
     noisy = {"rounds": 6, "noise": 0.04}
     _, alone = outcomes(confirm, times, **noisy)
     _, among_many = outcomes(confirm, times, tried, **noisy)
     assert alone.taken == among_many.taken
-    assert (alone.verdict, among_many.verdict) == (Verdict.CONFIRMED, Verdict.UNDECIDED)
+    assert (alone.verdict, among_many.verdict) == (Verdict.CONFIRMED, verdict)
 
 
 def test_a_factor_that_could_not_be_changed_is_untested_with_the_reason():

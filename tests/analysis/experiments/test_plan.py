@@ -17,6 +17,7 @@ from ...curvescope.recordings import write_planted
 from ..causes.planted_causes import CPU, Plan
 from .machine import Machine
 
+TERM = "conv3 backward"
 CPU_META = {"device": {"kind": "cpu", "name": CPU.name}}
 
 
@@ -39,13 +40,14 @@ FAULTY = Plan(kernel=lambda b: ("mkl_sgemm", 80.0 + 3.0 * b, {}), host_use=fault
 
 @pytest.fixture
 def record(tmp_path):
-    """Writes a planted sweep with operators of conv3 backward."""
+    """Writes a planted sweep with operators of conv3 backward, and of other terms."""
 
-    def write(plan):
+    def write(plan, *others):
         path = write_planted(tmp_path / "r", plan, **CPU_META)
         rows = [
-            {"batch": b, "layer": "conv3", "phase": "backward", "op": "aten::mm", "arguments": "[]", "calls": 1}
+            {"batch": b, "layer": layer, "phase": phase, "op": "aten::mm", "arguments": "[]", "calls": 1}
             | {"position": 0, "source": "torch"}
+            for layer, phase in (("conv3", "backward"), *others)
             for b in (4, 8, 16)
         ]
         with RecordingWriter.extend(path) as writer:
@@ -313,3 +315,52 @@ def test_a_long_screen_tries_some_factors_now_and_the_others_last(record):
     assert not set(screens[0].factors) & set(screens[1].factors)
     between = machine.made[machine.made.index(screens[0]) + 1 : machine.made.index(screens[1])]
     assert between
+
+
+def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next(record):
+    def product(scale):
+        return lambda b: ("mkl_sgemm", scale * jump(b), {"flops": 10**9 * b, "bytes_compulsory": 10**6 * b})
+
+    path = record(replace(JUMP, kernel=product(1.0), first=product(0.7)), ("conv1", "forward"))
+    costs = {("conv3 backward", None): jump, ("conv3 backward", "onednn"): line}
+    costs |= {("conv1 forward", None): lambda b: 0.7 * jump(b), ("conv1 forward", "onednn"): lambda b: 0.7 * line(b)}
+    machine = Machine(path, costs).run()
+    assert next(one for one in machine.stages() if one[0] == "conv1 forward")[1:] == (Stage.CONFIRM, ("onednn",))
+    assert ("conv1 forward", Stage.SCREEN) not in {one[:2] for one in machine.stages()}
+    totals = {total.cause: total for total in explain(open_recording(path)).explanations[0].attribution.causes}
+    slow = totals["slow library call"]
+    assert (slow.verdict, {one.label for one in slow.terms}) == (
+        Verdict.CONFIRMED,
+        {"conv3 backward", "conv1 forward"},
+    )
+
+
+@pytest.mark.parametrize("best_holds", [True, False])
+def test_a_factor_that_takes_much_less_away_than_the_best_one_comes_only_if_that_one_fails(record, best_holds):
+    """One thread takes half of the jump away, and is slower; oneDNN takes all of it, or does so in the screen only."""
+
+    class Fickle(Machine):
+        def run_one(self, experiment):
+            holds = best_holds or experiment.stage == Stage.SCREEN
+            self.costs["conv3 backward", "onednn"] = line if holds else jump
+            super().run_one(experiment)
+
+    half = lambda b: (jump(b) + line(b)) / 2.0 + 3.0 * b  # noqa: E731
+    path = record(JUMP)
+    machine = Fickle(path, {("conv3 backward", None): jump, ("conv3 backward", "one_thread"): half}).run()
+    confirms = [factors for label, stage, factors in machine.stages() if (label, stage) == (TERM, Stage.CONFIRM)]
+    assert confirms[0] == ("onednn",)
+    assert (("one_thread",) in confirms) != best_holds
+
+
+def test_what_complete_steps_have_confirmed_is_not_tested_again_on_a_term(record):
+    path = record(FAULTY)
+    faulty = lambda b: 80.0 + 3.0 * b  # noqa: E731
+    step = lambda b: 87.0 + 5.0 * b  # noqa: E731
+    costs = {("the step", None): step, ("the step", "kept_memory"): lambda b: 27.0 + 5.0 * b}
+    costs |= {(TERM, None): faulty, (TERM, "reused_memory"): lambda b: 20.0 + 3.0 * b}
+    machine = Machine(path, costs).run()
+    assert machine.stages()[0] == ("the step", Stage.CONFIRM, ("kept_memory",))
+    of_term = [factors for label, _, factors in machine.stages() if label == TERM]
+    assert of_term
+    assert not any("reused_memory" in factors for factors in of_term)

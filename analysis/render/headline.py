@@ -76,19 +76,21 @@ def _largest_confirmed(found: Diagnosis) -> tuple[Explanation, Answer] | None:
     return max(confirmed, key=share_of_step, default=None)
 
 
-def _confirmed(explanation: Explanation, answer: Answer) -> tuple[str | None, float]:
-    """Where the cause is confirmed, and its amount there: in all terms (None) if it was measured on complete steps."""
+def _confirmed(explanation: Explanation, answer: Answer) -> tuple[str, float]:
+    """Where the cause is confirmed, in words, and its amount there: everywhere if it was measured on complete steps."""
     total = next(total for total in explanation.attribution.causes if total.cause == answer.cause)
     if answer.where is None or total.measured is not None:
-        return None, total.amount
-    return answer.where, math.fsum(term.amount for term in total.terms if term.label == answer.where)
+        return "", total.amount
+    confirmed = [term for term in total.terms if term.verdict == Tested.CONFIRMED or term.label == answer.where]
+    others = len({term.label for term in confirmed}) - 1
+    more = f" and {others} more" if others else ""
+    return f" in {answer.where}{more}", math.fsum(term.amount for term in confirmed)
 
 
 def _confirmed_sentence(explanation: Explanation, answer: Answer, axis: Axis) -> str:
     """What, where, why, how sure and what to do."""
-    term, amount = _confirmed(explanation, answer)
+    where, amount = _confirmed(explanation, answer)
     share = amount / explanation.value.value
-    where = "" if term is None else f" in {term}"
     what = answer.what.partition(" (")[0]
     sentence = (
         f"{answer.cause}{where} {'make' if answer.cause == page_faults.CAUSE else 'makes'} {100 * share:.0f} % of "

@@ -92,7 +92,7 @@ function curveChart(run, others, perSample, width) {
     root.append(svg("path", { class: "expected", d: `M${x(at.x)},${y(at.ms / at.by)}L${x(to.x)},${y(expected)}` }),
       svg("line", { class: "gap", x1: x(to.x), x2: x(to.x), y1: y(expected), y2: y(to.ms / to.by) }),
       svg("text", { class: "alarm", x: x(to.x) - 10, y: Math.max(top + 10, y(to.ms / to.by) + (above ? -10 : 20)), "text-anchor": "end" },
-        `${signed(anomaly.value)} ms over ${anomaly.label.startsWith("excess") ? `${few(to.batch / at.batch)} × ${run.axis.name} ${at.batch}` : "the straight line"}`));
+        `${number(Math.abs(anomaly.value), 3)} ms ${anomaly.value < 0 ? "below" : "over"} ${anomaly.label.startsWith("excess") ? `${few(to.batch / at.batch)} × ${run.axis.name} ${at.batch}` : "the straight line"}`));
   }
   for (const p of points) {
     const text = `${run.axis.name} ${batchName(p.batch)}\n${number(p.ms)} ms per step (${between(p.low, p.high)})` +

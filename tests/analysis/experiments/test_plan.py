@@ -10,6 +10,7 @@ import pytest
 from curvescope.analysis.experiments.outcome import Reproduction, Verdict
 from curvescope.analysis.experiments.plan import next_experiment, open_terms
 from curvescope.analysis.explaining import explain, explain_again
+from curvescope.analysis.render.headline import headline
 from curvescope.profiling.recording.experiments import Scope, Stage
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -327,7 +328,9 @@ def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next(record):
     machine = Machine(path, costs).run()
     assert next(one for one in machine.stages() if one[0] == "conv1 forward")[1:] == (Stage.CONFIRM, ("onednn",))
     assert ("conv1 forward", Stage.SCREEN) not in {one[:2] for one in machine.stages()}
-    totals = {total.cause: total for total in explain(open_recording(path)).explanations[0].attribution.causes}
+    diagnosis = explain(open_recording(path))
+    assert "low library call in conv3 backward and 1 more makes 109 % of the excess" in headline({}, diagnosis)
+    totals = {total.cause: total for total in diagnosis.explanations[0].attribution.causes}
     slow = totals["slow library call"]
     assert (slow.verdict, {one.label for one in slow.terms}) == (
         Verdict.CONFIRMED,

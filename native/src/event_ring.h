@@ -153,9 +153,10 @@ class EventRing {
 
   void append(const Event& event) noexcept {
     block_->events[head_ % RingBlock::kCapacity] = event;
-    // The other of the two counts, so that head and count change at once however the process ends.
+    // The other of the two counts, so that head and count change at once however the process ends. After the last head:
+    // who reads a running process sees no count that is two positions ahead of it.
     begun_ += begins(event.kind) ? 1 : 0;
-    block_->begun[++head_ % 2].store(begun_, std::memory_order_relaxed);
+    block_->begun[++head_ % 2].store(begun_, std::memory_order_release);
     block_->head.store(head_, std::memory_order_release);
   }
 

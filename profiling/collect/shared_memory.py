@@ -103,15 +103,23 @@ class _Ring(NamedTuple):
     def read(cls, file: int, block: _Block) -> _Ring:
         """Read a ring; the process may write to it meanwhile."""
         with mmap.mmap(file, block.bytes, access=mmap.ACCESS_READ, offset=block.at) as memory:
-            header = np.frombuffer(memory[: _RING_HEADER.itemsize], _RING_HEADER)[0]
-            head = int(header["head"])
+
+            def header() -> np.void:
+                read: np.void = np.frombuffer(memory[: _RING_HEADER.itemsize], _RING_HEADER)[0]
+                return read
+
+            begun = header()["begun"]  # before the head, so that no event after it is counted
+            head = int(header()["head"])
             data = memory[_RING_HEADER.itemsize :]
             # What left the ring meanwhile is in the chunk file, and its room may hold other events now.
-            written = int(np.frombuffer(memory[: _RING_HEADER.itemsize], _RING_HEADER)[0]["tail"])
+            last = header()
+        written = int(last["tail"])
         held = head - written if 0 <= head - written <= _RING_CAPACITY else 0
+        if last["magic"] != _BLOCK_MAGIC:
+            held = 0  # its process freed it, empty
         at = np.arange(written % _RING_CAPACITY, written % _RING_CAPACITY + held) % _RING_CAPACITY
         events = np.frombuffer(data, EVENT, _RING_CAPACITY)[at]
-        return cls(int(header["id"]), int(header["thread"]), int(header["begun"][head % 2]), written, events)
+        return cls(int(last["id"]), int(last["thread"]), int(begun[head % 2]), written, events)
 
 
 @contextmanager

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from ..errors import CurvescopeError
 
@@ -35,14 +38,16 @@ def run_command(
     Raises:
         CurvescopeError: the program cannot be run.
     """
-    interrupted = False
+    interrupted, process = False, None
     try:
-        process = subprocess.Popen(list(command), env=environment)  # noqa: S603 - the user's own command
+        with _interrupts_held():
+            process = subprocess.Popen(list(command), env=environment)  # noqa: S603 - the user's own command
+        code = process.wait()
     except OSError as error:
         raise CurvescopeError(f"{command[0]} cannot be run ({error.strerror}).") from error
-    try:
-        code = process.wait()
     except KeyboardInterrupt:
+        if process is None:
+            raise
         interrupted = True
         try:
             code = process.wait(grace_s)
@@ -50,3 +55,22 @@ def run_command(
             process.kill()
             code = process.wait()
     return (code if code >= 0 else 128 - code), interrupted
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Raise an interrupt at the end of the block: inside `Popen` it would leave a process that nobody waits for."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    held = []
+    signal.signal(signal.SIGINT, lambda *_: held.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if held:
+        raise KeyboardInterrupt

@@ -24,7 +24,8 @@ from ..readers.test_nvprof import TEXT_METRICS, write_nvprof
 
 # A tool that notes its arguments, runs the command after its options, and copies a ready file to where it was asked to.
 FAKE = """#!{python}
-import itertools, json, shutil, subprocess, sys
+import itertools, json, shutil, signal, subprocess, sys
+signal.signal(signal.SIGINT, lambda *_: None)  # it waits for the command to end
 arguments = sys.argv[1:]
 with open({log!r}, "a") as log:
     log.write(json.dumps(arguments) + "\\n")
@@ -35,11 +36,7 @@ targets = [a.partition("=")[2] for a in arguments if a.startswith({option!r})]
 command = list(itertools.dropwhile(lambda a: a.startswith("-") or a in ("profile", "export"), arguments))
 code = 0
 if command and arguments[0] != "export":
-    process = subprocess.Popen(command)
-    try:
-        code = process.wait()
-    except KeyboardInterrupt:
-        code = process.wait()
+    code = subprocess.Popen(command).wait()
 if targets and {ready!r}:
     shutil.copy({ready!r}, targets[0] + {suffix!r})
 elif {ready!r}:
@@ -155,8 +152,8 @@ def test_ctrl_c_keeps_what_the_tool_wrote(fake, export, tmp_path):
     fake("nsys", "--output=", export, ".sqlite")
     waiting = """
 import sys
-print("running", flush=True)
 try:
+    print("running", flush=True)
     sys.stdin.read()
 except KeyboardInterrupt:
     pass

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from curvescope.analysis.render import documents
 from curvescope.profiling.hardware import heap
@@ -28,6 +29,12 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 # No file of a test outlives a power cut, and waiting for the disk takes milliseconds for each of some ten thousand.
 os.fsync = lambda _descriptor: None
+
+
+# No example is refused for its time, which a busy machine decides, and every run has the same examples. To look for
+# others: `pytest --hypothesis-profile=default`.
+settings.register_profile("everywhere", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.load_profile("everywhere")
 
 
 @pytest.fixture(autouse=True)

@@ -173,7 +173,7 @@ rows_of_a_rank = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(rows_of_a_rank, min_size=2, max_size=4), st.floats(0, 30), st.integers(-(10**12), 10**12))
 def test_terms_of_every_rank_add_up_to_its_step(drawn, input_ms, clock_ns):
     ranks = [Rank(place, clock_ns=place * clock_ns) for place in range(len(drawn))]

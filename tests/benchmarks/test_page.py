@@ -6,7 +6,9 @@ import contextlib
 import importlib
 import json
 import random
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -171,10 +173,18 @@ def test_a_command_started_without_its_imports_does_the_same(load, command):
         assert not list(faults.left_behind(folder / "store"))
 
 
-def test_a_command_that_hangs_says_where(load, tmp_path):
+def test_a_command_that_hangs_says_where(load, tmp_path, monkeypatch):
     faults = load("faults")
-    program = "import time\ndef stuck():\n    time.sleep(600)\nstuck()"
-    outcome = faults.ended([sys.executable, "-S", "-c", program], tmp_path, hung_s=2.0)
+    program = "import time\ndef stuck():\n    open('stuck', 'w').close()\n    time.sleep(600)\nstuck()"
+    communicate = subprocess.Popen.communicate
+
+    def once_it_is_stuck(process, *arguments, **options):
+        while not (tmp_path / "stuck").exists():
+            time.sleep(0.001)
+        return communicate(process, *arguments, **options)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", once_it_is_stuck)
+    outcome = faults.ended([sys.executable, "-S", "-c", program], tmp_path, hung_s=0.01)
     assert outcome.problems == ["hung"]
     assert "in stuck" in outcome.said
 

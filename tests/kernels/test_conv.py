@@ -47,7 +47,7 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
         precision=st.just("fp64"),
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_reference_is_torchs_for_every_geometry(problem):
     operands = problem.operands(np.random.default_rng(0))
     np.testing.assert_allclose(problem.reference(operands), torch_result(problem, operands), atol=1e-10)

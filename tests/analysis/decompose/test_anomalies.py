@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curvescope.analysis.causes.context import Recorded
@@ -94,7 +94,7 @@ traces = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15)
 @given(st.lists(traces, min_size=9, max_size=9), st.integers(0, 2**32 - 1))
 def test_terms_add_up_to_every_functional(step_traces, seed):
     """Random traces with overlapping streams: the parts of excess and curvature sum to them within 1e-9."""

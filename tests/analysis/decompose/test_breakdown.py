@@ -150,7 +150,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows, st.integers(1, 5))
 def test_any_overlap_is_shared_alike(drawn, pieces):
     steps = pd.DataFrame({"step": [0, 1, 2], "batch": 8, "start_ns": [0, 100, 200], "duration_ns": [50, 50, 0]})

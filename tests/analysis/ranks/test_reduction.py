@@ -49,7 +49,7 @@ def same(one, other):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(recordings(), min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_ranks_add_up_in_any_order_and_grouping(found, random):
     reductions = [
@@ -63,7 +63,7 @@ def test_ranks_add_up_in_any_order_and_grouping(found, random):
     assert same(whole, combine([combine(shuffled[:cut]), combine(shuffled[cut:])]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(recordings(), st.integers(0, 4))
 def test_pieces_of_one_rank_add_up_to_it(found, cut):
     steps, rows = found
@@ -78,7 +78,7 @@ def test_pieces_of_one_rank_add_up_to_it(found, cut):
     assert same(whole, combine(halves))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(recordings(), st.integers(0, 25))
 def test_every_step_adds_up_to_its_wall_time_and_the_cut_into_tables_does_not_matter(found, cut):
     steps, rows = found

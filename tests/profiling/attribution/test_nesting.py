@@ -42,7 +42,7 @@ def by_loop(ranges):
     return paths
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(ranges_of)
 def test_layers_are_those_of_the_plain_loop_nested_or_crossing(ranges):
     coded = [(thread, start, length, "abc".index(name)) for thread, start, length, name in ranges]

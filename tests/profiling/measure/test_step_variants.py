@@ -384,7 +384,7 @@ def test_workers_of_a_script_without_a_guard_start_once_and_end_with_it(tmp_path
     worker = os.pidfd_open(int(parent.stdout.readline()))
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    assert select.select([worker], [], [], 60)[0]  # readable once it has ended
+    assert select.select([worker], [], [], 600)[0]  # readable once it has ended
     os.close(worker)
     parent.stdin.close()
     parent.stdout.close()

@@ -57,7 +57,7 @@ def used(monkeypatch):
     return calls
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(NUMBERS, TEXTS, NUMBERS), max_size=60),
     st.sampled_from([512, 1024, 4096, 65536]),

@@ -27,7 +27,7 @@ def read(path):
     return found, trace
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(events, st.dictionaries(text, values, max_size=3), st.integers(1, 40), st.booleans(), st.sampled_from([None, 1]))
 def test_pieces_of_any_size_give_what_json_gives(tmp_path_factory, listed, others, chunk, after, indent):
     others.pop("traceEvents", None)

@@ -35,7 +35,11 @@ def test_a_gemm_sweep_is_measured_and_verified(swept):
         assert result["outcome"] == "ok"
         assert result["error"] <= result["error_allowed"]
         assert result["flops"] == 2 * 16 * 16 * result["value"]
-        assert result["best_ns"] <= result["low_ns"] <= result["median_ns"] <= result["high_ns"]
+        assert result["best_ns"] <= result["median_ns"]
+        # A busy machine may have no time for the six visits of an interval.
+        assert (result["low_ns"] is None) == (result["high_ns"] is None) == (result["visits"] < 6)
+        if result["visits"] >= 6:
+            assert result["best_ns"] <= result["low_ns"] <= result["median_ns"] <= result["high_ns"]
         assert result["calls"] >= 1
         assert result["discarded"]["warm-up"] == result["visits"]
 

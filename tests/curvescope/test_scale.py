@@ -208,7 +208,7 @@ def test_three_processes_of_an_existing_launch(tmp_path):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

@@ -37,7 +37,7 @@ def compile_source(source: str, folder: Path, names=None, edit=lambda text: text
     (folder / "entries.cpp").write_text(f'#include "cuda_shim.h"\n#include "{source}.cu"\n{entries}\n')
     command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
     command += ["-shared", "-fPIC", f"-I{SHIM_FOLDER}", str(folder / "entries.cpp")]
-    subprocess.run([*command, "-o", str(folder / f"{source}.so")], check=True, timeout=120)
+    subprocess.run([*command, "-o", str(folder / f"{source}.so")], check=True, timeout=600)
 
 
 class Emulated:

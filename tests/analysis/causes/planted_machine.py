@@ -76,7 +76,7 @@ def record(case: Planted, path: Path, rounds: int = 10) -> Recording:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

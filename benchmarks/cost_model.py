@@ -41,6 +41,7 @@ from fitting.published import (
     read_neusight,
     read_streams,
 )
+from fitting.remaining import write_remaining_report
 from fitting.reports import (
     ASKED_ROWS,
     FASTEST,
@@ -447,6 +448,8 @@ def main() -> None:
     sweeps, later = (compare_sweeps(one, left_out, others_s) for one in published)
     lines += write_anomaly_report(pd.concat([sweeps, later]))
     residuals = pd.read_csv(RESIDUALS, keep_default_na=False)
+    operators = residuals[(residuals.held_out == "gpu") & (residuals.kind != "streaming")]
+    lines += write_remaining_report(operators, pd.concat([sweeps, later]))
     lines += write_transfer_report(PUBLISHED)
     lines += write_choice_report(residuals, learn_choices(PUBLISHED))
     lines += write_operator_report()

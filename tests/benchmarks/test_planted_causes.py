@@ -10,8 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks import planted_causes
-from benchmarks.planted_causes import CASES, Effect, Score, leading, missing, page, score
+from benchmarks.planted_causes import CASES, Effect, Score, kept_runs, leading, missing, page, score
 
 SWITCHED = CASES["switched_convolution"]  # right: layer embed, "algorithm switch" or "size of one call"
 BEND = {"kind": "excess", "label": "excess 8→16", "layer": "embed", "cause": "size of one call", "verdict": "confirmed"}
@@ -82,11 +81,11 @@ def test_cases_take_turns_and_kept_runs_do_not_run_again():
     assert missing(kept, ["a", "b"], [0.1, 0.5], 1, 0) == [("b", 0.1, 0)]
 
 
-def test_an_interrupted_line_is_cut_off(tmp_path, monkeypatch):
-    monkeypatch.setattr(planted_causes, "KEPT", tmp_path / "kept.jsonl")
-    planted_causes.KEPT.write_text(json.dumps({"name": "a"}) + '\n{"name": "b')
-    assert planted_causes.kept_runs() == [{"name": "a"}]
-    assert planted_causes.KEPT.read_text() == '{"name": "a"}\n'
+def test_an_interrupted_line_is_cut_off(tmp_path):
+    path = tmp_path / "kept.jsonl"
+    path.write_text(json.dumps({"name": "a"}) + '\n{"name": "b')
+    assert kept_runs(path) == [{"name": "a"}]
+    assert path.read_text() == '{"name": "a"}\n'
 
 
 @pytest.mark.parametrize(
@@ -112,8 +111,12 @@ def test_the_page_counts_all_runs():
         {"name": "encoder", "target": None, "number": 1, **record(), **facts},
     ]
     runs.append({**key, **facts, "number": 2, "effect": 0.01, "shows": False})
-    text = page(runs)
+    text = page(runs, runs[1:4])
     assert "Of all runs, 1 do not count" in text
     assert "| the right layer in 95 of 100 | 1 of 2 (50.0%) |" in text
     assert "| the right cause confirmed in 90 of 100 | 2 of 2 (100.0%); named first in 2 |" in text
     assert "at most 2 of 100 sweeps | 1 of 2 (50.0%) (page faults) |" in text
+    busier = text.partition("a busier machine")[2].partition("\n")[0]
+    assert "confirmed in 1 of 1 (100.0%) of the steps and a wrong one in 0;" in busier
+    assert "a cause was confirmed in 1 of 2" in busier
+    assert "a busier machine" not in page(runs)

@@ -157,7 +157,7 @@ Milliseconds. *Modelled*: by the cost model ([validation](cost-model-validation.
 fp32, and for both on tensor cores in fp16. Cards newer than Volta are predictions with Volta's constants, and fp16 is fitted to one V100
 only; a dash where a card has no tensor cores for fp16. *Roof*: the least time that peak and DRAM bandwidth allow for the
 FLOPs of the direct algorithm, each operand moved once: in fp32, in fp16 and fp8 through tensor cores (dense). Winograd and FFT do fewer
-FLOPs, so they may lie below the fp32 roof; implicit GEMM lies up to 7 % below it from Volta on, which is
+FLOPs, so they may lie below the fp32 roof; implicit GEMM lies up to 8 % below it from Volta on, which is
 [an error of the fit](cost-model.md#known-limits). Sources of peaks: [devices](reference/devices.md).
 
 | card | {" | ".join(ALGORITHMS.values())} | fp16 modelled | roof fp32 | fp16 | fp8 | product, modelled | fp16 modelled | roof fp32 | fp16 | fp8 |

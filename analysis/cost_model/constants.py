@@ -65,6 +65,7 @@ PARAMETERS = (
     Parameter("split", "cost of adding up split sums, relative to writing them once", 0.1, 10.0, 1.0, False),
     Parameter("stride_waste", "work of a data gradient over its FLOPs, per doubled stride", 1.0, 4.0, 1.3, False),
     Parameter("scatter", "cost of adding products into an image, relative to writing them once", 0.2, 8.0, 1.5, False),
+    Parameter("scatter_loop", "slowdown of a data gradient that scatters over one that gathers", 1.0, 4.0, 1.3, False),
     Parameter("session_us", "TensorFlow's session.run around an operator, in microseconds", 50.0, 800.0, 250.0, False),
     Parameter("index", "slowdown of an implicit GEMM that computes its indices in the loop", 1.0, 1.5, 1.05, False),
     Parameter("transposed_old", "slowdown of a transposed operand in cuBLAS 7.5 and 8.0 early", 1.0, 3.0, 2.0, False),

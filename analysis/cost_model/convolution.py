@@ -14,14 +14,17 @@ from .problems import ITEM_BYTES, Convolutions, Flags, Floats
 from .product import CostEstimate, split_depth
 
 # Fused Winograd F(2×2, 3×3): a block holds 32 tiles of 4×4 inputs (2×2 outputs) and 32 output channels: 16 products of
-# 32 × 32, the work of one 128 × 128 tile. The kernels' names give their arrangement: tile148 is 1 image, 4 × 8 tiles.
-_FUSED_TILES = ((1, 4, 8), (2, 4, 4), (2, 2, 8), (4, 1, 8), (4, 2, 4), (4, 4, 2))
-# NeuSight's 1,279 rows on V100 all name tile148; on P100 all six shapes occur.
-_ONE_FUSED_TILE = ARCHITECTURES[ARCHITECTURES.index("volta") :]
+# 32 × 32, the work of one 128 × 128 tile. The kernel's name, tile148, gives their arrangement: 1 image, 4 × 8 tiles.
+# NeuSight's 1,279 rows on V100 all name it. On P100 it gives the grid of 71 % of 1,603; others take 2 or 4 images, but
+# the one with the fewest blocks gives 53 %. K80's and M60's times (cuDNN 7.6, batch 16 and more) go with the blocks of
+# tile148, within a tenth; with the fewest blocks, 7×7 images would be 1.7 times as slow as others.
+_FUSED_DOWN, _FUSED_ACROSS = 2 * 4, 2 * 8  # outputs of a block
 _FUSED_CHANNELS = 32
 # Threads from NeuSight's launches.
 _CONVOLUTION_TILES = tuple(Tile(*tile, "prologue_cycles") for tile in ((128, 128, 256), (128, 64, 128), (128, 32, 64)))
 _FFT_TILES = (Tile(64, 64, 256, "prologue_cycles"), Tile(32, 32, 64, "prologue_cycles"))
+# Architectures on which cuDNN is known to take the tile that fills the SMs.
+_FILLED_ON = ARCHITECTURES[ARCHITECTURES.index("volta") :]
 _BLOCKS_PER_SM = 2
 # From this batch size on, strided 1x1 convolutions on Volta take 1.2 to 2 times as long per image, for all six shapes
 # of cudnn_scope on V100 and on Titan V (cuDNN 7.6), and on no other card.
@@ -44,10 +47,10 @@ GROUPED_ON = ARCHITECTURES[ARCHITECTURES.index("volta") :]
 # cudnnSetConvolutionGroupCount (release notes).
 _BY_GROUPS = frozenset({"IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM", "ALGO_1"})
 DEPTHWISE = "DEPTHWISE"
-# Time of cuDNN 7.6's depthwise kernel over that of its bytes at STREAM's rate: the mean of the medians of V100 (1.48),
-# Titan V (1.25) and Quadro RTX 6000 (1.26), cudnn_scope's 3x3 kernels of MobileNet v2, forward. On K80 and M60 it is
+# Time of cuDNN 7.6's depthwise kernel over that of its bytes at STREAM's rate: the mean of the medians of V100 (1.46),
+# Titan V (1.23) and Quadro RTX 6000 (1.28), cudnn_scope's 3x3 kernels of MobileNet v2, forward. On K80 and M60 it is
 # 3.4 and 2.6, and up to 14 for small images. No gradient is published: they take the same.
-DEPTHWISE_SLOWDOWN = 1.33
+DEPTHWISE_SLOWDOWN = 1.32
 
 Algorithms = Mapping[str, Callable[[], CostEstimate]]
 
@@ -102,7 +105,7 @@ def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
 
     def precomputed() -> CostEstimate:
         indices = machine.fixed("compute_indices", constants["indices_us"], ITEM_BYTES * depth)
-        new = machine.device.architecture in _ONE_FUSED_TILE
+        new = machine.device.architecture in _FILLED_ON
         main = implicit(1.0, "precomputed_cycles", _filling_tile(pixels, problems, machine) if new else None)
         slow = (machine.device.architecture == "volta") & _strided_pointwise(problems) & (problems.n >= _MANY_IMAGES)
         main = replace(main, time_s=main.time_s * np.where(slow, _MANY_IMAGES_SLOWDOWN, 1.0))
@@ -151,13 +154,14 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
         return CostEstimate.of(main)
 
     def scatter() -> CostEstimate:
-        # One product per tap, added into an image of zeros.
+        # One product per tap, added into an image of zeros. This kernel is compiled (dgrad_engine in profiles), the one
+        # that gathers is assembled (maxwell_scudnn_..._stridedB), so its main loop is slower.
         taps, pixels = problems.c * problems.r * problems.s, problems.n * problems.p * problems.q
         added = ITEM_BYTES * taps * pixels * constants["scatter"]
         zero = machine.transforming("set_zero", problems.input_bytes)
         main = machine.tiled(
             "dgrad_scatter", constants["data"], (taps, pixels, np.ones_like(taps)), problems.k, operands + added,
-            tiles=_CONVOLUTION_TILES,
+            tiles=_CONVOLUTION_TILES, slowdown=constants["scatter_loop"],
         )  # fmt: skip
         return CostEstimate.of(zero, main)
 
@@ -227,14 +231,7 @@ def _explicit(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
 
 
 def _fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEstimate:
-    shapes = _FUSED_TILES[:1] if machine.device.architecture in _ONE_FUSED_TILE else _FUSED_TILES
-    groups = np.min(
-        [
-            np.ceil(problems.n / images) * np.ceil(problems.p / (2 * down)) * np.ceil(problems.q / (2 * across))
-            for images, down, across in shapes
-        ],
-        axis=0,
-    )
+    groups = problems.n * np.ceil(problems.p / _FUSED_DOWN) * np.ceil(problems.q / _FUSED_ACROSS)
     blocks = groups * np.ceil(problems.k / _FUSED_CHANNELS)
     compute_s = machine.blocks_s(share, _CONVOLUTION_TILES[0], blocks, problems.c, "winograd_cycles")
     operands = problems.input_bytes + 16 / 9 * problems.weight_bytes + problems.output_bytes

@@ -24,8 +24,8 @@ def chosen(problems, phase, library, machine=MACHINE, **kwargs):
 # Grids of NeuSight's rows (P100-PCIe and V100-PCIe, cuDNN 8.9.2), whose kernels are named in the ids.
 @pytest.mark.parametrize(
     ("device", "shape", "grid"),
-    [("p100_pcie", (38, 893, 5, 5, 326), 209), ("v100_pcie", (5, 119, 24, 24, 758), 120 * 3 * 2)],
-    ids=["winograd_128x128_tile244n", "winograd_128x128_tile148t"],
+    [("p100_pcie", (3, 213, 14, 14, 829), 78 * 2), ("v100_pcie", (5, 119, 24, 24, 758), 120 * 3 * 2)],
+    ids=["winograd_128x128_tile148n", "winograd_128x128_tile148t"],
 )
 def test_the_grid_of_fused_winograd_is_the_published_one(device, shape, grid):
     n, c, h, w, k = shape
@@ -125,7 +125,7 @@ def test_a_depthwise_convolution_takes_the_time_of_its_bytes(phase):
     assert [name for name, one in estimates.items() if one.possible.all()] == ["DEPTHWISE"]
     moved = 4 * (32 * 96 * 56 * 56 + 32 * 96 * 28 * 28 + 96 * 3 * 3)
     assert estimates["DEPTHWISE"].launches[0].dram_bytes == moved
-    assert estimates["DEPTHWISE"].time_s == pytest.approx(1.33 * machine.streaming("", np.array([moved])).time_s)
+    assert estimates["DEPTHWISE"].time_s == pytest.approx(1.32 * machine.streaming("", np.array([moved])).time_s)
     assert estimates["DEPTHWISE"].workspace_bytes == 0
 
 

@@ -384,9 +384,14 @@ def missing(
     return [one for one in wanted if one not in done]
 
 
+def counting(kept: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs that count: those that ended well, and whose step shows what was planted."""
+    return [one for one in kept if "error" not in one and one.get("shows", True)]
+
+
 def disturbed_sentence(kept: Sequence[dict[str, Any]]) -> str:
     """What the same runs gave on a machine that was busier."""
-    whole = [one for one in kept if "error" not in one and one.get("shows", True)]
+    whole = counting(kept)
     scores = [score(CASES[one["name"]], one) for one in whole if one["name"] in CASES]
     nulls = [score(None, one) for one in whole if one["name"] not in CASES]
     if not scores:
@@ -401,7 +406,7 @@ def disturbed_sentence(kept: Sequence[dict[str, Any]]) -> str:
 
 def page(kept: Sequence[dict[str, Any]], disturbed: Sequence[dict[str, Any]] = ()) -> str:
     """The page as Markdown."""
-    whole = [one for one in kept if "error" not in one and one.get("shows", True)]
+    whole = counting(kept)
     rows, layers, confirmed, leading_ones, wrong, count = [], [], 0, 0, 0, 0
     for name, case in CASES.items():
         found = sorted((one for one in whole if one["name"] == name), key=lambda one: one["effect"])

@@ -120,6 +120,11 @@ class CauseTotal:
     measured: Estimate | None = None
     reason: str | None = None
 
+    @property
+    def confirmed_on_steps(self) -> bool:
+        """Whether complete steps have confirmed it, and not its terms alone."""
+        return self.verdict == Verdict.CONFIRMED and self.measured is not None
+
 
 @dataclass(frozen=True)
 class Attribution:

@@ -23,8 +23,9 @@ _FUSED_CHANNELS = 32
 # Threads from NeuSight's launches.
 _CONVOLUTION_TILES = tuple(Tile(*tile, "prologue_cycles") for tile in ((128, 128, 256), (128, 64, 128), (128, 32, 64)))
 _FFT_TILES = (Tile(64, 64, 256, "prologue_cycles"), Tile(32, 32, 64, "prologue_cycles"))
+_FROM_VOLTA_ON = ARCHITECTURES[ARCHITECTURES.index("volta") :]
 # Architectures on which cuDNN is known to take the tile that fills the SMs.
-_FILLED_ON = ARCHITECTURES[ARCHITECTURES.index("volta") :]
+_FILLED_ON = _FROM_VOLTA_ON
 _BLOCKS_PER_SM = 2
 # From this batch size on, strided 1x1 convolutions on Volta take 1.2 to 2 times as long per image, for all six shapes
 # of cudnn_scope on V100 and on Titan V (cuDNN 7.6), and on no other card.
@@ -42,7 +43,7 @@ _REAL_PRODUCTS = 3
 _FFT_TILE = 32
 _LARGEST_FFT = 256
 # Architectures on which convolutions with groups are modelled.
-GROUPED_ON = ARCHITECTURES[ARCHITECTURES.index("volta") :]
+GROUPED_ON = _FROM_VOLTA_ON
 # Algorithms that compute the groups in one launch, side by side: cuDNN has this from 7.0 on, by
 # cudnnSetConvolutionGroupCount (release notes).
 _BY_GROUPS = frozenset({"IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM", "ALGO_1"})

@@ -154,7 +154,7 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
         sentence = f"{what} has no term that can be distinguished from 0: measure more rounds."
         return _plain(explanation, what, sentence, evidence, largest)
     alone = _confirmed_alone(total, evidence)
-    on_step = total.verdict == Verdict.CONFIRMED and total.measured is not None and alone is None
+    on_step = total.confirmed_on_steps and alone is None
     where = None if on_step else alone or total.terms[0].label
     decisive_one = _decisive(total, where, evidence)
     remedy = _remedy(evidence)
@@ -262,7 +262,7 @@ def _evidence(
 
 def _with_claims(explanation: Explanation, outcomes: Iterable[Outcome]) -> Iterable[Outcome]:
     """The outcomes; one that confirms what a cause claims of complete steps is confirmed, whatever its share."""
-    measured = [t.measured for t in explanation.attribution.causes if t.verdict == Verdict.CONFIRMED and t.measured]
+    measured = [t.measured for t in explanation.attribution.causes if t.confirmed_on_steps]
     for one in outcomes:
         confirmed = one.experiment.scope == Scope.STEP and one.removed in measured
         yield replace(one, verdict=Verdict.CONFIRMED, reason=None) if confirmed else one

@@ -172,7 +172,7 @@ def outcomes_of(
         for one in earlier
         if one.taken and one.experiment.stage != Stage.SCREEN and subject(one.experiment) == subject(experiment)
     }
-    # Factors on whose rounds the same cause could be confirmed before, and that are not tried again here, have p = 1.
+    # Factors that had fresh rounds before, and have none here, have p = 1.
     p_values = [one.p_less for one in measured if one.outcome.taken]
     adjusted = iter(holm([*p_values, *[1.0] * (len(tried) - len(p_values))]))
     return [_judged(one.outcome, next(adjusted)) if one.outcome.taken else one.outcome for one in measured]

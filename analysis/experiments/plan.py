@@ -201,7 +201,7 @@ class _Planner:
         sign = np.sign(target.value.value)
         explained: dict[str, float] = defaultdict(float)
         for total in target.attribution.causes:
-            if total.measured is not None and total.verdict == Verdict.CONFIRMED:
+            if total.confirmed_on_steps:
                 for term in total.terms:
                     explained[term.label] += sign * term.amount
         agreeing = [s for s in target.shares if s.key.kind == KERNELS and s.value.value * sign > 0]
@@ -264,7 +264,7 @@ class _Planner:
             decided = {name for name, total in known.items() if total.verdict == Verdict.CONFIRMED}
             # A cause that claims a part of the step is judged by what it claims, not by all of the anomaly.
             open_ = {name for name, total in known.items() if (total.verdict, total.reason) == _OPEN_VERDICT}
-            outcomes = about(self.diagnosis.outcomes, target.functional, None)
+            outcomes = self._about(target, None)
             yield from self._again(one, before, outcomes, decided, open_)
 
     def _of_terms(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
@@ -320,7 +320,7 @@ class _Planner:
         if len(sizes) > len(grid.batches) and len(sizes) > 3 and _shows(reproduces(self._about(target, share), share)):
             yield from self._fitting(replace(grid, batches=sizes))
 
-    def _about(self, target: Explanation, share: Share) -> list[Outcome]:
+    def _about(self, target: Explanation, share: Share | None) -> list[Outcome]:
         return about(self.diagnosis.outcomes, target.functional, share)
 
     def _claiming(self, target: Explanation, share: Share) -> list[str]:
@@ -334,7 +334,7 @@ class _Planner:
     def _known_of_steps(self) -> frozenset[str]:
         """The factors of terms for causes that complete steps test, and have confirmed: a term would say it again."""
         totals = (total for target, _ in self._targets for total in target.attribution.causes)
-        known = {one.cause for one in totals if one.measured is not None and one.verdict == Verdict.CONFIRMED}
+        known = {one.cause for one in totals if one.confirmed_on_steps}
         return frozenset(
             name for name, cause in causes.factors(Scope.TERM).items() if cause in known and _is_of_steps(cause)
         )
@@ -381,7 +381,7 @@ class _Planner:
         """More rounds, once, for factors whose cause is open, and for undecided ones unless another is confirmed."""
         known = decisive(outcomes)
         of_first = [known[name] for name in before[0].factors if name in known] if len(before) == 1 else []
-        confirmed = any(outcome.verdict == Verdict.CONFIRMED for outcome in of_first)
+        confirmed = _confirmed(of_first)
         undecided = [o.factor for o in of_first if o.factor in open_ or (o.reason == TOO_WIDE and not confirmed)]
         if names := tuple(name for name in undecided if name and name not in decided):
             yield from self._fitting(with_more_rounds(replace(one, factors=names)))
@@ -398,10 +398,9 @@ class _Planner:
 
     def _of_context(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
         """Complete steps for a target of which no cause is confirmed: the rest of the step may make it."""
-        if any(total.verdict == Verdict.CONFIRMED for total in target.attribution.causes):
+        if _confirmed(target.attribution.causes):
             return
-        outcomes = self.diagnosis.outcomes
-        if any(reproduces(about(outcomes, target.functional, s), s) == Reproduction.REPRODUCES for s in terms[:1]):
+        if any(reproduces(self._about(target, s), s) == Reproduction.REPRODUCES for s in terms[:1]):
             return
         tried = {
             name
@@ -415,7 +414,7 @@ class _Planner:
                 target, Stage.SCREEN, [n for n in _STEP_SCREEN.get(self.device, ()) if n not in tried]
             )
         else:
-            yield from self._of_step(target, Stage.CONFIRM, hopeful(about(outcomes, target.functional, None)))
+            yield from self._of_step(target, Stage.CONFIRM, hopeful(self._about(target, None)))
 
     def _remedies(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
         """Complete steps with what made a term faster alone."""
@@ -423,8 +422,7 @@ class _Planner:
         tried = {name for e in self.made if e.scope == Scope.STEP and e.stage != Stage.SCREEN for name in e.factors}
         names: dict[str, float] = {}
         for share in terms:
-            outcomes = about(self.diagnosis.outcomes, target.functional, share)
-            for name, outcome in decisive(outcomes).items():
+            for name, outcome in decisive(self._about(target, share)).items():
                 gain = outcome.gain
                 fresh = outcome.experiment.stage == Stage.CONFIRM
                 if fresh and gain and gain.low > 0 and gain.value >= _HELPS and name in causes.factors(Scope.STEP):
@@ -558,7 +556,7 @@ def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     fresh = {one.factor for one in outcomes if one.experiment.stage == Stage.CONFIRM}
     # Splitting takes most anomalies away: it rules no other factor out.
     telling = {name for name, cause in causes.factors(Scope.TERM).items() if cause not in causes.LAST_OF_CONFIRMED}
-    proven = any(one.factor in telling for one in outcomes if one.verdict == Verdict.CONFIRMED)
+    proven = _confirmed(one for one in outcomes if one.factor in telling)
     suspected, helping = {}, {}
     for one in outcomes:
         if one.experiment.stage != Stage.SCREEN or one.factor is None or one.factor in fresh or one.taken is None:
@@ -574,8 +572,8 @@ def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     return _most_hopeful(first, then)
 
 
-def _confirmed(outcomes: Iterable[Outcome]) -> bool:
-    return any(one.verdict == Verdict.CONFIRMED for one in outcomes)
+def _confirmed(judged: Iterable[Outcome | causes.CauseTotal]) -> bool:
+    return any(one.verdict == Verdict.CONFIRMED for one in judged)
 
 
 def _shows(shown: str | None) -> bool:

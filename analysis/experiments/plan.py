@@ -9,8 +9,8 @@ Every anomaly, and the fixed cost, is a target; the largest share of its step co
 2. The terms that make most of it run *alone*. A term that shows its share alone is *screened*: a few rounds for every
    factor, first those of the causes that the evidence suggests; if it takes long, some factors now and the others
    last. What the screen suggests is *confirmed* on fresh rounds, and once more, on more rounds, if it stays undecided.
-   What confirms a cause in one term is tried on fresh rounds at once in others that the same cause may make. A finer
-   *grid* shows where its curve bends.
+   What confirms a cause in one term is tried on fresh rounds at once in others with the same operators that the same
+   cause may make. A finer *grid* shows where its curve bends.
 3. What helped a term alone, and can be set for the complete step, is measured there as a *remedy*.
 4. A target without a confirmed cause is screened on complete steps.
 
@@ -20,7 +20,7 @@ An experiment that does not fit the time is passed over.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -112,10 +112,11 @@ def _planner(recording: Recording, time_left_s: float, diagnosis: Diagnosis | No
     from ..explaining import explain
 
     diagnosis = diagnosis or explain(recording)
-    operators = recording.arrow("operators", ["layer", "phase"]).to_pylist()
-    replayable = {(row["layer"], row["phase"]) for row in operators}
+    replayable: dict[tuple[str | None, str | None], set[str]] = defaultdict(set)
+    for row in recording.arrow("operators", ["layer", "phase", "op"]).to_pylist():
+        replayable[row["layer"], row["phase"]].add(row["op"])
     kind = (recording.meta.get("device") or {}).get("kind") or "cpu"
-    return _Planner(diagnosis, experiments_of(recording.meta), frozenset(replayable), str(kind), time_left_s)
+    return _Planner(diagnosis, experiments_of(recording.meta), dict(replayable), str(kind), time_left_s)
 
 
 def open_terms(diagnosis: Diagnosis) -> tuple[Share, ...]:
@@ -144,14 +145,14 @@ class _Planner:
     Attributes:
         diagnosis: diagnosis of the recording.
         made: experiments made so far.
-        replayable: layer and phase of the terms whose operators were recorded.
+        replayable: names of the recorded operators, by layer and phase of their term.
         device: cpu or cuda.
         time_left_s: seconds left.
     """
 
     diagnosis: Diagnosis
     made: tuple[Experiment, ...]
-    replayable: frozenset[tuple[str | None, str | None]]
+    replayable: Mapping[tuple[str | None, str | None], Collection[str]]
     device: str
     time_left_s: float
 
@@ -272,17 +273,22 @@ class _Planner:
             yield from self._of_term(target, share)
 
     def _proven_elsewhere(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
-        """Fresh rounds at once for terms that did not run yet, with what confirmed the same cause in another."""
+        """Fresh rounds at once for terms that did not run yet, with what confirmed the same cause in one like it.
+
+        A factor changes operators, so the other term must run one of the same.
+        """
         for share in terms:
             if self._about(target, share):
                 continue
             claiming = self._claiming(target, share)
             owner = causes.factors(Scope.TERM, claiming)
+            operators = set(self.replayable[share.key.layer, share.key.phase])
             names = {
                 one.factor: None
                 for one in self.diagnosis.outcomes
                 if one.experiment.scope == Scope.TERM and one.factor and owner.get(one.factor) in claiming
                 if one.verdict == Verdict.CONFIRMED and one.factor not in self._known_of_steps
+                if not operators.isdisjoint(self.replayable.get((one.experiment.layer, one.experiment.phase), ()))
             }
             if names:
                 yield from self._fitting(

@@ -43,10 +43,12 @@ FAULTY = Plan(kernel=lambda b: ("mkl_sgemm", 80.0 + 3.0 * b, {}), host_use=fault
 def record(tmp_path):
     """Writes a planted sweep with operators of conv3 backward, and of other terms."""
 
-    def write(plan, *others):
+    def write(plan, *others, of_others="aten::mm"):
         path = write_planted(tmp_path / "r", plan, **CPU_META)
+        operators = {"conv3": "aten::mm"}
         rows = [
-            {"batch": b, "layer": layer, "phase": phase, "op": "aten::mm", "arguments": "[]", "calls": 1}
+            {"batch": b, "layer": layer, "phase": phase, "op": operators.get(layer, of_others)}
+            | {"arguments": "[]", "calls": 1}
             | {"position": 0, "source": "torch"}
             for layer, phase in (("conv3", "backward"), *others)
             for b in (4, 8, 16)
@@ -336,6 +338,20 @@ def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next(record):
         Verdict.CONFIRMED,
         {"conv3 backward", "conv1 forward"},
     )
+
+
+def test_what_confirms_a_cause_in_one_term_is_not_tried_at_once_on_other_operators(record):
+    def product(scale):
+        return lambda b: ("mkl_sgemm", scale * jump(b), {"flops": 10**9 * b, "bytes_compulsory": 10**6 * b})
+
+    path = record(
+        replace(JUMP, kernel=product(1.0), first=product(0.7)), ("conv1", "forward"), of_others="aten::threshold"
+    )
+    costs = {("conv3 backward", None): jump, ("conv3 backward", "onednn"): line}
+    costs |= {("conv1 forward", None): lambda b: 0.7 * jump(b)}
+    machine = Machine(path, costs).run()
+    assert ("conv3 backward", Stage.CONFIRM, ("onednn",)) in machine.stages()
+    assert next(one for one in machine.stages() if one[0] == "conv1 forward")[1] == Stage.ALONE
 
 
 @pytest.mark.parametrize("best_holds", [True, False])

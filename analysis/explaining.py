@@ -10,7 +10,7 @@ from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import hardware_of
 from ..profiling.recording.axis import axis_of
 from ..profiling.recording.store import Recording
-from .causes.context import Recorded
+from .causes.context import Recorded, count_faults
 from .cost_model.recording import is_modelled
 from .cost_model.uncertainty import diagnose_modelled
 from .decompose import anomalies
@@ -102,6 +102,7 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
         recording.meta.get("layer_classes") or {},
         axis,
         notes,
+        term_faults=count_faults(recording.arrow("operators", ["batch", "layer", "phase", "page_faults"])),
     )
 
 

@@ -51,7 +51,7 @@ rival claims. [Experiments](experiments.md) then decide: a confirmed cause takes
 | wave and tile quantisation | grid, block, registers and shared memory give the waves; the tail predicts the time ratio within 30 % | the empty part of the last waves, and blocks beyond proportional growth with the batch (modelled) |
 | graph padding | marks name the batch size that the replayed CUDA graph was captured for; else steps of a larger batch size that replay a graph run the same kernels in the same grids, for over 80 % of the time | time beyond the line between the times at the neighbouring captured sizes (modelled) |
 | memory pressure | allocations and frees inside the step; an algorithm switch while memory is over 85 % full | their time in idle; the amount of the switch |
-| page faults | on a CPU, page faults that do not grow in proportion to the batch: new memory in every step | system CPU time, by the term's share of the bytes (modelled) |
+| page faults | on a CPU, page faults that do not grow in proportion to the batch: new memory in every step | system CPU time, by the term's share of the page faults where they were counted, else of the bytes (modelled) |
 | launch- or host-bound | idle, kernels per step, launch, memcpy and synchronisation calls | idle that allocations do not explain; host-to-device memcpys |
 | cache capacity | bytes of one launch exceed the cache's size, bandwidth falls by over 10 %; where DRAM bytes are [measured](guides/record.md), they rise by over 10 % per compulsory byte | time beyond that at the smaller batch size's bandwidth |
 | roof change | FLOPs per byte cross the ridge, the roofline predicts the time ratio | difference of the roofline's times (modelled) |

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ...profiling.hardware.limits import Hardware
 from ..decompose.functionals import Functional
-from ..decompose.terms import Share
+from ..decompose.terms import Key, Share
 
 Floats = npt.NDArray[np.float64]
 
@@ -119,6 +119,7 @@ class BatchFacts:
         host_use: host resources in the timed steps; None if not recorded.
         graph_batch: batch size that the replayed CUDA graph was captured for; None if the steps replay none.
         graph_marked: whether marks of the steps tell it.
+        term_faults: page faults in one step by term with kernels; None if not counted.
     """
 
     timed_ms: Floats
@@ -134,6 +135,7 @@ class BatchFacts:
     host_use: MeanHostUse | None = None
     graph_batch: int | None = None
     graph_marked: bool = False
+    term_faults: Mapping[Key, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
@@ -48,6 +50,7 @@ class Recorded:
         axis: the axis of batch sizes, for words.
         notes: sentences on the choice of the steps.
         slow_downs: result of `communication.slow_downs`; None without communication.
+        term_faults: result of `count_faults`.
     """
 
     steps: pd.DataFrame
@@ -60,6 +63,7 @@ class Recorded:
     axis: Axis = field(default_factory=Axis)
     notes: tuple[str, ...] = ()
     slow_downs: pd.DataFrame | None = None
+    term_faults: Mapping[int, Mapping[Key, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,19 @@ def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -
         )
         slowed = examined.slow_downs.get(share.key, {})
         yield Case(functional, share, functional.at, functional.last, own, facts, examined.hardware, slowed)
+
+
+def count_faults(operators: pa.Table) -> dict[int, dict[Key, float]]:
+    """Page faults in one step of each batch size, by term; without the batch sizes at which they were not counted.
+
+    Args:
+        operators: columns `batch`, `layer`, `phase` and `page_faults` of the `operators` table.
+    """
+    found: dict[int, dict[Key, float]] = {}
+    for row in operators.filter(pc.is_valid(operators["page_faults"])).to_pylist():
+        of_batch, key = found.setdefault(row["batch"], {}), Key.of(row["layer"], row["phase"], KERNELS)
+        of_batch[key] = of_batch.get(key, 0.0) + row["page_faults"]
+    return found
 
 
 def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:
@@ -182,6 +199,7 @@ def _facts(
         float(mine["bytes_compulsory"].sum()) / len(used),
         _host_use(timed),
         *(graph or (None, False)),
+        recorded.term_faults.get(batch),
     )
 
 

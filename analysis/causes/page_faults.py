@@ -1,8 +1,8 @@
 """Page faults: steps use fresh memory, which the operating system allocates at first access. CPU only.
 
 Faults that grow faster than the batch make an excess; faults that do not grow with it are a part of the fixed cost.
-Amount: the term's share (by compulsory bytes) of the time that the timed steps spent in the kernel of the operating
-system.
+Amount: the term's share of the time that the timed steps spent in the kernel of the operating system: its share of the
+page faults where they were counted by operator, else of the compulsory bytes.
 """
 
 from __future__ import annotations
@@ -42,14 +42,22 @@ def weigh(case: Case) -> Claim | None:
         return None
     if abs(after.page_faults - case.factor * before.page_faults) < FEW_FAULTS:
         return None
-    amount = sum(
-        c * _share(case, batch) * system_wall_ms(case.facts[batch]) for batch, c in case.functional.coefficients
+    counted = any(case.facts[batch].term_faults is not None for batch in case.functional.conditions)
+    share_of, of_what, table = (
+        (_share_of_faults, "page faults", "operators.page_faults")
+        if counted
+        else (_share_of_bytes, "bytes", "kernels.bytes_compulsory")
     )
-    shares = [_share(case, batch) for batch in (case.before, case.after)]
+    amount = sum(
+        c * share_of(case, batch) * system_wall_ms(case.facts[batch]) for batch, c in case.functional.coefficients
+    )
+    shares = [share_of(case, batch) for batch in (case.before, case.after)]
+    if not any(shares):
+        return None
     evidence = (
         Evidence(COUNT, before.page_faults, after.page_faults, "", "steps.page_faults"),
         Evidence("time in the system per step", before.system_ms, after.system_ms, "ms", "steps.system_time_ns"),
-        seen("share of the term in the step's bytes", shares, "1", "kernels.bytes_compulsory"),
+        seen(f"share of the term in the step's {of_what}", shares, "1", table),
         *memory_evidence(case),
     )
     refutation = (
@@ -60,7 +68,17 @@ def weigh(case: Case) -> Claim | None:
     return Claim(CAUSE, amount, 0.8 if case.switched else 0.9, evidence, refutation)
 
 
-def _share(case: Case, batch: int) -> float:
+def _share_of_faults(case: Case, batch: int) -> float:
+    """Share of the term in the page faults of a step; 0 at batch sizes with so few that they were not counted."""
+    facts = case.facts[batch]
+    if facts.term_faults is None or facts.host_use is None:
+        return 0.0
+    # Faults outside the operators belong to no term.
+    of_step = max(facts.host_use.page_faults, sum(facts.term_faults.values()))
+    return facts.term_faults.get(case.share.key, 0.0) / of_step if of_step else 0.0
+
+
+def _share_of_bytes(case: Case, batch: int) -> float:
     """Share of the term in the step's compulsory bytes; in its time if no bytes are known."""
     facts = case.facts[batch]
     if facts.kernel_bytes:

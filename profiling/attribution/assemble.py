@@ -24,7 +24,7 @@ from .fused_kernels import shares_of_name
 from .nesting import NONE, Bools, Codes, Ints
 from .operator_calls import LaunchedWork, attach_work
 from .operator_work import Operation, count_work
-from .outermost_operators import OperatorKernels, operator_rows, outermost_operators, read_scalar
+from .outermost_operators import OperatorKernels, operator_calls, outermost_operators, read_scalar
 from .placement import HostSpans
 from .profile import Options, Profile, describe_steps
 from .range_names import LONGEST_NAME, MODULE_CALL, OWN_DOMAIN, RangeNames, fold_counters, scrub
@@ -291,7 +291,7 @@ class _Assembly:
                 [names[code] for code in work.kernel_name[at].tolist()],
                 work.on_host[at],
             )
-            found = operator_rows(nested, placement, outer, kernels, step_of == step)
+            found = operator_calls(nested, placement, outer, kernels, step_of == step).rows
             rows += [{"batch": None if pd.isna(batch) else int(batch), **row} for row in found]
         if rows:
             self._write("operators", self._writer.next_part("operators"), columns_of(rows), len(rows))

@@ -29,7 +29,7 @@ from .library_calls import LibraryCalls, Operators, VerboseLog, own_time
 from .nesting import NONE, Ints
 from .operator_calls import CountWork, LaunchedWork, attach_work
 from .operator_work import Operation
-from .outermost_operators import OperatorKernels, operator_rows, outermost_operators
+from .outermost_operators import OperatorCalls, OperatorKernels, operator_calls, outermost_operators
 from .placement import HostSpans, Placement, place
 from .range_names import (
     ANNOTATION,
@@ -82,7 +82,7 @@ class StepRows:
         windows: (start_ns, duration_ns) of each step, in order.
         lost: named counts of events without a place.
         inputs: (start_ns, duration_ns) of the ranges in which the steps fetched their batches.
-        operators: rows for the `operators` table of the first step, without `batch`.
+        operator_calls: the outermost operator calls of the first step; None without a step.
         api_calls: rows for the `api_calls` table, without `step`.
     """
 
@@ -90,8 +90,13 @@ class StepRows:
     windows: list[tuple[int, int]]
     lost: dict[str, int]
     inputs: list[tuple[int, int]] = field(default_factory=list)
-    operators: list[dict[str, Any]] = field(default_factory=list)
+    operator_calls: OperatorCalls | None = None
     api_calls: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def operators(self) -> list[dict[str, Any]]:
+        """Rows for the `operators` table of the first step, without `batch`."""
+        return self.operator_calls.rows if self.operator_calls else []
 
 
 def spans_of(events: Sequence[HostEvent]) -> HostSpans:
@@ -134,6 +139,7 @@ def kernel_rows(
     count_work: CountWork | None = None,
     host_rows: bool = True,
     compiled: CompiledGraphs = MappingProxyType({}),
+    faults: Sequence[tuple[int, int]] | None = None,
 ) -> StepRows:
     """Turn the events of some steps into kernel rows.
 
@@ -144,6 +150,7 @@ def kernel_rows(
         count_work: function that gives the work of an operator call; default: rows without FLOPs and bytes.
         host_rows: whether host operators are the work itself (CPU), or only launch it (device).
         compiled: kernels of compiled graphs, by the graph's name.
+        faults: see `operator_calls`.
     """
     events, fused = _with_compiled(list(host), compiled)
     spans = spans_of(events)
@@ -153,7 +160,7 @@ def kernel_rows(
     rows += _device_rows(device, events, spans, lost)
     windows, inputs = (_windows(events, name) for name in (STEP_RANGE, PHASE_RANGE + INPUT_PHASE))
     span = np.array([row.pop("span") for row in rows], np.int64)
-    operators = _operator_rows(spans, placement, rows, span, host_rows, windows)
+    operators = _operator_calls(spans, placement, rows, span, host_rows, windows, faults)
     on_host = np.array([host_rows and row["source"] == "torch" for row in rows], np.bool_)
     for name, column in placement.take(span).items():
         values = column.dictionary_decode().to_pylist()  # thirty times as fast as from the codes
@@ -206,23 +213,27 @@ def _describe_fused(rows: Sequence[dict[str, Any]], span: Ints, kernels: Mapping
                 row[name] = amount
 
 
-def _operator_rows(
+def _operator_calls(
     spans: HostSpans,
     placement: Placement,
     rows: Sequence[Mapping[str, Any]],
     span: Ints,
     on_host: bool,
     windows: Sequence[tuple[int, int]],
-) -> list[dict[str, Any]]:
-    """Rows for the table `operators` of the first step; empty without a step."""
+    faults: Sequence[tuple[int, int]] | None,
+) -> OperatorCalls | None:
+    """The outermost operator calls of the first step; None without a step."""
     if not windows:
-        return []
+        return None
     start_ns, duration_ns = windows[0]
     inside = (spans.start_ns >= start_ns) & (spans.end_ns <= start_ns + duration_ns)
     durations = np.array([row["duration_ns"] for row in rows], np.int64)
     kernels = OperatorKernels(span, durations, [row["name"] for row in rows], np.full(len(rows), on_host))
     outer = outermost_operators(spans, placement)
-    return [{**row, "source": "torch"} for row in operator_rows(spans, placement, outer, kernels, inside)]
+    found = operator_calls(spans, placement, outer, kernels, inside, faults)
+    for row in found.rows:
+        row["source"] = "torch"
+    return found
 
 
 def _windows(events: Sequence[HostEvent], name: str) -> list[tuple[int, int]]:

@@ -70,10 +70,35 @@ def outermost_operators(spans: HostSpans, placement: Placement) -> Ints:
     return found
 
 
-def operator_rows(
-    spans: HostSpans, placement: Placement, outer: Ints, kernels: OperatorKernels, inside: Bools
-) -> list[dict[str, Any]]:
-    """Rows of the table `operators` for one step, without the columns `batch` and `source`.
+@dataclass
+class OperatorCalls:
+    """The outermost operator calls of one step.
+
+    Attributes:
+        rows: rows of the table `operators`, without `batch` and `source`.
+        row_of: index of the row of each call, in the order of their starts.
+        faults: page faults inside each call; None if they were not counted.
+    """
+
+    rows: list[dict[str, Any]]
+    row_of: list[int]
+    faults: list[int] | None = None
+
+    @property
+    def names(self) -> list[tuple[Any, ...]]:
+        """Layer, phase and operator of each call."""
+        return [tuple(self.rows[row][name] for name in ("layer", "phase", "op")) for row in self.row_of]
+
+
+def operator_calls(
+    spans: HostSpans,
+    placement: Placement,
+    outer: Ints,
+    kernels: OperatorKernels,
+    inside: Bools,
+    faults: Sequence[tuple[int, int]] | None = None,
+) -> OperatorCalls:
+    """The outermost operator calls of one step.
 
     Args:
         spans: spans with the arguments of operator calls.
@@ -81,6 +106,7 @@ def operator_rows(
         outer: result of `outermost_operators`.
         kernels: kernels of the step.
         inside: whether each span belongs to the step, shape (spans,).
+        faults: (time, page faults) of calls inside the operators, on the spans' clock; None if they were not counted.
     """
     rows = np.flatnonzero((outer == np.arange(len(outer))) & inside)
     rows = rows[np.argsort(spans.start_ns[rows], kind="stable")]
@@ -89,6 +115,8 @@ def operator_rows(
     encoded: dict[int, str] = {}
     found: dict[tuple[int, int, int], dict[str, Any]] = {}
     names: dict[tuple[int, int, int], Counter[str]] = defaultdict(Counter)
+    numbers: dict[tuple[int, int, int], int] = {}
+    row_of: list[int] = []
     assert spans.call is not None or not len(rows)
     for position, span in enumerate(rows.tolist()):
         number = int(spans.call[span])  # type: ignore[index]
@@ -106,13 +134,26 @@ def operator_rows(
                 "duration_ns": 0,
                 "position": position,
             }
+        row_of.append(numbers.setdefault(key, len(numbers)))
         row = found[key]
         row["calls"] += 1
         row["duration_ns"] += int(spans.end_ns[span] - spans.start_ns[span]) if on_host else device_ns[span]
         names[key].update(ran.get(span, {}))
     for key, row in found.items():
         row["kernels"] = " | ".join(name for name, _ in names[key].most_common()) or None
-    return list(found.values())
+    of_calls = None if faults is None else _faults_of(spans, rows, faults)
+    return OperatorCalls(list(found.values()), row_of, of_calls)
+
+
+def _faults_of(spans: HostSpans, operators: Ints, faults: Sequence[tuple[int, int]]) -> list[int]:
+    """Page faults inside each operator, given by start; those outside of all are left out."""
+    found = [0] * len(operators)
+    start_ns, end_ns = spans.start_ns[operators], spans.end_ns[operators]
+    for time_ns, number in faults:
+        last = int(np.searchsorted(start_ns, time_ns, side="right")) - 1
+        if last >= 0 and time_ns < end_ns[last]:
+            found[last] += number
+    return found
 
 
 def _kernels_of(outer: Ints, kernels: OperatorKernels) -> tuple[dict[int, Counter[str]], Counter[int]]:

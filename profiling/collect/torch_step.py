@@ -21,6 +21,8 @@ from .kineto_metadata import GPU_COPIES, exposing_config, geometries
 _USER_SCOPE = 7  # torch.profiler's number for user annotations (c10's RecordScope)
 _API_CALL = re.compile(r"(cu|cuda|hip)[A-Z]\w+")  # names of runtime and driver API functions, e.g. cuLaunchKernelEx
 _TENSOR_LIST = "TensorList"
+# A call of a TorchDispatchMode: no work of its own, and it overlaps the ranges that begin or end inside it.
+_MODE_CALL = "PythonDispatchMode"
 _PROFILER_DTYPES = {dtype: name for name, dtype in reversed(TORCH_DTYPES.items())}
 
 
@@ -61,6 +63,7 @@ def record_step(
     cuda: bool = False,
     count_work: CountWork | None = None,
     before: Callable[[], object] = lambda: None,
+    count_faults: bool = False,
 ) -> StepRows:
     """Run one step under the profiler and return its rows.
 
@@ -71,11 +74,17 @@ def record_step(
         count_work: see `events.kernel_rows`.
         before: function that runs under the profiler right before the step and is not recorded: ranks meet in it,
             because their profilers start at different times. Its lost data counts with the step's.
+        count_faults: whether to count the page faults inside the operators, which makes a step slower.
     """
     from torch.autograd.profiler import profile, record_function
 
     verbose = contextlib.nullcontext(VerboseLog()) if cuda else onednn.capture()
     config = exposing_config() if cuda else None
+    counter: contextlib.AbstractContextManager[list[tuple[int, int]] | None] = contextlib.nullcontext()
+    if count_faults:
+        from .operator_faults import counting_faults
+
+        counter = counting_faults()
     with (
         layer_ranges(layers),
         verbose as log,
@@ -83,13 +92,15 @@ def record_step(
         profile(use_device="cuda" if cuda else None, record_shapes=True, experimental_config=config) as profiler,
     ):
         before()
-        with record_function(STEP_RANGE):
+        with record_function(STEP_RANGE), counter as faults:
             step(record_function)
     # Kineto and oneDNN use the system clock, recordings the monotonic clock.
     offset_ns = time.time_ns() - time.monotonic_ns()
     results = profiler.kineto_results
     events = split_events(results, exposed=config is not None)
-    rows = kernel_rows(events.host, events.device, log, count_work, host_rows=not cuda, compiled=COMPILED)
+    rows = kernel_rows(
+        events.host, events.device, log, count_work, host_rows=not cuda, compiled=COMPILED, faults=faults
+    )
     (start_ns, duration_ns), *_ = rows.windows
     rows.kernels = [row for row in rows.kernels if _overlaps(row, start_ns, start_ns + duration_ns)]
     rows.api_calls = [row for row in events.api_calls if _overlaps(row, start_ns, start_ns + duration_ns)]
@@ -142,7 +153,7 @@ def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
                 device.append(event)
         elif _is_api_call(event):
             api_calls.append(_api_call(event))
-        else:
+        elif event.name() != _MODE_CALL:
             dtypes = event.dtypes()
             if _TENSOR_LIST in dtypes:
                 if list_types is None:  # only the tree of events has the types of lists

@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 _TASKS = "/proc/self/task"
 _LINE_BYTES = 256
@@ -28,6 +29,19 @@ class HostUse:
     wait_ns: dict[str, int]
 
 
+def read_page_faults() -> int:
+    """Page faults of this process since it began, in a microsecond; 0 on a system that does not count them."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return 0
+    return _faults(resource.getrusage(resource.RUSAGE_SELF))
+
+
+def _faults(used: Any) -> int:
+    return int(used.ru_minflt + used.ru_majflt)
+
+
 def read_host_use() -> HostUse | None:
     """Read the totals, in some ten microseconds per thread; None on a system without them."""
     try:
@@ -35,8 +49,7 @@ def read_host_use() -> HostUse | None:
     except ImportError:  # not a POSIX system
         return None
     used = resource.getrusage(resource.RUSAGE_SELF)
-    faults = used.ru_minflt + used.ru_majflt
-    return HostUse(time.process_time_ns(), round(used.ru_stime * 1e9), faults, read_wait_ns())
+    return HostUse(time.process_time_ns(), round(used.ru_stime * 1e9), _faults(used), read_wait_ns())
 
 
 def read_wait_ns() -> dict[str, int]:

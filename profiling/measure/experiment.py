@@ -203,13 +203,17 @@ class VisitWriter:
         self.writer, self._mode = writer, mode
         recording = Recording(writer.path, dict(writer.meta))
         self._visited = {part.stem for part in recording.parts("steps")}
-        self._has_operators = set(recording.arrow("operators", ["batch"])["batch"].to_pylist())
+        self._with_operators = set(recording.arrow("operators", ["batch"])["batch"].to_pylist())
         self.steps: list[StepRow] = recording.arrow("steps").to_pylist() if self._visited else []
         self.next_step = max((row["step"] for row in self.steps), default=-1) + 1
 
     def has(self, batch: int, round_: int) -> bool:
         """Whether the recording contains this visit from an earlier start."""
         return part_of_visit(batch, round_) in self._visited
+
+    def has_operators(self, batch: int) -> bool:
+        """Whether the recording contains the operators of a step of this batch size: a later visit's are left out."""
+        return batch in self._with_operators
 
     def write(self, batch: int, round_: int, visit: Visit) -> None:
         """Record one visit.
@@ -232,9 +236,9 @@ class VisitWriter:
             kernels += [{**row, "step": step} for row in profile.kernels]
             calls += [{**row, "step": step} for row in profile.api_calls]
             ranges += [_input_range(*window, step) for window in profile.inputs]
-            if batch not in self._has_operators and profile.operators:  # of one step for each batch size
+            if not self.has_operators(batch) and profile.operators:  # of one step for each batch size
                 operators = [{"batch": batch, **row} for row in profile.operators]
-                self._has_operators.add(batch)
+                self._with_operators.add(batch)
             for name, number in profile.lost.items():
                 self.writer.count_lost(name, number)
         self.writer.count_lost("profiles_out_of_memory", int(not visit.profile_fits))

@@ -23,7 +23,7 @@ from .experiment import SEED, Empty, Experiment, Progress, StepRow, Visit, Visit
 from .machine import describe_machine
 from .protocol import Protocol
 from .step_checks import StepChecks
-from .visit import FAILED, visit
+from .visit import FAILED, count_page_faults, visit
 
 Precise = Callable[[Sequence[StepRow]], bool]
 Focus = Callable[[int, float], Collection[int] | None]
@@ -77,6 +77,8 @@ def run_sweep(
             result = visit(workload, batch, protocol, clocks.sample_sometimes)
         if isinstance(result, Empty):
             return result
+        if not visits.has_operators(batch):
+            count_page_faults(workload, result)
         checks.note(batch, result)
         return replace(result, clocks=clocks.take())
 

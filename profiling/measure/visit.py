@@ -9,8 +9,11 @@ from typing import NamedTuple
 from ..attribution.events import StepRows
 from ..attribution.operator_calls import CountWork
 from ..attribution.operator_work import count_work
+from ..attribution.outermost_operators import OperatorCalls
 from ..collect import torch_step
+from ..collect.inductor import COMPILED
 from ..hardware.energy import meter_of
+from ..hardware.heap import FEW_FAULTS
 from ..hardware.host_usage import host_use_between, read_host_use
 from ..hardware.memory_usage import read_peak, reset_peak
 from ..workload.any_workload import AnyWorkload
@@ -99,6 +102,42 @@ def _visit(workload: AnyWorkload, batch: int, protocol: Protocol, between: Calla
         empty = Empty(OUT_OF_MEMORY, (str(error).strip() or type(error).__name__).splitlines()[0])
     # The profiler needs memory of its own: a step that fits without it was measured.
     return Visit(unprofiled, profiled, profile_fits=False) if unprofiled else empty
+
+
+def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
+    """Run the step of a visit once more and give its operators their page faults, where steps on a CPU have many.
+
+    Without a count the column `page_faults` stays null: of compiled steps, whose kernels are no operators, and of steps
+    that run other operators, or fail, while they are counted.
+    """
+    if isinstance(result, Empty) or not result.profiled or workload.cuda or workload.compiled or COMPILED:
+        return
+    if max((row.get("page_faults") or 0 for row in result.unprofiled), default=0) < FEW_FAULTS:
+        return
+    known = result.profiled[0].operator_calls
+    try:
+        counted = record_step(workload, count_faults=True).operator_calls
+    except Exception:  # a user's step may fail in any way; the visit stays
+        return
+    if known is None or counted is None or (faults := _faults_of(known, counted)) is None:
+        return
+    for row in known.rows:
+        row["page_faults"] = 0
+    for index, number in zip(known.row_of, faults, strict=True):
+        known.rows[index]["page_faults"] += number
+
+
+def _faults_of(known: OperatorCalls, counted: OperatorCalls) -> list[int] | None:
+    """The page faults of each known call; None if the counted step has not all of these calls in their order.
+
+    A step that is counted also shows calls which autograd otherwise makes past the dispatcher, e.g. `aten::detach`.
+    """
+    found: list[int] = []
+    wanted = known.names
+    for name, number in zip(counted.names, counted.faults or (), strict=True):
+        if len(found) < len(wanted) and name == wanted[len(found)]:
+            found.append(number)
+    return found if len(found) == len(wanted) else None
 
 
 def memory_ran_out(error: Exception) -> bool:
@@ -228,7 +267,18 @@ def warm_up_profiler(workload: AnyWorkload) -> None:
 
 
 def record_step(
-    workload: AnyWorkload, count: CountWork | None = None, before: Callable[[], object] = lambda: None
+    workload: AnyWorkload,
+    count: CountWork | None = None,
+    before: Callable[[], object] = lambda: None,
+    *,
+    count_faults: bool = False,
 ) -> StepRows:
     """Run one step of the loaded batch under the profiler; for the arguments see `torch_step.record_step`."""
-    return torch_step.record_step(workload.run, workload.layers(), cuda=workload.cuda, count_work=count, before=before)
+    return torch_step.record_step(
+        workload.run,
+        workload.layers(),
+        cuda=workload.cuda,
+        count_work=count,
+        before=before,
+        count_faults=count_faults,
+    )

@@ -17,7 +17,7 @@ from .experiment import Empty, Visit
 from .machine import Machine, describe_machine
 from .processes import ChildProcess
 from .protocol import Protocol
-from .visit import visit
+from .visit import count_page_faults, visit
 
 if TYPE_CHECKING:
     from .configuration import Configuration
@@ -111,6 +111,7 @@ def _visit(configuration: Configuration, batch: int, protocol: Protocol) -> Visi
     # The first step of a process also loads the libraries' kernels and creates the optimizer's state.
     protocol = replace(protocol, discarded_steps=protocol.discarded_steps + 1)
     result = visit(workload, batch, protocol, clocks.sample_sometimes)
+    count_page_faults(workload, result)
     return result if isinstance(result, Empty) else replace(result, clocks=clocks.take())
 
 

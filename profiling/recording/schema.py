@@ -328,6 +328,11 @@ OPERATORS = Table(
             "Names of the kernels that the calls ran, longest first, joined by ` | `; null if none is known.",
         ),
         _key("position", _I64, "Position of the first of the calls among the step's operators.", nullable=False),
+        _sum(
+            "page_faults",
+            "",
+            "Page faults of the process inside these calls, in one step on a CPU; null if not counted.",
+        ),
         _key("source", _TEXT, "Recorder of the row.", nullable=False),
     ),
 )

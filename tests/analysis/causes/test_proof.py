@@ -12,6 +12,7 @@ from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, TermCause, 
 from curvescope.analysis.causes.proof import prove_step, spread
 from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import excess, fixed_cost
+from curvescope.analysis.decompose.terms import KERNELS, Key
 from curvescope.analysis.experiments.outcome import LEVELLED, Verdict, outcomes_of
 from curvescope.kernels.replay.factors import NAMES
 from curvescope.profiling.measure.step_factors import STEP_FACTORS
@@ -153,6 +154,30 @@ def test_page_faults_that_do_not_grow_are_a_share_of_the_fixed_cost():
     # 40 ms, by time the share of the layers and the optimizer: all but idle
     assert faults.amount == pytest.approx(40, rel=0.1)
     assert faults.verdict == Verdict.UNTESTED
+
+
+def test_counted_page_faults_are_of_the_terms_that_cause_them():
+    """Three quarters of those inside operators are of conv1; a tenth of the step's is outside all operators."""
+    of_terms = {Key("conv1", "forward", KERNELS): 13_500.0, Key("conv3", "backward", KERNELS): 4_500.0}
+    plan = replace(FAULTY, kernel=lambda b: ("mkl_sgemm", 80.0, {}), first=lambda b: ("mkl_sgemm", 40.0, {}))
+    shared = explained(plan, functional=fixed_cost(4, 8))["page faults"]
+    counted = explained(plan, functional=fixed_cost(4, 8), term_faults=dict.fromkeys((4, 8), of_terms))["page faults"]
+    first, then = sorted(counted.terms, key=lambda term: -term.amount)
+    assert (first.label, then.label) == ("conv1 forward", "conv3 backward")
+    assert first.amount == pytest.approx(40 * 0.675, rel=0.1)
+    assert then.amount == pytest.approx(40 * 0.225, rel=0.1)
+    assert first.claim.evidence[2].what == "share of the term in the step's page faults"
+    assert first.claim.evidence[2].before == pytest.approx(0.675)
+    assert max(shared.terms, key=lambda term: term.amount).label == "conv3 backward"
+
+
+def test_page_faults_that_were_counted_at_the_larger_size_only_are_none_at_the_other():
+    def few_at_first(batch, duration_ns):
+        return faulty(batch, duration_ns) if batch == 16 else faulty(batch, duration_ns) | {"page_faults": 100}
+
+    plan = replace(FAULTY, kernel=lambda b: ("mkl_sgemm", 5.0 * b + 40.0 * (b == 16), {}), host_use=few_at_first)
+    of_terms = {16: {Key("conv3", "backward", KERNELS): 20_000.0}}
+    assert explained(plan, term_faults=of_terms)["page faults"].amount == pytest.approx(40, rel=0.1)
 
 
 def test_page_faults_take_what_the_step_saves_without_them():

@@ -50,6 +50,17 @@ def test_only_the_outermost_operator_is_a_row_and_ranges_and_nodes_are_none():
     ) == [("aten::linear", 1, 100, "fc", "backward", 0), ("aten::mul", 1, 10, "fc", "backward", 1)]
 
 
+def test_page_faults_belong_to_the_outermost_operator_in_which_they_were_counted():
+    events = [op("aten::linear", 30, 100), op("aten::addmm", 40, 50), op("aten::mul", 200, 10), op("aten::mul", 300, 9)]
+    faults = [(30, 1), (60, 20), (130, 300), (205, 4_000), (305, 50_000), (2_000, 600_000)]
+    counted = kernel_rows([STEP, *events], faults=faults).operator_calls
+    assert [name for *_, name in counted.names] == ["aten::linear", "aten::mul", "aten::mul"]
+    assert counted.faults == [21, 4_000, 50_000]
+    assert counted.row_of == [0, 1, 1]
+    assert kernel_rows([STEP, *events], faults=[]).operator_calls.faults == [0, 0, 0]
+    assert kernel_rows([STEP, *events]).operator_calls.faults is None
+
+
 def test_equal_calls_of_a_layer_are_one_row():
     assert rows_of(
         op("aten::relu", 10, 10),

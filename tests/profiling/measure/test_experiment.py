@@ -17,6 +17,8 @@ from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.method import Method
 from curvescope.kernels.runner import run_sweep as run_bench
 from curvescope.kernels.timers import PerfCounter
+from curvescope.profiling.attribution.events import StepRows
+from curvescope.profiling.attribution.outermost_operators import OperatorCalls
 from curvescope.profiling.hardware import clocks as clocks_module
 from curvescope.profiling.hardware.clocks import ClockSampler
 from curvescope.profiling.measure import scaling_run
@@ -227,6 +229,49 @@ def test_profiling_at_most_doubles_a_visit(clock, monkeypatch, cost, expected):
     spent_ns = clock.now_ns - began_ns - 6 * step_ns(2) - COLD_NS
     assert spent_ns == WARM_UP_NS + expected * (cost * step_ns(2) + OVERHEAD_NS + SESSION_NS)
     assert spent_ns <= 6 * step_ns(2) + COLD_NS or expected == 1
+
+
+def operator_calls(*names, faults=None):
+    """Calls of operators in layer a; equal ones are one row."""
+    different = list(dict.fromkeys(names))
+    rows = [{"layer": "a", "phase": "forward", "op": name} for name in different]
+    return StepRows([], [(0, 9)], {}, operator_calls=OperatorCalls(rows, list(map(different.index, names)), faults))
+
+
+def faults_of(clock, monkeypatch, counted, page_faults=5_000):
+    """Page faults of the rows of relu and mul after a visit whose steps had `page_faults`."""
+
+    def record(workload, *, count_faults):
+        if isinstance(counted, Exception):
+            raise counted
+        return counted
+
+    monkeypatch.setattr(visit_module, "record_step", record)
+    visit = Visit(
+        [{"start_ns": 0, "duration_ns": 9, "page_faults": page_faults}], [operator_calls("relu", "mul", "relu")]
+    )
+    visit_module.count_page_faults(FakeWorkload(clock, step_ns), visit)
+    return [row.get("page_faults") for row in visit.profiled[0].operators]
+
+
+def test_page_faults_are_counted_where_steps_have_many(clock, monkeypatch):
+    counted = operator_calls("detach", "relu", "mul", "detach", "relu", faults=[3, 4_000, 7, 1, 900])
+    assert faults_of(clock, monkeypatch, counted) == [4_900, 7]
+    for few in (100, None):
+        assert faults_of(clock, monkeypatch, counted, page_faults=few) == [None, None]
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [operator_calls("relu", "relu", "mul", faults=[1, 2, 3]), RuntimeError("the step refuses a dispatch mode")],
+)
+def test_page_faults_of_a_step_that_runs_other_operators_or_fails_are_not_counted(clock, monkeypatch, counted):
+    assert faults_of(clock, monkeypatch, counted) == [None, None]
+
+
+def test_page_faults_of_compiled_steps_are_not_counted(clock, monkeypatch):
+    monkeypatch.setattr(visit_module, "COMPILED", {"graph": ()})
+    assert faults_of(clock, monkeypatch, operator_calls("relu", "mul", "relu", faults=[1, 2, 3])) == [None, None]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda protocol: protocol.name)

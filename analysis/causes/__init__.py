@@ -18,7 +18,7 @@ from ...profiling import plugins
 from ...profiling.recording.experiments import TIME_IS_UP, Scope
 from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, Estimate
-from ..experiments.outcome import BRINGING, CONFIRMED_ABOVE, PARTIAL, Outcome, Reproduction, Verdict
+from ..experiments.outcome import BRINGING, PARTIAL, Outcome, Reproduction, Verdict
 from . import (
     algorithm_switch,
     beside_communication,
@@ -74,7 +74,6 @@ _SCOPES = (Scope.TERM, Scope.STEP)
 LAST_OF_CONFIRMED = (call_size.CAUSE,)
 # A smaller claim, as a share of its term, is not worth a line; its amount stays unexplained.
 _LEAST_SHARE = 0.01
-_MOSTLY_UNTESTED = "experiments confirm less than half of it"
 
 
 @dataclass(frozen=True)
@@ -101,13 +100,13 @@ class TermCause:
 
 @dataclass(frozen=True)
 class CauseTotal:
-    """One cause summed over all terms.
+    """One cause summed over terms: over those that confirm it, or over the others.
 
     Attributes:
         cause: name of the cause.
         amount: its amount, in the functional's unit.
-        terms: its part of each term, the largest first.
-        verdict: verdict of experiments on its largest tested term, see `experiments.outcome.Verdict`.
+        terms: its part of each of these terms, the largest first.
+        verdict: verdict of experiments on these terms, of the largest tested one; see `experiments.outcome.Verdict`.
         measured: amount that an experiment measured on the complete step, with its interval; None without one.
         reason: reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if
             nobody tried.
@@ -134,7 +133,8 @@ class Attribution:
         functional: the explained anomaly.
         value: its value, in its unit.
         noise: whether the anomaly is smaller than its noise.
-        causes: the largest first, and last, apart from them, what is not significant.
+        causes: the largest first, and last, apart from them, what is not significant. A cause that some terms confirm
+            and others do not comes twice.
     """
 
     functional: Functional
@@ -233,7 +233,7 @@ def attribute(
         for cause, share in term.share_out(refuted):
             taken.setdefault(cause, []).append(share)
     untried = TIME_IS_UP if waits_for_time else None
-    totals = [_total(cause, shares, value.value, steps.get(cause), untried) for cause, shares in taken.items()]
+    totals = [one for cause, shares in taken.items() for one in _totals(cause, shares, steps.get(cause), untried)]
     noise = math.isfinite(value.low) and value.p >= LEVEL
     return Attribution(functional, value.value, noise, tuple(sorted(totals, key=_in_order)))
 
@@ -262,39 +262,45 @@ def _claimed_of_steps(terms: Sequence[_Term], value: float) -> dict[str, tuple[I
     return {cause: (one, claimed[cause]) for cause, one in interventions_with(evident).items() if one.step}
 
 
-def _total(cause: str, shares: list[TermCause], whole: float, of_step: Proof | None, untried: str | None) -> CauseTotal:
-    """One cause over all terms, with the verdict of the complete step, else of its terms.
-
-    Terms confirm it if those that do make more than half of it, or of the anomaly; else the largest tested one tells.
+def _totals(cause: str, shares: list[TermCause], of_step: Proof | None, untried: str | None) -> list[CauseTotal]:
+    """One cause over all terms: the part that its terms confirm, and the rest; one total if complete steps decide.
 
     Args:
         cause: name of the cause.
         shares: what it explains of each term.
-        whole: value of the anomaly.
         of_step: verdict of complete steps.
         untried: reason for a cause that factors could have tested and did not.
     """
     shares = sorted(shares, key=lambda share: -abs(share.amount))
-    amount = math.fsum(share.amount for share in shares)
-    intervention = interventions().get(cause)
-    tested = next((share for share in shares if share.verdict != Verdict.UNTESTED), None)
-    if (
-        of_step is not None
-        and of_step.verdict != Verdict.UNTESTED
-        and (tested is None or of_step.verdict == Verdict.CONFIRMED)
-    ):
+    confirmed = [share for share in shares if share.verdict == Verdict.CONFIRMED]
+    if of_step is not None and of_step.verdict == Verdict.CONFIRMED:
         measured = of_step.outcome.removed if of_step.outcome else None
-        return CauseTotal(cause, amount, tuple(shares), of_step.verdict, measured, of_step.reason)
+        return [_total_of(cause, shares, of_step.verdict, of_step.reason, measured)]
+    rest = [share for share in shares if share.verdict != Verdict.CONFIRMED]
+    found = [_total_of(cause, confirmed, Verdict.CONFIRMED)] if confirmed else []
+    if not rest:
+        return found
+    tested = next((share for share in rest if share.verdict != Verdict.UNTESTED), None)
     if tested is not None:
-        verdict, reason = tested.verdict, tested.reason
-        confirmed = math.fsum(share.amount for share in shares if share.verdict == Verdict.CONFIRMED)
-        if confirmed and abs(confirmed) <= CONFIRMED_ABOVE * min(abs(amount), abs(whole)):
-            verdict, reason = Verdict.UNDECIDED, _MOSTLY_UNTESTED
-        return CauseTotal(cause, amount, tuple(shares), verdict, None, reason)
-    reasons = [share.reason for share in shares] + [of_step.reason if of_step else None]
+        return [*found, _total_of(cause, rest, tested.verdict, tested.reason)]
+    if of_step is not None and of_step.verdict != Verdict.UNTESTED and not confirmed:
+        measured = of_step.outcome.removed if of_step.outcome else None
+        return [_total_of(cause, rest, of_step.verdict, of_step.reason, measured)]
+    intervention = interventions().get(cause)
+    reasons = [share.reason for share in rest] + [of_step.reason if of_step else None]
     if intervention is not None:
         reasons = [intervention.untested, *reasons, untried]
-    return CauseTotal(cause, amount, tuple(shares), reason=next(filter(None, reasons), None))
+    return [*found, _total_of(cause, rest, Verdict.UNTESTED, next(filter(None, reasons), None))]
+
+
+def _total_of(
+    cause: str,
+    shares: Sequence[TermCause],
+    verdict: str,
+    reason: str | None = None,
+    measured: Estimate | None = None,
+) -> CauseTotal:
+    return CauseTotal(cause, math.fsum(share.amount for share in shares), tuple(shares), verdict, measured, reason)
 
 
 class _Term:

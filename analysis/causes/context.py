@@ -199,7 +199,7 @@ def _facts(
         float(mine["bytes_compulsory"].sum()) / len(used),
         _host_use(timed),
         *(graph or (None, False)),
-        recorded.term_faults.get(batch),
+        term_faults=recorded.term_faults.get(batch),
     )
 
 

@@ -219,8 +219,8 @@ class _Planner:
 
     def _waits_for_steps(self, target: Explanation) -> bool:
         """Whether complete steps can test the largest cause of a target by a factor that no term alone has."""
-        amounts = {total.cause: abs(total.amount) for total in target.attribution.causes}
-        return _is_of_steps(max(amounts, key=lambda cause: amounts[cause], default=""))
+        amounts = _amounts(target)
+        return _is_of_steps(max(amounts, key=lambda cause: abs(amounts[cause]), default=causes.UNEXPLAINED))
 
     def _of_evidence(
         self, target: Explanation, *, costly: bool = False, least_of_step: float = 0.0
@@ -234,7 +234,7 @@ class _Planner:
         """
         of_step = target.value.value / self.diagnosis.curve.at(target.functional.last).time_ms.value
         names: dict[str, float] = {}
-        amounts = {total.cause: total.amount for total in target.attribution.causes}
+        amounts = _amounts(target)
         for cause, one in causes.interventions().items():
             # A cause that others outbid in every term may still be the right one: only an experiment tells.
             share = amounts.get(cause, 0.0) / target.value.value
@@ -260,11 +260,13 @@ class _Planner:
         """More rounds, once, of complete steps with the factors that stayed undecided."""
         one = self._experiment(target, None, Stage.CONFIRM)
         if before := self._like(one, (Stage.CONFIRM,)):
-            owner, causes_of = causes.factors(Scope.STEP), {total.cause: total for total in target.attribution.causes}
-            known = {name: causes_of[cause] for name, cause in owner.items() if cause in causes_of}
-            decided = {name for name, total in known.items() if total.verdict == Verdict.CONFIRMED}
+            verdicts: dict[str, set[tuple[str, str | None]]] = defaultdict(set)
+            for total in target.attribution.causes:
+                verdicts[total.cause].add((total.verdict, total.reason))
+            of_factor = {name: verdicts[cause] for name, cause in causes.factors(Scope.STEP).items()}
+            decided = {name for name, found in of_factor.items() if {one for one, _ in found} == {Verdict.CONFIRMED}}
             # A cause that claims a part of the step is judged by what it claims, not by all of the anomaly.
-            open_ = {name for name, total in known.items() if (total.verdict, total.reason) == _OPEN_VERDICT}
+            open_ = {name for name, found in of_factor.items() if _OPEN_VERDICT in found}
             outcomes = self._about(target, None)
             yield from self._again(one, before, outcomes, decided, open_)
 
@@ -578,6 +580,14 @@ def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     return _most_hopeful(first, then)
 
 
+def _amounts(target: Explanation) -> dict[str, float]:
+    """The amount of each cause of an anomaly, confirmed or not."""
+    amounts: dict[str, float] = defaultdict(float)
+    for total in target.attribution.causes:
+        amounts[total.cause] += total.amount
+    return amounts
+
+
 def _confirmed(judged: Iterable[Outcome | causes.CauseTotal]) -> bool:
     return any(one.verdict == Verdict.CONFIRMED for one in judged)
 
@@ -588,9 +598,9 @@ def _shows(shown: str | None) -> bool:
 
 
 def _is_of_steps(cause: str) -> bool:
-    """Whether complete steps can test a cause by a factor that no term alone has, or nothing else can."""
+    """Whether complete steps can test a cause by a factor that no term alone has."""
     one = causes.interventions().get(cause)
-    return one is None or not set(one.step) <= set(one.term)
+    return one is not None and not set(one.step) <= set(one.term)
 
 
 def _most_hopeful(*names: Sequence[str]) -> tuple[str, ...]:

@@ -78,13 +78,12 @@ def _largest_confirmed(found: Diagnosis) -> tuple[Explanation, Answer] | None:
 
 def _confirmed(explanation: Explanation, answer: Answer) -> tuple[str, float]:
     """Where the cause is confirmed, in words, and its amount there: everywhere if it was measured on complete steps."""
-    total = next(total for total in explanation.attribution.causes if total.cause == answer.cause)
+    totals = explanation.attribution.causes
+    total = next(one for one in totals if (one.cause, one.verdict) == (answer.cause, Tested.CONFIRMED))
     if answer.where is None or total.measured is not None:
         return "", total.amount
-    confirmed = [term for term in total.terms if term.verdict == Tested.CONFIRMED or term.label == answer.where]
-    others = len({term.label for term in confirmed}) - 1
-    more = f" and {others} more" if others else ""
-    return f" in {answer.where}{more}", math.fsum(term.amount for term in confirmed)
+    others = len({term.label for term in total.terms}) - 1
+    return f" in {answer.where}{f' and {others} more' if others else ''}", total.amount
 
 
 def _confirmed_sentence(explanation: Explanation, answer: Answer, axis: Axis) -> str:

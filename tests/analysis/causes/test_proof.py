@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, TermCause, _total, factors, interventions
+from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, TermCause, _totals, factors, interventions
 from curvescope.analysis.causes.proof import prove_step, spread
 from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import excess, fixed_cost
@@ -34,7 +34,7 @@ def diagnosed(cause):
 
 
 def explained(cause, experiments=(), functional=None, **others):
-    """The explanation of a planted sweep with experiments: (experiment, times) of each."""
+    """The causes of a planted sweep with experiments, (experiment, times) of each; of two totals the confirmed one."""
     functional = functional or excess(8, 16)
     found, beside = diagnosed(cause)
     outcomes = [o for one, times in experiments for o in outcomes_of(one, rows_of(one, times, noise=0.01), {})]
@@ -43,7 +43,8 @@ def explained(cause, experiments=(), functional=None, **others):
     scale = sum(abs(share.value.value) for share in explanation.shares)
     total = math.fsum(cause.amount for cause in explanation.attribution.causes)
     assert total == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-12 * scale)
-    return {total.cause: total for total in explanation.attribution.causes}
+    confirmed_last = sorted(explanation.attribution.causes, key=lambda total: total.verdict == Verdict.CONFIRMED)
+    return {total.cause: total for total in confirmed_last}
 
 
 def on_conv3(factor, stage=Stage.CONFIRM, **changed):
@@ -235,21 +236,17 @@ def test_a_cause_confirmed_alone_and_on_the_step_takes_its_amount_once():
     assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("confirmed", "untested", "whole", "verdict"),
-    [
-        (30.0, 20.0, 50.0, Verdict.CONFIRMED),
-        (20.0, 30.0, 50.0, Verdict.UNDECIDED),
-        (20.0, 30.0, 35.0, Verdict.CONFIRMED),  # other causes take 15 off
-    ],
-)
-def test_terms_confirm_a_cause_of_which_they_make_more_than_half(confirmed, untested, whole, verdict):
-    terms = [TermCause(f"layer {n}", untested / 10, None, ()) for n in range(10)]
-    total = _total(
-        "weights read every step", [*terms, TermCause("fc6", confirmed, None, (), Verdict.CONFIRMED)], whole, None, None
-    )
-    assert (total.amount, total.verdict) == (50, verdict)
-    assert total.reason == (None if verdict == Verdict.CONFIRMED else "experiments confirm less than half of it")
+def test_a_cause_that_some_terms_confirm_and_others_do_not_has_two_totals():
+    """What is confirmed is confirmed for its own amount, however much else the recording suggests of the cause."""
+    terms = [TermCause(f"layer {n}", 3.0, None, ()) for n in range(10)]
+    fc6 = TermCause("fc6", 20.0, None, (), Verdict.CONFIRMED)
+    confirmed, rest = _totals("weights read every step", [*terms, fc6], None, "the time was up")
+    assert (confirmed.amount, confirmed.verdict, confirmed.terms) == (20, Verdict.CONFIRMED, (fc6,))
+    assert (rest.amount, rest.verdict, rest.reason) == (30, Verdict.UNTESTED, "the time was up")
+    undecided = TermCause("fc7", 1.0, None, (), Verdict.UNDECIDED, "the interval is too wide")
+    _, rest = _totals("weights read every step", [*terms, fc6, undecided], None, None)
+    assert (rest.amount, rest.verdict, rest.reason) == (31, Verdict.UNDECIDED, "the interval is too wide")
+    assert [one.verdict for one in _totals("weights read every step", [fc6], None, None)] == [Verdict.CONFIRMED]
 
 
 def test_page_faults_that_cost_nothing_are_refuted():

@@ -186,6 +186,7 @@ def _facts(
     mine = rows[rows["batch"] == batch]
     idle = mine["name"] == IDLE
     clock_hz, reasons = sample_clock(of_batch, recorded.clocks)
+    graph_batch, graph_marked = graph or (None, False)
     return BatchFacts(
         timed["duration_ns"].to_numpy(np.float64) / 1e6,
         float(mine.loc[idle, "exclusive_ms"].sum()) / len(used),
@@ -198,8 +199,9 @@ def _facts(
         reasons,
         float(mine["bytes_compulsory"].sum()) / len(used),
         _host_use(timed),
-        *(graph or (None, False)),
-        term_faults=recorded.term_faults.get(batch),
+        graph_batch,
+        graph_marked,
+        recorded.term_faults.get(batch),
     )
 
 

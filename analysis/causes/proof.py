@@ -144,7 +144,7 @@ def _of_step(outcome: Outcome, value: Estimate, claimed: float, tried: int) -> P
     if removed is None or taken is None:
         return Proof(Verdict.UNTESTED, outcome, reason=outcome.reason)
     sign = float(np.sign(value.value))
-    low, high = sorted((sign * removed.low, sign * removed.high))
+    high = max(sign * removed.low, sign * removed.high)
     claim = min(abs(claimed), abs(value.value))  # claims of terms add up to more where other terms have the other sign
     if claimed * value.value <= 0 or outcome.factor in BRINGING | PARTIAL:
         amount = min(sign * removed.value, abs(value.value))
@@ -154,7 +154,7 @@ def _of_step(outcome: Outcome, value: Estimate, claimed: float, tried: int) -> P
     if outcome.reason in (LEVELLED, OVERTAKEN):
         return Proof(Verdict.UNDECIDED, outcome, reason=outcome.reason)
     # Bonferroni over the factors that were tried on complete steps.
-    if low <= CONFIRMED_ABOVE * claim or removed.p * tried >= LEVEL:
+    if sign * removed.value <= CONFIRMED_ABOVE * claim or removed.p * tried >= LEVEL:
         return Proof(Verdict.UNDECIDED, outcome, reason=TOO_WIDE)
     if outcome.experiment.stage == Stage.SCREEN:
         return Proof(Verdict.UNDECIDED, outcome, reason=ONLY_SCREENED)

@@ -1,8 +1,8 @@
 """Page faults: steps use fresh memory, which the operating system allocates at first access. CPU only.
 
 Faults that grow faster than the batch make an excess; faults that do not grow with it are a part of the fixed cost.
-Amount: the term's share of the time that the timed steps spent in the kernel of the operating system: its share of the
-page faults where they were counted by operator, else of the compulsory bytes.
+Amount: the term's page faults, each for the time that the timed steps spent in the kernel of the operating system per
+fault. Where they were not counted by operator, the faults of a step are shared out by compulsory bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from ...profiling.hardware.heap import FEW_FAULTS
-from .case import BatchFacts, Case, Claim, Evidence, Intervention, seen
+from .case import BatchFacts, Case, Claim, Evidence, Intervention, MeanHostUse, seen
 from .memory_pressure import memory_evidence
 
 CAUSE = "page faults"
@@ -28,32 +28,29 @@ _MOST_MS = 0.005
 
 def possible(case: Case) -> bool:
     """Steps that count fewer faults than a half of the share needs have another cause; True if they are not counted."""
-    used = {batch: case.facts[batch].host_use for batch in case.functional.conditions}
-    counted = [c * use.page_faults for batch, c in case.functional.coefficients if (use := used[batch]) is not None]
-    return len(counted) < len(used) or _MOST_MS * abs(math.fsum(counted)) >= abs(case.share.value.value) / 2
+    faults = _functional(case)
+    return faults is None or _MOST_MS * abs(faults) >= abs(case.share.value.value) / 2
 
 
 def weigh(case: Case) -> Claim | None:
     """Claim the time of page faults."""
     if case.share.key.kind != "kernels" or case.hardware.kind != "cpu":
         return None
-    before, after = case.facts[case.before].host_use, case.facts[case.after].host_use
-    if before is None or after is None:
+    faults = _functional(case)
+    if faults is None or abs(faults) < FEW_FAULTS:
         return None
-    if abs(after.page_faults - case.factor * before.page_faults) < FEW_FAULTS:
-        return None
+    before, after = (_use(case, batch) for batch in (case.before, case.after))
     counted = any(case.facts[batch].term_faults is not None for batch in case.functional.conditions)
     share_of, of_what, table = (
         (_share_of_faults, "page faults", "operators.page_faults")
         if counted
         else (_share_of_bytes, "bytes", "kernels.bytes_compulsory")
     )
-    amount = sum(
-        c * share_of(case, batch) * system_wall_ms(case.facts[batch]) for batch, c in case.functional.coefficients
-    )
-    shares = [share_of(case, batch) for batch in (case.before, case.after)]
-    if not any(shares):
+    own = sum(c * share_of(case, batch) * _use(case, batch).page_faults for batch, c in case.functional.coefficients)
+    amount = own * _ms_of_a_fault(case)
+    if not amount:
         return None
+    shares = [share_of(case, batch) for batch in (case.before, case.after)]
     evidence = (
         Evidence(COUNT, before.page_faults, after.page_faults, "", "steps.page_faults"),
         Evidence("time in the system per step", before.system_ms, after.system_ms, "ms", "steps.system_time_ns"),
@@ -66,6 +63,26 @@ def weigh(case: Case) -> Claim | None:
     )
     # If other kernels run too, the fresh memory may be theirs: the switch is the more likely cause.
     return Claim(CAUSE, amount, 0.8 if case.switched else 0.9, evidence, refutation)
+
+
+def _use(case: Case, batch: int) -> MeanHostUse:
+    use = case.facts[batch].host_use
+    assert use is not None, "weigh() refuses steps without counts"
+    return use
+
+
+def _functional(case: Case) -> float | None:
+    """The functional of the page faults of steps; None unless all its batch sizes have counts."""
+    used = [(case.facts[batch].host_use, c) for batch, c in case.functional.coefficients]
+    faults = [c * use.page_faults for use, c in used if use is not None]
+    return math.fsum(faults) if len(faults) == len(used) else None
+
+
+def _ms_of_a_fault(case: Case) -> float:
+    """Wall time of a fault: the time in the kernel is sampled, so that single batch sizes tell it badly."""
+    batches = case.functional.conditions
+    faults = sum(_use(case, batch).page_faults for batch in batches)
+    return sum(system_wall_ms(case.facts[batch]) for batch in batches) / faults if faults else 0.0
 
 
 def _share_of_faults(case: Case, batch: int) -> float:

@@ -1,6 +1,6 @@
 """The next experiment worth its time, from the diagnosis and the experiments made so far.
 
-Every anomaly, and the fixed cost, is a target; the largest share of its step comes first. For each target:
+Every anomaly is a target, in the order of the answers, and last the fixed cost. For each target:
 
 1. Factors of complete steps that the recording's evidence suggests, e.g. memory that the process keeps where there are
    page faults: rounds of their own confirm or refute them, and give the gain. They come after the largest term if its
@@ -184,14 +184,9 @@ class _Planner:
 
     @cached_property
     def _targets(self) -> list[tuple[Explanation, list[Share]]]:
-        """Anomalies with the terms to test, the largest share of a step first; then the fixed cost, which is usual."""
-        curve = self.diagnosis.curve
-        anomalies = sorted(
-            self.diagnosis.explanations,
-            key=lambda one: -abs(one.value.value) / curve.at(one.functional.last).time_ms.value,
-        )
+        """Anomalies with the terms to test, in the order of the answers; then the fixed cost, which is usual."""
         fixed = self.diagnosis.fixed_cost
-        found = [*anomalies, *([fixed] if fixed is not None else [])]
+        found = [*self.diagnosis.explanations, *([fixed] if fixed is not None else [])]
         return [(one, self._terms(one)) for one in found if not one.attribution.noise]
 
     def _terms(self, target: Explanation) -> list[Share]:

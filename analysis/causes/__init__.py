@@ -1,7 +1,7 @@
 """The causes of an anomaly's terms: competing causes, each scored by evidence in the recording.
 
 Every cause is a module with `CAUSE`, `weigh(case) -> Claim | None` and `INTERVENTION`, the experiment that tests it. A
-module may have `possible(case) -> bool`: where that is False, no experiment on the term alone confirms the cause.
+module may have `possible(case, amount) -> bool`: where that is False, no experiment confirms the cause for that amount.
 For each term, what an experiment confirmed takes the amount that it measured; then the best-scored claim takes the
 amount that it explains, then the next, as long as an amount is left and the signs agree. The rest is *unexplained*, a
 cause with an amount of its own. So the amounts of all causes over all terms add up to the anomaly.
@@ -219,7 +219,9 @@ def attribute(
     of_step = about(outcomes, functional, None)
     steps: dict[str, Proof] = {}
     for cause, (intervention, claimed) in _claimed_of_steps(terms, value.value).items() if of_step else ():
-        steps[cause] = prove_step(of_step, value, claimed, intervention.step)
+        proof = prove_step(of_step, value, claimed, intervention.step)
+        if proof.verdict != Verdict.CONFIRMED or any(_possible(cause, term.case, proof.amount) for term in terms):
+            steps[cause] = proof
     for cause, proof in by_cause(steps, Verdict.CONFIRMED):
         # Terms that confirm the cause alone have a part of what the complete step shows.
         rest = proof.amount - math.fsum(term.taken(cause) for term in terms)
@@ -307,12 +309,13 @@ class _Term:
     """One term while its amount is shared out among causes."""
 
     def __init__(self, weighed: Weighed, outcomes: Sequence[Outcome]) -> None:
-        self.label, case, self._claims = weighed.label, weighed.case, weighed.claims
+        self.label, self.case, self._claims = weighed.label, weighed.case, weighed.claims
+        case = self.case
         self._ordered = sorted(self._claims.values(), key=lambda claim: (-claim.score, claim.cause))
         self._proofs = {
             cause: prove_term(outcomes, case.share, intervention.term)
             for cause, intervention in interventions_with(self._claims).items()
-            if intervention.term and outcomes and _possible(cause, case)
+            if intervention.term and outcomes and _possible(cause, case, case.share.value.value)
         }
         if reproduces(outcomes, case.share) == Reproduction.REPRODUCES:
             self._ordered = [claim for claim in self._ordered if claim.cause != NOT_SIGNIFICANT]
@@ -430,11 +433,11 @@ def factors(scope: str, evident: Collection[str] = ()) -> dict[str, str]:
     return {name: cause for cause, one in interventions_with(evident).items() for name in getattr(one, scope)}
 
 
-def _possible(cause: str, case: Case) -> bool:
-    """Whether a cause can make a term's share at all, by what was recorded of the step."""
+def _possible(cause: str, case: Case, amount: float) -> bool:
+    """Whether a cause can make an amount at all in a term, by what was recorded of the step."""
     module = next((module for module in _MODULES if cause == module.CAUSE), None)
     possible = getattr(module, "possible", None)
-    return possible is None or bool(possible(case))
+    return possible is None or bool(possible(case, amount))
 
 
 @cache

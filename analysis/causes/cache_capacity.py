@@ -21,8 +21,9 @@ _FALLEN = 0.9
 _RISEN = 1.1
 
 
-def possible(case: Case) -> bool:
+def possible(case: Case, amount: float) -> bool:
     """Steps whose kernels move no more than the cache holds have all their data there; True if that is not known."""
+    del amount
     moved = max(case.facts[batch].kernel_bytes for batch in case.functional.conditions)
     return case.hardware.cache_bytes is None or not moved or moved > case.hardware.cache_bytes
 

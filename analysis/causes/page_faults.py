@@ -26,10 +26,10 @@ INTERVENTION = Intervention(
 _MOST_MS = 0.005
 
 
-def possible(case: Case) -> bool:
-    """Steps that count fewer faults than a half of the share needs have another cause; True if they are not counted."""
+def possible(case: Case, amount: float) -> bool:
+    """Steps that count fewer faults than a half of the amount needs have another cause; True if none are counted."""
     faults = _functional(case)
-    return faults is None or _MOST_MS * abs(faults) >= abs(case.share.value.value) / 2
+    return faults is None or _MOST_MS * abs(faults) >= abs(amount) / 2
 
 
 def weigh(case: Case) -> Claim | None:

@@ -20,10 +20,10 @@ _ROUNDING = 1e-9  # of coefficients
 _MEMORY_BOUND = 0.3  # least share of the time that moving the bytes takes
 
 
-def possible(case: Case) -> bool:
+def possible(case: Case, amount: float) -> bool:
     """Weights make a fixed cost, and neither a bend nor a positive excess; without bytes that stay there are none."""
     of_constant = math.fsum(weight for _, weight in case.functional.coefficients)
-    if of_constant * case.share.value.value <= 0 or abs(of_constant) <= _ROUNDING:
+    if of_constant * amount <= 0 or abs(of_constant) <= _ROUNDING:
         return False
     before, after = (total(case.at(batch), "bytes_compulsory") for batch in (case.before, case.after))
     return not before or not after or _fixed_bytes(case, before, after) >= _LEAST_SHARE * before

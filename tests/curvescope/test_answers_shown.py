@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import io
 import json
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ from rich.console import Console
 import curvescope
 from curvescope.analysis.experiments.outcome import Verdict
 from curvescope.analysis.render.answers import render_answers
+from curvescope.analysis.render.causes import render_causes
 from curvescope.analysis.render.headline import finding_sentence
 from curvescope.cli import main
 from curvescope.profiling.recording.axis import Axis
@@ -71,21 +73,31 @@ def test_the_headline_leads_with_the_confirmed_cause_that_makes_most_of_a_step(t
     assert anomaly not in of_anomaly
 
 
-def test_the_headline_counts_only_the_term_that_it_names(tested):
+def with_untested_rest(found):
+    """The diagnosis, with a part of the first cause that nobody tested, in a further term."""
+    bend, *others = found.explanations
+    total = next(one for one in bend.attribution.causes if one.cause == found.answers[0].cause)
+    fc7 = replace(total.terms[0], label="fc7 (Linear) forward", verdict=Verdict.UNTESTED)
+    rest = replace(total, terms=(fc7,), verdict=Verdict.UNTESTED, reason="the time was up")
+    causes = (rest, *bend.attribution.causes)
+    return replace(found, explanations=(replace(bend, attribution=replace(bend.attribution, causes=causes)), *others))
+
+
+def test_the_headline_counts_only_what_is_confirmed(tested):
     """A cause that one term confirms, without complete steps, may be claimed of others that nobody tested."""
     found = curvescope.explain(open_recording(tested))
     of_bend, *others = found.answers
     found = replace(found, answers=(of_bend, *(replace(one, verdict=Verdict.UNDECIDED) for one in others)))
-    (bend, *further) = found.explanations
-    total = next(one for one in bend.attribution.causes if one.cause == of_bend.cause)
-    terms = (*total.terms, replace(total.terms[0], label="fc7 (Linear) forward", verdict=Verdict.UNTESTED))
-    causes = [
-        replace(one, terms=terms, amount=2 * one.amount) if one is total else one for one in bend.attribution.causes
-    ]
-    wider = replace(bend, attribution=replace(bend.attribution, causes=tuple(causes)))
     said = finding_sentence(found)
     assert said.startswith("slow library call in fc6 (Linear) forward makes ")
-    assert finding_sentence(replace(found, explanations=(wider, *further))) == said
+    assert finding_sentence(with_untested_rest(found)) == said
+
+
+def test_what_is_left_of_a_confirmed_cause_says_why_it_is_open(tested):
+    found = with_untested_rest(curvescope.explain(open_recording(tested)))
+    console = Console(width=120, file=io.StringIO())
+    console.print(render_causes(found.explanations[0].attribution))
+    assert "the rest of slow library call is untested: the time was up." in console.file.getvalue()
 
 
 def test_advice_that_several_answers_share_is_written_once(tested):

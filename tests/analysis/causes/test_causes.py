@@ -185,7 +185,7 @@ def test_no_cache_is_outgrown_by_steps_that_fit_it(cache_bytes, possible):
     explanation = explained("cache capacity")
     case = next(one.case for one in explanation.weighed if "cache capacity" in one.claims)
     hardware = replace(case.hardware, cache_bytes=cache_bytes)
-    assert cache_capacity.possible(replace(case, hardware=hardware)) == possible
+    assert cache_capacity.possible(replace(case, hardware=hardware), 1.0) == possible
 
 
 @pytest.mark.parametrize(

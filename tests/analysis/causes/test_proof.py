@@ -249,6 +249,15 @@ def test_a_cause_that_some_terms_confirm_and_others_do_not_has_two_totals():
     assert [one.verdict for one in _totals("weights read every step", [fc6], None, None)] == [Verdict.CONFIRMED]
 
 
+def test_complete_steps_do_not_confirm_page_faults_that_were_not_counted():
+    """A factor may look good by luck; fewer than a hundred faults cost no 70 ms."""
+    times = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 25.0, 8: 33.0}}
+    few = replace(FAULTY, host_use=lambda _, duration_ns: {**faulty(_, duration_ns), "page_faults": 90})
+    experiments = [(on_the_step("kept_memory"), times)]
+    assert explained(FAULTY, experiments, fixed_cost(4, 8))["page faults"].verdict == Verdict.CONFIRMED
+    assert "page faults" not in explained(few, experiments, fixed_cost(4, 8))
+
+
 def test_page_faults_that_cost_nothing_are_refuted():
     times = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 95.0, 8: 103.0}}
     causes = explained(FAULTY, [(on_the_step("kept_memory"), times)], fixed_cost(4, 8))

@@ -397,10 +397,11 @@ def disturbed_sentence(kept: Sequence[dict[str, Any]]) -> str:
     if not scores:
         return ""
     return (
-        "\nOn a busier machine, where AlexNet's steps varied by 10 to 25 % (elsewhere by 3 to 6 %), the right cause was confirmed in "
+        "\nOn busier machines (AlexNet's steps varied by 10 to 25 %, elsewhere by 3 to 6 %; or tests ran on the other core), the right cause was confirmed in "
         f"{_share(sum(one.confirmed for one in scores), len(scores))} of the steps and a wrong one in "
         f"{sum(bool(one.wrong) for one in scores)}; with nothing planted, a cause was confirmed in "
-        f"{_share(sum(bool(one.wrong) for one in nulls), len(nulls))}. Noise makes verdicts undecided, not wrong.\n"
+        f"{_share(sum(bool(one.wrong) for one in nulls), len(nulls))}. Most of "
+        "these are of one network, whose first part in a step probably finds colder caches than the next ones.\n"
     )
 
 

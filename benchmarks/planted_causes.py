@@ -31,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -390,18 +391,19 @@ def counting(kept: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def disturbed_sentence(kept: Sequence[dict[str, Any]]) -> str:
-    """What the same runs gave on a machine that was busier."""
+    """What the same runs gave on machines that were busier."""
     whole = counting(kept)
     scores = [score(CASES[one["name"]], one) for one in whole if one["name"] in CASES]
-    nulls = [score(None, one) for one in whole if one["name"] not in CASES]
+    nulls = [one for one in whole if one["name"] not in CASES]
+    wrong = Counter(one["name"] for one in nulls if score(None, one).wrong)
     if not scores:
         return ""
+    named = ", ".join(f"{count} of {name}" for name, count in wrong.most_common())
     return (
         "\nOn busier machines (AlexNet's steps varied by 10 to 25 %, elsewhere by 3 to 6 %; or tests ran on the other core), the right cause was confirmed in "
         f"{_share(sum(one.confirmed for one in scores), len(scores))} of the steps and a wrong one in "
         f"{sum(bool(one.wrong) for one in scores)}; with nothing planted, a cause was confirmed in "
-        f"{_share(sum(bool(one.wrong) for one in nulls), len(nulls))}. Most of "
-        "these are of one network, whose first part in a step probably finds colder caches than the next ones.\n"
+        f"{_share(wrong.total(), len(nulls))}{f': {named}' if named else ''}.\n"
     )
 
 

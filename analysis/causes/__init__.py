@@ -274,20 +274,21 @@ def _totals(cause: str, shares: list[TermCause], of_step: Proof | None, untried:
         untried: reason for a cause that factors could have tested and did not.
     """
     shares = sorted(shares, key=lambda share: -abs(share.amount))
-    confirmed = [share for share in shares if share.verdict == Verdict.CONFIRMED]
-    if of_step is not None and of_step.verdict == Verdict.CONFIRMED:
+    tested = any(share.verdict != Verdict.UNTESTED for share in shares)
+    if (
+        of_step is not None
+        and of_step.verdict != Verdict.UNTESTED
+        and (not tested or of_step.verdict == Verdict.CONFIRMED)
+    ):
         measured = of_step.outcome.removed if of_step.outcome else None
         return [_total_of(cause, shares, of_step.verdict, of_step.reason, measured)]
+    confirmed = [share for share in shares if share.verdict == Verdict.CONFIRMED]
     rest = [share for share in shares if share.verdict != Verdict.CONFIRMED]
     found = [_total_of(cause, confirmed, Verdict.CONFIRMED)] if confirmed else []
     if not rest:
         return found
-    tested = next((share for share in rest if share.verdict != Verdict.UNTESTED), None)
-    if tested is not None:
-        return [*found, _total_of(cause, rest, tested.verdict, tested.reason)]
-    if of_step is not None and of_step.verdict != Verdict.UNTESTED and not confirmed:
-        measured = of_step.outcome.removed if of_step.outcome else None
-        return [_total_of(cause, rest, of_step.verdict, of_step.reason, measured)]
+    if (largest := next((share for share in rest if share.verdict != Verdict.UNTESTED), None)) is not None:
+        return [*found, _total_of(cause, rest, largest.verdict, largest.reason)]
     intervention = interventions().get(cause)
     reasons = [share.reason for share in rest] + [of_step.reason if of_step else None]
     if intervention is not None:
@@ -309,8 +310,8 @@ class _Term:
     """One term while its amount is shared out among causes."""
 
     def __init__(self, weighed: Weighed, outcomes: Sequence[Outcome]) -> None:
-        self.label, self.case, self._claims = weighed.label, weighed.case, weighed.claims
-        case = self.case
+        self.label, self._claims = weighed.label, weighed.claims
+        self.case = case = weighed.case
         self._ordered = sorted(self._claims.values(), key=lambda claim: (-claim.score, claim.cause))
         self._proofs = {
             cause: prove_term(outcomes, case.share, intervention.term)

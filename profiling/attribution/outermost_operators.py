@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..recording.operators import Argument, TensorArgument, TensorList, Value, encode_arguments
-from .nesting import NONE, Bools, Codes, Ints
+from .nesting import NONE, Bools, Codes, Ints, last_at
 from .operator_work import Operation
 from .placement import HostSpans, Placement
 
@@ -147,13 +147,14 @@ def operator_calls(
 
 def _faults_of(spans: HostSpans, operators: Ints, faults: Sequence[tuple[int, int]]) -> list[int]:
     """Page faults inside each operator, given by start; those outside of all are left out."""
-    found = [0] * len(operators)
-    start_ns, end_ns = spans.start_ns[operators], spans.end_ns[operators]
-    for time_ns, number in faults:
-        last = int(np.searchsorted(start_ns, time_ns, side="right")) - 1
-        if last >= 0 and time_ns < end_ns[last]:
-            found[last] += number
-    return found
+    found = np.zeros(len(operators), np.int64)
+    moments, numbers = np.array(faults, np.int64).reshape(-1, 2).T
+    at = last_at(spans.start_ns[operators], moments)
+    begun = at >= 0
+    moments, numbers, at = moments[begun], numbers[begun], at[begun]
+    inside = moments < spans.end_ns[operators][at]
+    np.add.at(found, at[inside], numbers[inside])
+    return [int(number) for number in found]
 
 
 def _kernels_of(outer: Ints, kernels: OperatorKernels) -> tuple[dict[int, Counter[str]], Counter[int]]:

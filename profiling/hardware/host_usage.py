@@ -31,11 +31,17 @@ class HostUse:
 
 def read_page_faults() -> int:
     """Page faults of this process since it began, in a microsecond; 0 on a system that does not count them."""
+    used = _usage()
+    return 0 if used is None else _faults(used)
+
+
+def _usage() -> Any:
+    """What the system counts of this process (getrusage(2)); None on a system that does not."""
     try:
         import resource
     except ImportError:  # not a POSIX system
-        return 0
-    return _faults(resource.getrusage(resource.RUSAGE_SELF))
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF)
 
 
 def _faults(used: Any) -> int:
@@ -44,11 +50,9 @@ def _faults(used: Any) -> int:
 
 def read_host_use() -> HostUse | None:
     """Read the totals, in some ten microseconds per thread; None on a system without them."""
-    try:
-        import resource
-    except ImportError:  # not a POSIX system
+    used = _usage()
+    if used is None:
         return None
-    used = resource.getrusage(resource.RUSAGE_SELF)
     return HostUse(time.process_time_ns(), round(used.ru_stime * 1e9), _faults(used), read_wait_ns())
 
 

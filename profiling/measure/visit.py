@@ -119,7 +119,7 @@ def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
         counted = record_step(workload, count_faults=True).operator_calls
     except Exception:  # a user's step may fail in any way; the visit stays
         return
-    if known is None or counted is None or (faults := _faults_of(known, counted)) is None:
+    if known is None or counted is None or (faults := _aligned_faults(known, counted)) is None:
         return
     for row in known.rows:
         row["page_faults"] = 0
@@ -127,7 +127,7 @@ def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
         known.rows[index]["page_faults"] += number
 
 
-def _faults_of(known: OperatorCalls, counted: OperatorCalls) -> list[int] | None:
+def _aligned_faults(known: OperatorCalls, counted: OperatorCalls) -> list[int] | None:
     """The page faults of each known call; None if the counted step has not all of these calls in their order.
 
     A step that is counted also shows calls which autograd otherwise makes past the dispatcher, e.g. `aten::detach`.

@@ -159,7 +159,8 @@ def _run_configuration(
     machines = [] if existing else [machine]  # machines that the recording names; a resumed one names each new one
 
     def measure(batch: int) -> Visit | Empty:
-        result = measurer.visit(configuration, batch, plan.protocol)
+        count_faults = not visits.has_operators(batch)
+        result = measurer.visit(configuration, batch, plan.protocol, count_faults=count_faults)
         if not any(measurer.machine is known for known in machines):
             machines.append(measurer.machine)
             entry = {"first_step": visits.next_step, **measurer.machine.entry}

@@ -39,9 +39,11 @@ class Measurer:
             self.machine = result
         return result
 
-    def visit(self, configuration: Configuration, batch: int, protocol: Protocol) -> Visit | Empty:
-        """Make one visit."""
-        result: Visit | Empty = self._run("visit", configuration, batch, protocol)
+    def visit(
+        self, configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool = True
+    ) -> Visit | Empty:
+        """Make one visit; for `count_faults` see `visit.count_page_faults`: a batch size needs one such visit."""
+        result: Visit | Empty = self._run("visit", configuration, batch, protocol, count_faults)
         return result
 
     def fits(self, configuration: Configuration, batch: int) -> bool:
@@ -86,10 +88,12 @@ class LocalMeasurer(Measurer):
         device: str | Empty = self._run("pick", name)
         return device
 
-    def visit(self, configuration: Configuration, batch: int, protocol: Protocol) -> Visit | Empty:
+    def visit(
+        self, configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool = True
+    ) -> Visit | Empty:
         """Make one visit, and sample clocks meanwhile, also where its process takes no sample between steps."""
         with ClockSampler(configuration.device) as clocks:
-            result: Visit | Empty = self._run("visit", configuration, batch, protocol, clocks=clocks)
+            result: Visit | Empty = self._run("visit", configuration, batch, protocol, count_faults, clocks=clocks)
         return result if isinstance(result, Empty) else replace(result, clocks=[*clocks.take(), *result.clocks])
 
     def _run(self, name: str, *arguments: Any, clocks: ClockSampler | None = None) -> Any:
@@ -105,13 +109,14 @@ class LocalMeasurer(Measurer):
         return result
 
 
-def _visit(configuration: Configuration, batch: int, protocol: Protocol) -> Visit | Empty:
+def _visit(configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool = True) -> Visit | Empty:
     workload = build_workload(configuration)
     clocks = ClockSampler(configuration.device)
     # The first step of a process also loads the libraries' kernels and creates the optimizer's state.
     protocol = replace(protocol, discarded_steps=protocol.discarded_steps + 1)
     result = visit(workload, batch, protocol, clocks.sample_sometimes)
-    count_page_faults(workload, result)
+    if count_faults:
+        count_page_faults(workload, result)
     return result if isinstance(result, Empty) else replace(result, clocks=clocks.take())
 
 

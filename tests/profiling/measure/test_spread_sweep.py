@@ -7,9 +7,12 @@ import os
 import signal
 import warnings
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from curvescope.profiling.attribution.events import StepRows
+from curvescope.profiling.attribution.outermost_operators import OperatorCalls
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
@@ -50,6 +53,30 @@ def test_each_recording_is_measured_by_one_in_interleaved_rounds(folder):
         assert recording.frame("steps").sort_values("step")["round"].tolist() == [0, 0, 0, 1, 1, 1]
         assert recording.frame("clocks").shape[0] == VISITS
         assert "went_on_at" not in recording.meta
+
+
+class ProfilingMeasurer(FakeMeasurer):
+    """Its visits have a profiled step with one operator."""
+
+    def __init__(self):
+        super().__init__()
+        self.counted = []
+
+    def visit(self, configuration, batch, protocol, count_faults):
+        self.counted.append((configuration.label, batch, count_faults))
+        operator = {"op": "aten::relu", "arguments": "[]", "calls": 1, "position": 0, "source": "torch"}
+        profile = StepRows([], [(0, 9)], {}, operator_calls=OperatorCalls([operator], [0]))
+        return replace(super().visit(configuration, batch, protocol, count_faults), profiled=[profile])
+
+
+def test_page_faults_are_counted_in_the_first_visit_of_a_batch_size_only(folder):
+    measurer = ProfilingMeasurer()
+    assert run_plan(folder, PLAN, measurers=[measurer]) == []
+    seen = set()
+    for label, batch, count_faults in measurer.counted:
+        assert count_faults == ((label, batch) not in seen)
+        seen.add((label, batch))
+    assert len(measurer.counted) == 2 * len(seen)
 
 
 def test_a_recording_that_is_resumed_elsewhere_says_from_which_step(folder):

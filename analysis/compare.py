@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..base.errors import CurvescopeError
 from ..profiling.attribution.kernel_names import ALGORITHMS, family
-from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware, hardware_of
 from ..profiling.recording.store import Recording
 from .aligned_rows import KEYS, align

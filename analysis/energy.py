@@ -12,13 +12,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..profiling.errors import CurvescopeError
+from ..base.errors import CurvescopeError
 from ..profiling.recording.axis import Axis, axis_of
 from ..profiling.recording.store import Recording
-from .decompose.anomalies import Finding, Verdict, find, find_fixed_cost
 from .decompose.curve import Curve, cost_curve
 from .decompose.functionals import Functional
 from .decompose.statistics import Estimate
+from .diagnosis.result import Finding, Verdict, find, find_fixed_cost
 
 
 @dataclass(frozen=True)

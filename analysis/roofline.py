@@ -14,8 +14,8 @@ from typing import Any
 
 import pandas as pd
 
+from ..base.errors import CurvescopeError
 from ..profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
-from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.limits import Hardware, Roof
 from .decompose.terms import IDLE, undisturbed_steps, work_label
 from .likely_bounds import LikelyPoint, likely_point

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from ..base.counted import counted
+from ..base.errors import CurvescopeError
 from ..profiling.attribution.served_steps import DECODE, MIXED, PREFILL
-from ..profiling.counted import counted
-from ..profiling.errors import CurvescopeError
 from ..profiling.recording.axis import Axis
 
 MODES = (DECODE, PREFILL, MIXED)

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import norm, t
 
-from .decompose.anomalies import Finding, Verdict, find, judge
 from .decompose.curve import Curve, cost_curve
 from .decompose.statistics import LEVEL, holm
+from .diagnosis.result import Finding, Verdict, find, judge
 
 MATERIAL = 0.05
 # Noise of a table that is too short to show its own; published benchmarks vary by 1 to 5 % between runs.

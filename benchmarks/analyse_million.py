@@ -33,7 +33,7 @@ from curvescope.analysis.decompose import anomalies
 from curvescope.analysis.render.html import render_html
 from curvescope.analysis.render.report_data import report_document
 from curvescope.profiling.recording.store import open_recording
-from curvescope.analysis.explaining import recorded, report_input
+from curvescope.analysis.diagnosis.explain import recorded, report_input
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
 imported = time.perf_counter()
 run = open_recording(sys.argv[1])

@@ -1,7 +1,7 @@
 """What the verdicts of experiments promise, held against simulated experiments; writes a section of docs/statistics.md.
 
 Runs of a term are drawn in the order in which an experiment takes them, with every noise of interval_coverage.py, and go
-through the stages of analysis/experiments/plan.py. Run: `python benchmarks/experiment_verdicts.py --write`, about
+through the stages of experiments/plan.py. Run: `python benchmarks/experiment_verdicts.py --write`, about
 fifteen minutes on two cores.
 """
 
@@ -21,8 +21,8 @@ import pandas as pd
 from rich.progress import track
 
 from curvescope.analysis.decompose.functionals import bend
-from curvescope.analysis.experiments.outcome import TOO_WIDE, Outcome, Verdict, outcomes_of
-from curvescope.analysis.experiments.plan import hopeful, rounds_of, with_more_rounds
+from curvescope.analysis.verdicts.outcome import TOO_WIDE, Outcome, Verdict, outcomes_of
+from curvescope.experiments.plan import hopeful, rounds_of, with_more_rounds
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 
 sys.path.insert(0, str(Path(__file__).parent))

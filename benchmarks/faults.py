@@ -354,7 +354,7 @@ def hashes(store: Path) -> dict[str, str]:
 
 def left_behind(store: Path) -> Iterator[str]:
     """Problems of what a command left: a recording has to open, its tables to be read."""
-    from curvescope.profiling.errors import CurvescopeError
+    from curvescope.base.errors import CurvescopeError
     from curvescope.profiling.recording.schema import TABLES
     from curvescope.profiling.recording.store import open_recording
 

@@ -1,7 +1,7 @@
 """Whether rounds that stop when the terms of an anomaly are distinguished from 0 still give honest intervals: by simulation.
 
 A rule that looks at growing data and stops on success can take noise for an effect. This simulates sweeps under the
-rule of `diagnose` (`curvescope.focusing`) and under fixed numbers of rounds, and counts how often the intervals hold
+rule of `diagnose` (`curvescope.experiments.focusing`) and under fixed numbers of rounds, and counts how often the intervals hold
 the true values, and how often a term that is 0 gets a star. Run: `python benchmarks/focused_rounds.py`, some minutes;
 `interval_coverage.py --write` puts its table into docs/statistics.md.
 """

@@ -23,12 +23,12 @@ from curvescope.analysis.cost_model.tensor_cores import (
     estimate_tensor_products,
     tensor_machine,
 )
+from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.kernels.catalog import TILE, tile_grid
 from curvescope.kernels.compile import compile_source, own_sources
 from curvescope.kernels.conv import Conv
 from curvescope.kernels.cubin import KernelResources, read_cubin
 from curvescope.kernels.gemm import Gemm
-from curvescope.profiling.errors import BackendMissingError, CurvescopeError
 from curvescope.profiling.hardware.devices import Device, get_device
 from curvescope.profiling.hardware.occupancy import Occupancy, occupancy
 

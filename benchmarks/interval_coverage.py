@@ -28,11 +28,11 @@ try:
 except ImportError:  # run as a script
     import focused_rounds
     from evidence import beginning
-from curvescope.analysis.decompose.anomalies import Verdict, find
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.decompose.statistics import FASTER_HALF, faster_half
 from curvescope.analysis.decompose.terms import LEFT_OVER, Key, Samples, terms_of
+from curvescope.analysis.diagnosis.result import Verdict, find
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 REPEATED = Path(__file__).parent / "results" / "repeated_sweeps.json"

@@ -23,8 +23,8 @@ from typing import Any
 
 from evidence import beginning
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.attribution.kernel_names import UNKNOWN, family
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.recording.store import open_recording
 

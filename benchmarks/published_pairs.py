@@ -16,7 +16,7 @@ from pathlib import Path
 
 from evidence import beginning
 
-from curvescope.analysis.decompose.anomalies import Verdict
+from curvescope.analysis.diagnosis.result import Verdict
 from curvescope.analysis.render.series import relative_size
 from curvescope.analysis.time_tables import find_all
 from curvescope.profiling.readers.time_table import import_table

@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from curvescope.experiments.replay.rebuild import Replayed, rebuild
+from curvescope.experiments.replay.recorded_call import CallFamily, CannotReplay, RecordedCall, families
 from curvescope.kernels.backends import open_backend
-from curvescope.kernels.replay.rebuild import Replayed, rebuild
-from curvescope.kernels.replay.recorded_call import CallFamily, CannotReplay, RecordedCall, families
 from curvescope.profiling.hardware.host import describe_environment
 from curvescope.profiling.measure.visit import record_step, warm_up_profiler
 from curvescope.profiling.workload.network_step import Workload

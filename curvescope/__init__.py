@@ -16,12 +16,12 @@ _PUBLIC = {
     "annotate": "curvescope.profiling.workload.annotate",
     "record": "curvescope.profiling.collect.inject",
     "open_recording": "curvescope.profiling.recording.store",
-    "explain": "curvescope.analysis.explaining",
-    "confirm": "curvescope.confirming",
+    "explain": "curvescope.analysis.diagnosis.explain",
+    "confirm": "curvescope.experiments.confirming",
     "trace_handler": "curvescope.profiling.collect.trace_handler",
     "TrainerCallback": "curvescope.profiling.workload.trainer_callback",
-    "CurvescopeError": "curvescope.profiling.errors",
-    "BackendMissingError": "curvescope.profiling.errors",
+    "CurvescopeError": "curvescope.base.errors",
+    "BackendMissingError": "curvescope.base.errors",
 }
 
 __all__ = ["__version__", *_PUBLIC]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from .profiling.errors import BackendMissingError, CurvescopeError
+from .base.errors import BackendMissingError, CurvescopeError
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer

@@ -143,9 +143,9 @@ def _main(argv: Sequence[str] | None) -> int:
         front.print_help(sys.stderr)
         return EXIT_BAD_INPUT
 
+    from .base.errors import CurvescopeError
+    from .base.escaping import escape_controls
     from .help_groups import CommandParser
-    from .profiling.errors import CurvescopeError
-    from .profiling.escaping import escape_controls
 
     try:
         _check_address_space()

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .arguments import DEFAULT_EXPERIMENTS_S, duration_text
-from .profiling.counted import counted
-from .profiling.errors import CurvescopeError
+from .base.counted import counted
+from .base.errors import CurvescopeError
 
 if TYPE_CHECKING:
-    from .analysis.decompose.anomalies import Diagnosis
+    from .analysis.diagnosis.result import Diagnosis
     from .profiling.measure.protocol import Protocol
     from .profiling.measure.sweep import Precise
     from .profiling.recording.remote_store import AnyPath
@@ -65,7 +65,7 @@ def diagnose(
         CurvescopeError: `make_step` returns no step, no batch size can be measured, a value is out of range, or the
             step cannot be a CUDA graph.
     """
-    from .analysis.explaining import explain
+    from .analysis.diagnosis.explain import explain
     from .profiling.measure.graphed_steps import GraphedSteps
     from .profiling.measure.protocol import get_protocol
     from .profiling.recording.axis import Axis
@@ -122,8 +122,8 @@ def measure(
     """
     from .analysis.render import terminal
     from .analysis.render.live import LiveCurve
-    from .confirming import confirm_with_bars
-    from .focusing import FURTHER_SHARE, focus_of
+    from .experiments.confirming import confirm_with_bars
+    from .experiments.focusing import FURTHER_SHARE, focus_of
     from .profiling.hardware.host import describe_device
     from .profiling.measure.sweep import run_sweep
     from .profiling.recording.axis import axis_of

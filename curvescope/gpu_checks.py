@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from .profiling.counted import counted
-from .profiling.errors import BackendMissingError
+from .base.counted import counted
+from .base.errors import BackendMissingError
 from .profiling.hardware import nvml
 from .profiling.hardware.clocks import throttle_names
 from .profiling.hardware.cuda_driver import CudaDriver

@@ -156,7 +156,7 @@ def refuse_network_options(args: argparse.Namespace) -> None:
     Raises:
         CurvescopeError: one of them is given.
     """
-    from .profiling.errors import CurvescopeError
+    from .base.errors import CurvescopeError
 
     given = {
         "a network": args.network,
@@ -189,7 +189,7 @@ def network_of(args: argparse.Namespace) -> Network:
     Raises:
         CurvescopeError: no network is named, or it does not exist.
     """
-    from .profiling.errors import CurvescopeError
+    from .base.errors import CurvescopeError
     from .profiling.workload.networks import from_factory, get_network
 
     if args.model:
@@ -239,7 +239,7 @@ def protocol_of(args: argparse.Namespace) -> Protocol:
     Raises:
         CurvescopeError: the protocol is unknown, or a value is out of range.
     """
-    from .profiling.errors import CurvescopeError
+    from .base.errors import CurvescopeError
     from .profiling.measure.protocol import get_protocol
 
     protocol = get_protocol("quick" if args.quick else args.protocol)
@@ -295,7 +295,7 @@ def input_shape(text: str | None) -> tuple[int, ...]:
     Raises:
         CurvescopeError: the value is missing, or not a shape.
     """
-    from .profiling.errors import CurvescopeError
+    from .base.errors import CurvescopeError
 
     try:
         return tuple(int(extent) for extent in (text or "").split(","))

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from .profiling.counted import counted
-from .profiling.escaping import escape_controls
+from .base.counted import counted
+from .base.escaping import escape_controls
 from .profiling.readers import Imported, Options, import_profile
 from .profiling.recording.lost import describe_lost
 from .profiling.recording.remote_store import AnyPath, RemotePath

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .profiling.counted import counted
+from .base.counted import counted
 
 if TYPE_CHECKING:
-    from .analysis.decompose.anomalies import Finding
+    from .analysis.diagnosis.result import Finding
     from .profiling.measure.protocol import Protocol
 
 ACCEPTED_FOLDER = "curvescope_accepted"

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from . import measuring
-from .profiling.errors import CurvescopeError
-from .profiling.escaping import escape_controls
+from .base.errors import CurvescopeError
+from .base.escaping import escape_controls
 from .profiling.measure.process_group import ProcessGroup
 from .profiling.measure.processes import end_with_parent
 from .profiling.measure.scaling_plan import PLAN_FILE

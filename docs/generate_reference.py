@@ -18,11 +18,11 @@ from typing import Any
 
 from curvescope.cli import COMMANDS, module_of
 from curvescope.commands.bench import BENCHES
+from curvescope.experiments import term_factors as factors
+from curvescope.experiments.step_factors import STEP_FACTORS
 from curvescope.json_documents import document_schema
-from curvescope.kernels.replay import factors
 from curvescope.profiling.hardware import devices
 from curvescope.profiling.hardware.occupancy import SOURCE, find_limits
-from curvescope.profiling.measure.step_factors import STEP_FACTORS
 from curvescope.profiling.readers import metrics
 from curvescope.profiling.recording import schema_doc
 
@@ -241,7 +241,7 @@ def factors_page() -> str:
     lines = [
         "# Factors",
         "",
-        "Generated from `kernels/replay/factors/` and `profiling/measure/step_factors/`. An experiment changes one "
+        "Generated from `experiments/term_factors/` and `experiments/step_factors/`. An experiment changes one "
         "factor at a time. A factor without an instruction is an experiment only.",
     ]
     scopes = {

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..profiling.errors import BackendMissingError, CurvescopeError
+from ..base.errors import BackendMissingError, CurvescopeError
 from ..profiling.hardware.host import usable_cores
 from ..profiling.recording.atomic_files import atomic_file
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..profiling.errors import CurvescopeError
+from ..base.errors import CurvescopeError
 
 _EM_CUDA = 190
 _STT_FUNC = 2

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from ..profiling.errors import BackendMissingError
+from ..base.errors import BackendMissingError
 from .compile import toolkit_folders
 
 # Class of an instruction by its name without suffixes. The names are those of "CUDA Binary Utilities", tables of the

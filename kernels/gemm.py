@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..base.errors import CurvescopeError
 from ..profiling.attribution import operator_work
-from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
 from .problem import FULL_CHECK_FLOPS, Array, Error, Labelled, allowed_error, compare, normal, random_signs
 

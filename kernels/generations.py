@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..profiling.errors import BackendMissingError
+from ..base.errors import BackendMissingError
 from ..profiling.hardware.occupancy import LIMITS, Occupancy, block_sizes_with_more, occupancy, registers_for_more
 from .compile import Compiled
 from .cubin import KernelResources, read_cubin

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..base.errors import CurvescopeError
 from ..profiling.attribution.operator_work import Work
-from ..profiling.errors import CurvescopeError
 from .problem import Array, Error, compare
 
 KINDS = ("call", "synchronize", "throughput", "graph")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..base.errors import CurvescopeError
 from ..profiling.attribution import operator_work
-from ..profiling.errors import CurvescopeError
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
 from .problem import Array, Error, Labelled, allowed_relative_error, compare, normal
 

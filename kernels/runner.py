@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..base.masking import without_secrets
 from ..profiling.attribution.events import StepRows
 from ..profiling.hardware import ceilings
 from ..profiling.hardware.host import describe_environment
 from ..profiling.hardware.locked_clocks import locked_clock_hz
-from ..profiling.masking import without_secrets
-from ..profiling.measure.experiment import SEED, Experiment, Visit, VisitWriter
+from ..profiling.measure.loop import SEED, Experiment, Visit, VisitWriter
 from ..profiling.recording.schema import OPERATOR_MODE
 from ..profiling.recording.store import RecordingWriter
 from .backends import Backend

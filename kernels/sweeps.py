@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..profiling.errors import CurvescopeError
+from ..base.errors import CurvescopeError
 from ..profiling.measure.protocol import doubled
 from .problem import Problem
 

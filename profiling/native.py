@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from .errors import BackendMissingError
+from ..base.errors import BackendMissingError
 
 LIBRARY_NAME = "libcurvescope_collector.so"
 

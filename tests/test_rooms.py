@@ -22,10 +22,12 @@ PROFILING = {
     "measure": {"workload", "collect", "attribution", "recording", "hardware"},
 }
 TOP = {
+    "base": set(),
     "profiling": set(),
     "kernels": {"profiling"},
     "analysis": {"profiling"},
-    "curvescope": {"analysis", "kernels", "profiling"},
+    "experiments": {"analysis", "kernels", "profiling"},
+    "curvescope": {"experiments", "analysis", "kernels", "profiling"},
 }
 
 
@@ -35,6 +37,8 @@ def rooms_of(module):
     if parts[0] != "curvescope":
         return "", ""
     top = parts[1] if len(parts) > 1 and parts[1] in TOP else "curvescope"
+    if parts[:2] == ["curvescope", "base"]:
+        return "base", ""
     inner = parts[2] if top == "profiling" and len(parts) > 2 and parts[2] in PROFILING else ""
     return top, inner
 
@@ -64,7 +68,7 @@ def test_imports_follow_the_arrows():
         top, inner = rooms_of(module)
         for name in imports(path, module):
             to, within = rooms_of(name)
-            allowed = to in ("", top, *TOP[top])
+            allowed = to in ("", "base", top, *TOP[top])
             if to == top and inner and within:
                 allowed = within == inner or within in PROFILING[inner]
             if not allowed:
@@ -79,7 +83,7 @@ def test_analysis_needs_no_framework(heavy):
 
 
 def test_links_of_the_rooms_are_relative():
-    for room in ("analysis", "kernels", "profiling"):
+    for room in ("analysis", "experiments", "kernels", "profiling"):
         assert (ROOT / "curvescope" / room).readlink() == Path("..") / room
 
 

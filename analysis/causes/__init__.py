@@ -14,11 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ...profiling import plugins
+from ...base import plugins
 from ...profiling.recording.experiments import TIME_IS_UP, Scope
 from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, Estimate
-from ..experiments.outcome import BRINGING, PARTIAL, Outcome, Reproduction, Verdict
+from ..verdicts.outcome import BRINGING, PARTIAL, Outcome, Reproduction, Verdict
+from ..verdicts.proof import Proof, about, by_cause, prove_step, prove_term, reproduces, spread
 from . import (
     algorithm_switch,
     beside_communication,
@@ -42,7 +43,6 @@ from . import (
     weights,
 )
 from .case import Case, Claim, Evidence, Intervention, seen
-from .proof import Proof, about, by_cause, prove_step, prove_term, reproduces, spread
 
 UNEXPLAINED = "unexplained"
 NOT_SIGNIFICANT = not_significant.CAUSE

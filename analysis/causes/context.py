@@ -16,7 +16,7 @@ from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ..decompose.functionals import Functional
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Share, undisturbed, undisturbed_steps
-from ..experiments.outcome import Outcome
+from ..verdicts.outcome import Outcome
 from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, Use
 from .graph_padding import graph_batches
 

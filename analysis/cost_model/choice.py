@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...profiling.errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ...profiling.hardware.devices import Device
 from .constants import ARCHITECTURES
 from .launches import TILES, ModelledGpu, Tile

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...profiling.errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from .choice import CHOICES_SEEN, Chosen, Library, choose_algorithm, estimate_products_of, known_choice
 from .convolution import GROUPED_ON, estimate_algorithms
 from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, parameter_count, waiting_s

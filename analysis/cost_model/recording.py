@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ...profiling.errors import CurvescopeError
+from ...base.errors import CurvescopeError
+from ...base.masking import without_secrets
 from ...profiling.hardware.devices import Device, get_device
-from ...profiling.masking import without_secrets
 from ...profiling.recording.remote_store import AnyPath
 from ...profiling.recording.store import RecordingWriter
 from ..render.numbers import quantity

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...profiling.errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ...profiling.hardware.devices import Device
 from .constants import Constants, load_fitted
 from .launches import ModelledGpu, Tile

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ...base.errors import CurvescopeError
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
-from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
 from .curve import Curve, Floats, cost_curve
 from .kernel_times import COPIES, Ints, Work, group_times, kernel_totals, profiled_steps, with_kind

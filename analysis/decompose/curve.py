@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...profiling.errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ...profiling.recording.schema import OPERATOR_MODE
 from .functionals import Condition, Functional
 from .statistics import (

@@ -18,9 +18,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...base.errors import CurvescopeError
 from ...profiling.attribution.collectives import is_communication
 from ...profiling.attribution.fused_kernels import Share, decode_shares
-from ...profiling.errors import CurvescopeError
 from ...profiling.recording.schema import TABLES, Aggregate
 from ...profiling.recording.store import Recording
 from .exclusive import exclusive_ns

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...profiling.errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import COMMUNICATION, IDLE, Key, Samples, Share, terms_of, undisturbed

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...profiling.errors import BackendMissingError, CurvescopeError
+from ...base.errors import BackendMissingError, CurvescopeError
 from ...profiling.hardware.host import usable_cores
 from ...profiling.readers import import_profile
 from ...profiling.readers.source import Source

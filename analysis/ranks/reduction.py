@@ -15,8 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...base.errors import CurvescopeError
 from ...profiling.attribution.collectives import between_two, collective, is_communication
-from ...profiling.errors import CurvescopeError
 from ...profiling.recording.schema import KERNELS as KERNELS_TABLE
 from ..decompose.kernel_times import Work, group_times, of_steps, profiled_steps
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS

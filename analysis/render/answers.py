@@ -13,9 +13,9 @@ from ...profiling.recording.replayable import why_not_replayed
 from ...profiling.recording.store import Recording
 from ..cost_model.recording import is_modelled
 from ..decompose.statistics import Estimate
-from ..experiments.answer import Answer, Evidence, Remedy, remedy_sentence
-from ..experiments.outcome import Outcome, Reproduction, Verdict
-from ..experiments.shape import Shape
+from ..diagnosis.answer import Answer, Evidence, Remedy, remedy_sentence
+from ..verdicts.outcome import Outcome, Reproduction, Verdict
+from ..verdicts.shape import Shape
 from .numbers import signed
 from .tables import Indented, table
 from .text import hidden_note, interval

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
 from ..decompose.statistics import Estimate
-from ..experiments.outcome import Verdict
+from ..verdicts.outcome import Verdict
 from .answers import VERDICT_STYLES
 from .numbers import number, quantity, signed
 from .tables import Indented, table

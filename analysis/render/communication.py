@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ...profiling.counted import counted
+from ...base.counted import counted
 from ..decompose.communication import Collectives, Communication
 from .numbers import number, quantity, signed
 from .tables import table

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ...profiling.counted import counted
+from ...base.counted import counted
 from ..compare import Change, Comparison, Line
 from ..decompose.terms import RECORD_DEVICE
 from .numbers import number, quantity

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from ...profiling.counted import counted
+from ...base.counted import counted
 from ...profiling.recording.store import Recording
 from ..energy import EnergyDiagnosis, explain_energy
 from . import terminal, text

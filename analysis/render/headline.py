@@ -9,11 +9,11 @@ from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
 from ..causes import page_faults
 from ..cost_model.recording import is_modelled
-from ..decompose.anomalies import Diagnosis, Explanation, Verdict
 from ..decompose.functionals import FIXED_COST
 from ..decompose.terms import IDLE
-from ..experiments.answer import Answer, remedy_sentence
-from ..experiments.outcome import Verdict as Tested
+from ..diagnosis.answer import Answer, remedy_sentence
+from ..diagnosis.result import Diagnosis, Explanation, Verdict
+from ..verdicts.outcome import Verdict as Tested
 from .names import fit
 from .numbers import number, signed
 

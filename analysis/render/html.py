@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...profiling.escaping import escape_controls
+from ...base.escaping import escape_controls
 from .report_verdict import comparison_html, verdict_html
 
 _ASSETS = Path(__file__).with_name("report_assets")

@@ -15,8 +15,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ...profiling.errors import CurvescopeError
-from ...profiling.measure.experiment import Progress
+from ...base.errors import CurvescopeError
+from ...profiling.measure.loop import Progress
 from ...profiling.recording.axis import Axis
 from ..decompose.curve import Curve, Point, cost_curve
 from . import terminal

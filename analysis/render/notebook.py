@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ...profiling.escaping import escape_controls
+from ...base.escaping import escape_controls
 from ...profiling.recording.axis import Axis
-from ..decompose.anomalies import Diagnosis, Explanation
 from ..decompose.terms import total_ms
-from ..experiments.answer import Answer, Evidence
+from ..diagnosis.answer import Answer, Evidence
+from ..diagnosis.result import Diagnosis, Explanation
 from .answers import factor_cells, factor_text, remedy_text, reproduction_sentence, shape_sentence, time_heading
 from .causes import verdict_of, verdict_sentence
 from .headline import answer_on, headline

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ...profiling.counted import counted
+from ...base.counted import counted
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, total_ms, work_label
 from ..ranks.difference import Difference

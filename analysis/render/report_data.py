@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ...base.errors import CurvescopeError
 from ...profiling.attribution.kernel_names import read_name, short_name
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
-from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import Recording
@@ -26,17 +26,17 @@ from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Claim
 from ..causes.context import Recorded
 from ..compare import compare, comparison_line, recorded_side
 from ..cost_model.recording import is_modelled
-from ..cost_model.uncertainty import diagnose_modelled
-from ..decompose import anomalies
-from ..decompose.anomalies import Diagnosis, Explanation
 from ..decompose.functionals import excess, neighbours
 from ..decompose.idle import HOST_COLUMNS
 from ..decompose.kernel_times import Work
 from ..decompose.terms import IDLE, KERNELS, estimate_terms, layer_label, undisturbed_steps, work_label
-from ..experiments.answer import answered
-from ..experiments.outcome import Verdict
+from ..diagnosis import result as anomalies
+from ..diagnosis.answer import answered
+from ..diagnosis.modelled import diagnose_modelled
+from ..diagnosis.result import Diagnosis, Explanation
 from ..step_family import families
 from ..step_table import cells_of
+from ..verdicts.outcome import Verdict
 from .answers import how_to_test
 from .causes import evidence_text, verdict_sentence
 from .compare import verdicts

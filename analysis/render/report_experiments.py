@@ -7,12 +7,12 @@ from typing import Any
 
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Experiment, Stage
-from ..decompose.anomalies import Diagnosis
 from ..decompose.functionals import Condition, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Key
-from ..experiments.answer import Answer, Evidence, remedy_sentence
-from ..experiments.outcome import CONFIRMED_ABOVE, REFUTED_BELOW, Outcome, subject
+from ..diagnosis.answer import Answer, Evidence, remedy_sentence
+from ..diagnosis.result import Diagnosis
+from ..verdicts.outcome import CONFIRMED_ABOVE, REFUTED_BELOW, Outcome, subject
 from .answers import factor_text, gain_batch, notes, remedy_text, reproduction_sentence, shape_sentence
 from .documents import estimate_document, finite
 from .numbers import with_minus_signs

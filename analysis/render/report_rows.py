@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from ...profiling.errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ...profiling.recording.store import Recording
 from ..energy import explain_energy
 from .documents import estimate_document, finite

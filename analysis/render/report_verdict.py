@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from ...profiling.escaping import escape_controls
+from ...base.escaping import escape_controls
 from .numbers import number, with_minus_signs
 
 

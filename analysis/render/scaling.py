@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ...profiling.counted import counted
+from ...base.counted import counted
 from ..decompose.statistics import Estimate
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, LEFT_OVER, OVERHEAD, Key, Share, total_ms
 from ..ranks.parts import INPUT, WAITING

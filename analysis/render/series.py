@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ...profiling.counted import counted
-from ..decompose.anomalies import Finding, Verdict
+from ...base.counted import counted
+from ..diagnosis.result import Finding, Verdict
 from ..time_tables import Pooled, TestedCurve, pool
 from .numbers import number
 from .tables import table

@@ -7,16 +7,17 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ...profiling.counted import counted
-from ...profiling.errors import CurvescopeError
+from ...base.counted import counted
+from ...base.errors import CurvescopeError
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import Recording, Status
 from .. import time_tables
 from ..cost_model.recording import is_modelled
-from ..decompose import anomalies, functionals
+from ..decompose import functionals
 from ..decompose.curve import Point
-from ..explaining import explain, recorded
+from ..diagnosis import result as anomalies
+from ..diagnosis.explain import explain, recorded
 from . import answers, causes, series, terminal, text
 from .documents import print_document, to_plain
 from .headline import answer_on, clock_line, headline

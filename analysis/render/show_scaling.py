@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
-from ...profiling.counted import counted
-from ...profiling.errors import CurvescopeError
+from ...base.counted import counted
+from ...base.errors import CurvescopeError
 from ...profiling.measure.clock_alignment import alignment_of
 from ...profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint, is_complete, rank_recordings
 from ...profiling.recording.rank_info import META_KEY, rank_info_of

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.segment import Segment
 from rich.text import Text
 
-from ...profiling.escaping import escape_controls
+from ...base.escaping import escape_controls
 from .names import CHANGE, fit_all, readable
 
 UNLIMITED = 100_000  # width of a console without a terminal: nothing is shortened, wrapped or left out

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.segment import Segment
 from rich.text import Text
 
-from ...profiling.escaping import escape_controls
+from ...base.escaping import escape_controls
 from .tables import UNLIMITED
 
 PROSE_WIDTH = 100

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ...profiling.counted import counted
+from ...base.counted import counted
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
-from ..decompose.anomalies import Explanation, Finding, Verdict
 from ..decompose.breakdown import Breakdown, Row, above_roofs
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, total_ms
+from ..diagnosis.result import Explanation, Finding, Verdict
 from .names import CHANGE, fit, readable
 from .numbers import number, signed, smaller_terms
 from .tables import Indented, table

@@ -16,7 +16,7 @@ from curvescope.analysis.cost_model.convolution import (
     estimate_algorithms,
 )
 from curvescope.analysis.cost_model.recording import machine_for
-from curvescope.analysis.cost_model.uncertainty import draw_errors
+from curvescope.analysis.diagnosis.modelled import draw_errors
 from curvescope.profiling.hardware.devices import get_device
 
 from .published import CUDNN_SCOPE_CARDS, convolutions

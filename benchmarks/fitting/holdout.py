@@ -11,7 +11,7 @@ import pandas as pd
 from curvescope.analysis.cost_model.constants import LEVELS, Constants, Spread, constants_for
 from curvescope.analysis.cost_model.learned import LearnedChoice
 from curvescope.analysis.cost_model.problems import Flags, Products, product_kinds
-from curvescope.analysis.cost_model.uncertainty import draw_errors
+from curvescope.analysis.diagnosis.modelled import draw_errors
 
 from .published import Labels, Measured, predict
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import statistics
 import sys
 
+from curvescope.base.errors import BackendMissingError
 from curvescope.kernels.backends import Backend, open_backend, peak_problem
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.memory import Memory
 from curvescope.kernels.method import Measurement, Method
 from curvescope.kernels.problem import Problem
-from curvescope.profiling.errors import BackendMissingError
 from curvescope.profiling.hardware.limits import match_device
 
 

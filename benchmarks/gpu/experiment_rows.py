@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from curvescope.analysis.explaining import explain
-from curvescope.confirming import describe
+from curvescope.analysis.diagnosis.explain import explain
+from curvescope.experiments.confirming import describe
 from curvescope.profiling.recording.experiments import Experiment, experiments_of
 from curvescope.profiling.recording.store import Recording, open_recording
 

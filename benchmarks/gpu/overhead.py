@@ -21,7 +21,7 @@ from typing import Any
 import scripts
 
 import curvescope
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.workload.network_step import Workload, import_torch
 from curvescope.profiling.workload.networks import get_network
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import scripts
 
+from curvescope.base.errors import BackendMissingError
 from curvescope.profiling.attribution.range_names import STEP_RANGE
-from curvescope.profiling.errors import BackendMissingError
 from curvescope.profiling.hardware.cuda_driver import CudaDriver
 
 _SIZE = 512

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 
 
 def run(main: Callable[[], int]) -> None:

@@ -18,8 +18,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from curvescope.base.errors import BackendMissingError
 from curvescope.profiling.collect.chunks import read_chunks
-from curvescope.profiling.errors import BackendMissingError
 from curvescope.profiling.hardware.cuda_driver import CudaDriver
 from curvescope.profiling.hardware.nvml import find_device
 from curvescope.profiling.recording.schema import TABLES

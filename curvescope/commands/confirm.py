@@ -27,8 +27,8 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.render import terminal
     from ..analysis.render.show import show_diagnosis
     from ..arguments import DEFAULT_EXPERIMENTS_S, duration_text
-    from ..confirming import confirm_with_bars
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
+    from ..experiments.confirming import confirm_with_bars
 
     seconds = measuring.experiments_s_of(args, DEFAULT_EXPERIMENTS_S)
     if not seconds:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..profiling.counted import counted
+from ..base.counted import counted
 from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:

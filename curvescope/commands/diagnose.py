@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, record and explain."""
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.recording.store import new_recording_path, open_recording
     from ..profiling.workload.network_step import pick_device
 
@@ -125,7 +125,7 @@ def _check_against(args: argparse.Namespace, axes: Axes) -> float | None:
     Raises:
         CurvescopeError: one of them is wrong, or does not fit the other options.
     """
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.recording.store import open_recording
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
@@ -161,7 +161,7 @@ def _for_energy(protocol: Protocol, device: str, axes: Axes) -> Protocol:
     """
     from dataclasses import replace
 
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.hardware.energy import find_meter
 
     if axes.family is not None:
@@ -172,7 +172,7 @@ def _for_energy(protocol: Protocol, device: str, axes: Axes) -> Protocol:
 
 def _check_counters(device: str, refused: bool) -> None:
     """Refuse --counters, before anything is measured, where nothing could be counted."""
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.measure.counters import find_tools
 
     if refused:
@@ -184,7 +184,7 @@ def _check_counters(device: str, refused: bool) -> None:
 
 def _count(path: AnyPath) -> None:
     from ..analysis.render import terminal
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from .counters import count_and_print
 
     try:
@@ -213,7 +213,7 @@ def _family(
 ) -> int:
     """Measure one curve per value of the second axis, in a folder like that of a sweep."""
     from ..analysis.render import terminal
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.measure.sweep_plan import PLAN_FILE, SweepPlan
     from ..profiling.recording.store import open_recording
     from .table import show_table
@@ -239,7 +239,7 @@ def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], p
     """Model the steps on a GPU. Nothing runs, and networks by name do not need torch."""
     from ..analysis.cost_model.networks import load_operations
     from ..analysis.cost_model.recording import DEVICE_PREFIX, record_model
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
 
     if args.precision == "tf32" or args.compile:
         raise CurvescopeError(
@@ -261,7 +261,7 @@ def _model(args: argparse.Namespace, network: Network, batches: Sequence[int], p
 
 def _facts(text: str | None) -> dict[str, float]:
     """Parse `--what-if` to values by name of the fact."""
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.measure.protocol import parse_bytes
 
     pairs = [pair.partition("=") for pair in text.split(",")] if text else []

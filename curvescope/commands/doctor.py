@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ..base.counted import counted
 from ..gpu_checks import Check, check_gpus
-from ..profiling.counted import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def _cpu() -> Check:
 
 
 def _torch() -> Check:
-    from ..profiling.errors import BackendMissingError
+    from ..base.errors import BackendMissingError
     from ..profiling.workload.network_step import import_torch
 
     try:
@@ -89,8 +89,8 @@ def _cuda() -> Check:
 
 
 def _native() -> Check:
+    from ..base.errors import BackendMissingError
     from ..profiling import native
-    from ..profiling.errors import BackendMissingError
 
     try:
         native.clock_ns()
@@ -158,7 +158,7 @@ def _package(name: str, extra: str, use: str) -> Callable[[], Check]:
 
 def _ceilings() -> Check:
     from ..analysis.render.numbers import quantity
-    from ..profiling.errors import BackendMissingError
+    from ..base.errors import BackendMissingError
     from ..profiling.hardware.ceilings import load
     from ..profiling.hardware.host import describe_device
     from ..profiling.workload.network_step import pick_device

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _explain(recording: Recording, args: argparse.Namespace) -> int:
     from ..analysis.render.show import show_diagnosis, show_table
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
 
     if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..profiling.counted import counted
+from ..base.counted import counted
 from ..profiling.recording.remote_store import as_path
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..arguments import parse_share
-from ..profiling.escaping import escape_controls
+from ..base.escaping import escape_controls
 from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _import(args: argparse.Namespace) -> Imported:
+    from ..base.errors import CurvescopeError
     from ..profile_files import progress
-    from ..profiling.errors import CurvescopeError
     from ..profiling.readers import Options, import_profile
     from ..profiling.readers.inductor_code import read_generated
 
@@ -130,7 +130,7 @@ def _import(args: argparse.Namespace) -> Imported:
 
 
 def _batches(text: str | None) -> list[int]:
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
 
     if text is None:
         return []

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ..profiling.counted import counted
+from ..base.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.ranks.jobs import Reducer, find_ranks
     from ..analysis.ranks.stragglers import analyse
     from ..analysis.ranks.tables import combine
+    from ..base.errors import CurvescopeError
     from ..cli import EXIT_INTERRUPTED
     from ..profile_files import progress
-    from ..profiling.errors import CurvescopeError
 
     if args.workers is not None and args.workers < 1:
         raise CurvescopeError(f"--workers {args.workers}: at least one is needed.")
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _analysed(reduction: Reduction, analyse: Any) -> Ranks:
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
 
     if not reduction["ranks"].num_rows:
         path, reason = reduction.unreadable[0]
@@ -86,7 +86,7 @@ def _analysed(reduction: Reduction, analyse: Any) -> Ranks:
 
 
 def _groups(jobs: Sequence[Job], explain: str | None, against: str | None) -> list[tuple[str, list[Job]]]:
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
 
     asked = [("--explain", explain), ("--against", against)]
     groups = [(text, _chosen(jobs, option, text)) for option, text in asked if text is not None]
@@ -98,7 +98,7 @@ def _groups(jobs: Sequence[Job], explain: str | None, against: str | None) -> li
 
 
 def _chosen(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
 
     try:
         if text.startswith("node:"):

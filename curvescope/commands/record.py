@@ -17,7 +17,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..profiling.counted import counted
+from ..base.counted import counted
 from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from ..analysis.render.terminal import print_prose
+    from ..base.errors import CurvescopeError
     from ..profile_files import describe_rows
     from ..profiling.collect.inject import record_command
     from ..profiling.collect.nvidia_tools import TOOLS
-    from ..profiling.errors import CurvescopeError
     from ..profiling.readers import Options
     from ..profiling.recording.lost import describe_lost
     from ..profiling.recording.store import new_recording_path, open_recording
@@ -108,7 +108,7 @@ def _print_verdict(recording: Recording) -> None:
     from ..analysis.decompose.terms import is_outside
     from ..analysis.render.terminal import print_prose
     from ..analysis.render.text import breakdown_verdict
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
 
     steps, work, classes = recording.frame("steps"), device_work(recording), recording.meta.get("layer_classes")
     try:

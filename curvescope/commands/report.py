@@ -20,11 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the page."""
     from .. import __version__
-    from ..analysis.explaining import report_input
+    from ..analysis.diagnosis.explain import report_input
     from ..analysis.render.html import render_html
     from ..analysis.render.numbers import quantity
     from ..analysis.render.report_data import report_document
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.measure.sweep_plan import recordings_in
     from ..profiling.recording.atomic_files import atomic_file
     from ..profiling.recording.store import open_recording

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         import csv
         import io
 
-        from ..profiling.escaping import escape_controls
+        from ..base.escaping import escape_controls
 
         text = io.StringIO()
         writer = csv.DictWriter(text, roofline.CSV_COLUMNS, lineterminator="\n")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import measuring
-from ..profiling.counted import counted
+from ..base.counted import counted
 from ..profiling.hardware.host import usable_cores
 from ..profiling.hardware.precisions import STEP_PRECISIONS
 from ..profiling.workload.network_step import MODES
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure what is missing of the plan, then print the tables."""
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.recording.rank_info import launched_rank
 
     if args.resume and args.network:
@@ -89,7 +89,7 @@ def _run_here(args: argparse.Namespace) -> int:
     from ..analysis.render import terminal
     from ..analysis.render.live import LiveProgress
     from ..analysis.render.show_scaling import show_scaling
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.measure.scaling_launch import launch
     from ..profiling.measure.scaling_plan import PLAN_FILE, is_complete
 
@@ -131,7 +131,7 @@ def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
     """Run as one rank of a launch by torchrun or Slurm; rank 0 makes the plan, broadcasts it, and prints."""
     from ..analysis.render.live import LiveProgress
     from ..analysis.render.show_scaling import show_scaling
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.measure.process_group import ProcessGroup
     from ..profiling.measure.scaling_plan import PLAN_FILE
     from ..profiling.measure.scaling_run import run_rank
@@ -179,7 +179,7 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
         device_count: total number of devices.
         per_node: number of devices of the first node.
     """
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.protocol import doubled
     from ..profiling.measure.scaling_plan import ScalingPlan
@@ -215,7 +215,7 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
 
 
 def _counts(option: str, text: str) -> tuple[int, ...]:
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
 
     if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", text):
         raise CurvescopeError(f"{option} {text}: write numbers from 1, e.g. 1,2,4.")

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the steps and print the time of each."""
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.measure.axes import Axes
     from ..profiling.workload.network_step import pick_device
 

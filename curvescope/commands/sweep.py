@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import measuring
-from ..profiling.counted import counted
+from ..base.counted import counted
 from ..profiling.hardware.precisions import STEP_PRECISIONS
 from ..profiling.recording.axis import BATCH
 from ..profiling.recording.remote_store import as_path
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure what is missing of the plan, then print the tables."""
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
 
     if args.resume and (args.network or args.step):
         raise CurvescopeError("--resume continues the existing plan: omit the network and --step.")
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cluster(args: argparse.Namespace) -> SweepCluster:
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.hardware.host import usable_cores
     from ..profiling.measure.dask_workers import LOCAL, SweepCluster, visible_gpus
     from ..profiling.workload.network_step import pick_device
@@ -170,7 +170,7 @@ def _shared(measurers: Sequence[Measurer]) -> str | None:
 
 
 def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.measure.axes import Axes
     from ..profiling.measure.protocol import parse_batches, parse_bytes
     from ..profiling.measure.sweep_plan import SweepPlan
@@ -210,7 +210,7 @@ def _steps(args: argparse.Namespace, axes: Axes, device: str) -> list[Configurat
 
 
 def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configuration]:
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
     from ..profiling.measure.configuration import Configuration
 
     configurations = [
@@ -236,7 +236,7 @@ def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configu
 
 
 def _chosen(text: str, known: tuple[str, ...], option: str) -> list[str]:
-    from ..profiling.errors import CurvescopeError
+    from ..base.errors import CurvescopeError
 
     chosen = list(dict.fromkeys(text.split(",")))
     for one in chosen:

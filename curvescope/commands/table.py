@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..profiling.counted import counted
+from ..base.counted import counted
 from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def show_table(
 
     from ..analysis import step_table
     from ..analysis.render.documents import print_document
-    from ..profiling.escaping import escape_controls
+    from ..base.escaping import escape_controls
 
     cells = [cell for recording in recordings for cell in step_table.cells_of(recording)]
     if published:

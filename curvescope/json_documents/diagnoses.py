@@ -10,9 +10,9 @@ from ..analysis.causes import Attribution
 from ..analysis.decompose.functionals import Functional
 from ..analysis.decompose.statistics import Estimate
 from ..analysis.decompose.terms import Key
-from ..analysis.experiments.answer import Answer
-from ..analysis.experiments.outcome import Outcome
+from ..analysis.diagnosis.answer import Answer
 from ..analysis.time_tables import Pooled
+from ..analysis.verdicts.outcome import Outcome
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from ...base.errors import CurvescopeError
 from ...profiling.attribution.events import StepRows
-from ...profiling.errors import CurvescopeError
 from ...profiling.hardware.precisions import precision_of
 from ..conditions import Conditions
 from ..problem import Array, Problem

@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...profiling.errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ...profiling.hardware.clocks import ClockSampler
 from ..conditions import CudaWatch
 from ..launch import QUEUED

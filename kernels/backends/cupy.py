@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...profiling.errors import BackendMissingError
+from ...base.errors import BackendMissingError
 from ..problem import Array
 from ..timers import EventApi, Run
 from .cubins import CubinBackend

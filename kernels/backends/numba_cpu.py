@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...profiling.errors import BackendMissingError
+from ...base.errors import BackendMissingError
 from ...profiling.hardware.host import cpu_name, last_level_cache_bytes
 from ...profiling.hardware.precisions import PRECISIONS
 from ..conditions import CpuWatch

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...profiling.errors import BackendMissingError
+from ...base.errors import BackendMissingError
 from ..cuda_plans import BYTES_PER_LAUNCH
 from ..gemm import Gemm
 from ..memory import Memory

@@ -8,6 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ...experiments.replay.problem import ReplayProblem
+from ...experiments.replay.rebuild import rebuild
+from ...experiments.replay.recorded_call import CannotReplay
+from ...experiments.replay.results import results_of
 from ...profiling.attribution import range_names
 from ...profiling.attribution.events import StepRows
 from ...profiling.collect import torch_step
@@ -22,10 +26,6 @@ from ..gemm import Gemm
 from ..launch import SPIN_CYCLES, Launch
 from ..memory import SCALAR, Memory
 from ..problem import Array, Problem
-from ..replay.problem import ReplayProblem
-from ..replay.rebuild import rebuild
-from ..replay.recorded_call import CannotReplay
-from ..replay.results import results_of
 from ..row_operators import RowOperator
 from ..timers import CudaEvents, EventApi, PerfCounter, Run, Timer
 from ..transfer import Transfer

@@ -13,9 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
+from ...base.prefetch import map_ahead
 from ..native import demangle
-from ..prefetch import map_ahead
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, columns_of
 from .collectives import is_communication

@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter
 from .range_names import RangeNames

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from .operator_work import BatchSource, batch_of
 from .served_steps import ServedStep, parse_served_step
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from . import steps
 from .columns import Growing
 from .nesting import NONE, Bools, Codes, Ints, Nest

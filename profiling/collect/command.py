@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 
 
 def require_program(name: str) -> None:

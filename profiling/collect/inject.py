@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
+from ...base.masking import without_secrets
 from ..hardware.host import describe_environment
-from ..masking import without_secrets
 from ..native import library_path, load, record_start, record_stop
 from ..readers import Options
 from ..recording.rank_info import describe_rank

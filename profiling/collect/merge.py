@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...base.errors import BackendMissingError
 from ..attribution.assemble import assemble
 from ..attribution.profile import Options, Profile
 from ..attribution.range_names import RangeNames
 from ..attribution.timeline import Timeline
-from ..errors import BackendMissingError
 from ..hardware.ceilings import entry_for
 from ..hardware.cuda_driver import CudaDriver
 from ..hardware.host import cpu_name

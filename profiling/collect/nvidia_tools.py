@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import BackendMissingError, CurvescopeError
+from ...base.errors import BackendMissingError, CurvescopeError
+from ...base.masking import without_secrets
 from ..hardware.host import describe_environment
-from ..masking import without_secrets
 from ..readers import Imported, Options, import_profile, metrics
 from ..readers.nsight_reports import printed_by
 from ..recording.remote_store import AnyPath

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import plugins
-from ..errors import CurvescopeError
+from ...base import plugins
+from ...base.errors import CurvescopeError
+from ...base.masking import without_secrets
 from ..hardware.host import describe_environment
-from ..masking import without_secrets
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, open_recording
 from .nvidia_tools import TOOLS

@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..counted import counted
-from ..errors import BackendMissingError, CurvescopeError
+from ...base.counted import counted
+from ...base.errors import BackendMissingError, CurvescopeError
 from ..readers.metrics import parts, to_columns, wanted
 from .nvidia_tools import NO_PERMISSION
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import BackendMissingError, CurvescopeError
+from ...base.errors import BackendMissingError, CurvescopeError
 from ..hardware.cuda_driver import KERNEL_NAME, CudaDriver
 from .inject import record
 from .range_profiler import RangeProfiler

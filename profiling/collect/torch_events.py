@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...base.errors import CurvescopeError
 from ..attribution.library_calls import own_time
 from ..attribution.nesting import nest
 from ..attribution.range_names import (
@@ -28,7 +29,6 @@ from ..attribution.range_names import (
     STEP_RANGE,
     scrub,
 )
-from ..errors import CurvescopeError
 
 _VERSION = 2
 _USER_SCOPE = 7  # c10's RecordScope

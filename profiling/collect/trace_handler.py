@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..readers import Options, import_profile
 from ..recording.atomic_files import storage_error
 from ..recording.store import new_recording_path

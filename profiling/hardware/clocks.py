@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from ..errors import BackendMissingError
+from ...base.errors import BackendMissingError
 from .host import cpu_frequency_hz
 from .nvml import NvmlDevice, find_device
 

@@ -6,7 +6,7 @@ import ctypes
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BackendMissingError
+from ...base.errors import BackendMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

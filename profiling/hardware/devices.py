@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .. import plugins
-from ..errors import CurvescopeError
+from ...base import plugins
+from ...base.errors import CurvescopeError
 from .occupancy import SOURCE, SmLimits, find_limits
 from .precisions import PRECISIONS
 

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..counted import counted
-from ..errors import BackendMissingError
+from ...base.counted import counted
+from ...base.errors import BackendMissingError
 from .nvml import NvmlDevice, find_device
 
 POWERCAP = Path("/sys/class/powercap")

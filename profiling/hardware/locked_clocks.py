@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import BackendMissingError, CurvescopeError
+from ...base.errors import BackendMissingError, CurvescopeError
 from .nvml import NvmlDevice, find_device
 
 # Children that measure say it, too, in their recordings.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import BackendMissingError
+from ...base.errors import BackendMissingError
 
 _DRIVER_VERSION = Path("/sys/module/nvidia/version")
 

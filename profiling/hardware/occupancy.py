@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 
 WARP_THREADS = 32
 MOST_THREADS_PER_BLOCK = 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 
 
 @dataclass(frozen=True)

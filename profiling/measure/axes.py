@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..recording.axis import BATCH, Axis
 from .protocol import parse_batches
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..recording.axis import BATCH, TOKENS, Axis, axis_of
 from ..workload.any_workload import AnyWorkload
 from ..workload.network_step import Workload

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ...base.counted import counted
+from ...base.errors import CurvescopeError
 from ..attribution.counted_kernels import GEOMETRY
 from ..collect.kineto_metadata import GPU_COPIES
 from ..collect.range_profiler import KernelCounts, RangeProfiler
-from ..counted import counted
-from ..errors import CurvescopeError
 from ..hardware.cuda_driver import CudaDriver
 from ..workload.any_workload import AnyWorkload
 from .configuration import Configuration

@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from ...base.errors import BackendMissingError, CurvescopeError
 from ..attribution.counted_kernels import GEOMETRY, align, has_geometry, launch_keys
 from ..collect.nvidia_tools import NCU_CONDITIONS, Request, find_tool, record_with
-from ..errors import BackendMissingError, CurvescopeError
 from ..hardware.cuda_driver import count_gpus
 from ..recording.remote_store import AnyPath
 from ..recording.schema import KERNELS

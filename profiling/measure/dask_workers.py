@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from ..errors import BackendMissingError, CurvescopeError
+from ...base.errors import BackendMissingError, CurvescopeError
 from . import worker_server
-from .experiment import Empty
+from .loop import Empty
 from .machine import Machine
 from .processes import KILLED
 from .visit_processes import Measurer

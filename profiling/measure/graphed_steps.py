@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..workload.any_workload import AnyWorkload, Ranges
 from .visit import memory_ran_out
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..hardware import ceilings
 from ..hardware.clocks import ClockSampler
 from ..hardware.energy import describe_energy

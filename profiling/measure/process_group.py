@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from ..counted import counted
-from ..errors import CurvescopeError
+from ...base.counted import counted
+from ...base.errors import CurvescopeError
 from ..recording.rank_info import RankInfo, rendezvous
 from ..workload.network_step import import_torch
 from .clock_alignment import EXCHANGES, Reading, clock_identity, number_nodes, read_clock

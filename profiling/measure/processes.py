@@ -16,9 +16,9 @@ from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..workload.network_step import prepare_libraries
-from .experiment import Empty
+from .loop import Empty
 from .visit import FAILED, OUT_OF_MEMORY, memory_ran_out
 
 KILLED = "killed"

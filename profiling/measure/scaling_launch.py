@@ -13,10 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ..counted import counted
-from ..errors import CurvescopeError
+from ...base.counted import counted
+from ...base.errors import CurvescopeError
 from ..recording.store import RecordingWriter
-from .experiment import Progress
+from .loop import Progress
 from .processes import end_with_parent
 from .scaling_plan import ScalingPlan, rank_folder
 

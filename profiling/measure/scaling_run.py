@@ -20,17 +20,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...base.counted import counted
+from ...base.errors import CurvescopeError
 from ..attribution.collectives import communicates
 from ..attribution.events import StepRows
-from ..counted import counted
-from ..errors import CurvescopeError
 from ..hardware.clocks import ClockSampler
 from ..recording.rank_info import META_KEY, RankInfo
 from ..recording.store import META_FILE, RecordingWriter, open_recording
 from ..workload.input_pipeline import make_feed
 from ..workload.network_step import Workload, import_torch
 from .clock_alignment import ClockAlignment, Reading, alignment_of
-from .experiment import Empty, Experiment, Progress, Visit, VisitWriter
+from .loop import Empty, Experiment, Progress, Visit, VisitWriter
 from .machine import describe_machine
 from .process_group import ProcessGroup
 from .scaling_plan import (

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..hardware.memory_usage import read_current
 from ..recording.axis import Axis
-from .experiment import Visit
+from .loop import Visit
 
 Ran = Counter[tuple[Any, Any]]  # layer and operator of each kernel of a step
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
+from ...base.masking import without_secrets
 from ..hardware.clocks import ClockSampler
-from ..masking import without_secrets
 from ..recording.axis import axis_of
 from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
 from ..workload.any_workload import AnyWorkload
-from .experiment import SEED, Empty, Experiment, Progress, StepRow, Visit, VisitWriter
+from .loop import SEED, Empty, Experiment, Progress, StepRow, Visit, VisitWriter
 from .machine import describe_machine
 from .protocol import Protocol
 from .step_checks import StepChecks

@@ -14,12 +14,12 @@ from queue import Empty as QueueEmpty
 from queue import SimpleQueue
 from typing import Any
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..recording.plan_file import PlanFile
 from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, RecordingWriter, open_recording
 from .configuration import Configuration
-from .experiment import Empty, Progress, Visit, VisitWriter
+from .loop import Empty, Progress, Visit, VisitWriter
 from .machine import Machine, different_facts
 from .protocol import Protocol, doubled
 from .sweep import Precise, describe_sweep, sweep_batches, why_unmeasured

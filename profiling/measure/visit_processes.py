@@ -13,7 +13,7 @@ from ..hardware.clocks import ClockSampler
 from ..hardware.memory_usage import limit_memory
 from ..workload.any_workload import AnyWorkload
 from ..workload.network_step import import_torch, pick_device
-from .experiment import Empty, Visit
+from .loop import Empty, Visit
 from .machine import Machine, describe_machine
 from .processes import ChildProcess
 from .protocol import Protocol

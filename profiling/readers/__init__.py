@@ -17,9 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from .. import plugins
+from ...base import plugins
+from ...base.errors import CurvescopeError
 from ..attribution.profile import Options as Options
-from ..errors import CurvescopeError
 from ..recording.remote_store import AnyPath, remove_tree
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, new_recording_path, open_recording

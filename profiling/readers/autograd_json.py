@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.library_calls import own_time
 from ..attribution.nesting import Ints, nest
 from ..attribution.profile import profile_of_tables, table_of_rows
 from ..attribution.range_names import ANNOTATION, NODE_PREFIX, OPERATOR, RangeNames, scrub
-from ..errors import CurvescopeError
 from ..recording.store import RecordingWriter
 from . import Options
 from .event_columns import nanoseconds, signed

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import dropwhile
 from typing import BinaryIO
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 
 _LONGEST_LINE = 1 << 22  # characters; kernel names may be long, but no row has 4 MiB
 

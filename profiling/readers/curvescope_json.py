@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..recording.export import BASE_KEY, ROW_EVENT
 from ..recording.schema import FORMER_TABLES, TABLES, Table, modernise_meta, modernise_row
 from ..recording.store import FORMAT, RecordingWriter

@@ -19,11 +19,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from ...base.counted import counted
+from ...base.errors import CurvescopeError
 from ..attribution.columns import int_column
 from ..attribution.nesting import NONE, Ints
 from ..attribution.range_names import ANNOTATION
-from ..counted import counted
-from ..errors import CurvescopeError
 
 _BEGIN = re.compile(r"(?:cuda|cu|hip)StreamBeginCapture\w*")
 _END = re.compile(r"(?:cuda|cu|hip)StreamEndCapture\w*")

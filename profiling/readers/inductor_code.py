@@ -15,9 +15,9 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
+from ...base.errors import CurvescopeError
 from ..attribution.fused_kernels import VIEWS, FusedOperator, encode_shares, shares_of
 from ..attribution.node_work import Elements, node_flops
-from ..errors import CurvescopeError
 
 _MOST_FILES = 50_000
 _LARGEST_BYTES = 64 << 20

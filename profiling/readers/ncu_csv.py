@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...base.errors import CurvescopeError
 from ..attribution.profile import Options, describe_steps
 from ..attribution.range_names import scrub
-from ..errors import CurvescopeError
 from ..recording.schema import KERNELS
 from ..recording.store import RecordingWriter
 from . import metrics

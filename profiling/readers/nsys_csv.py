@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.profile import profile_of_tables, table_of_rows
 from ..attribution.range_names import scrub
-from ..errors import CurvescopeError
 from ..recording.store import RecordingWriter
 from . import Options
 from .csv_lines import has_line, parse_number, rows_of

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...base.counted import counted
 from ..attribution.assemble import assemble
 from ..attribution.columns import int_column
 from ..attribution.graph_nodes import GraphNodes
@@ -20,7 +21,6 @@ from ..attribution.nesting import Ints
 from ..attribution.profile import Profile
 from ..attribution.range_names import scrub
 from ..attribution.waits import CONTEXT, EVENT, NO_NUMBER, Waits
-from ..counted import counted
 from ..recording.store import RecordingWriter
 from . import Options
 from .cupti_tables import WORK, Columns, scan_kernels, scan_memory

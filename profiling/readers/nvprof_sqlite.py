@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...base.counted import counted
 from ..attribution.assemble import assemble
 from ..attribution.nesting import Ints
 from ..attribution.profile import Profile
 from ..attribution.range_names import scrub
-from ..counted import counted
 from ..native import demangle
 from ..recording.store import RecordingWriter
 from . import Options

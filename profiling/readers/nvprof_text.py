@@ -16,10 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.profile import Options, describe_steps, profile_of_tables, table_of_rows
 from ..attribution.range_names import scrub
-from ..errors import CurvescopeError
 from ..recording.schema import KERNELS
 from ..recording.store import RecordingWriter
 from . import metrics

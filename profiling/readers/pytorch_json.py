@@ -19,13 +19,13 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.collectives import collective_of_torch, message_bytes
 from ..attribution.library_calls import own_time
 from ..attribution.nesting import NONE, Bools, Ints, nest
 from ..attribution.profile import profile_of_tables
 from ..attribution.range_names import ANNOTATION, COLLECTIVES, MODULE, MODULE_CALL, NODE_PREFIX, OPERATOR, scrub
-from ..errors import CurvescopeError
 from ..recording.rank_info import META_KEY
 from ..recording.store import RecordingWriter
 from . import Options

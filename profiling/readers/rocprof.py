@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.profile import profile_of_tables, table_of_rows
 from ..attribution.range_names import scrub
-from ..errors import CurvescopeError
 from ..recording.store import RecordingWriter
 from . import Options
 from .event_columns import signed

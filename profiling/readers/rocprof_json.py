@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..recording.store import RecordingWriter
 from . import Options
 from .rocprof import Records, device_facts

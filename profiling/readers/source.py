@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from .sqlite_tables import PRAGMAS, SqliteTables
 
 HEAD_BYTES = 1 << 20

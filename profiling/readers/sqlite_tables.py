@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import CurvescopeError
-from ..prefetch import map_ahead, read_ahead
+from ...base.errors import CurvescopeError
+from ...base.prefetch import map_ahead, read_ahead
 
 BATCH_ROWS = 1 << 17
 PRAGMAS = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON")

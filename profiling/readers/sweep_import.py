@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..recording.remote_store import AnyPath
 from ..recording.schema import OPERATORS, TABLES, conform
 from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording

@@ -19,10 +19,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.profile import Profile, profile_of_tables, table_of_rows
 from ..attribution.range_names import scrub
-from ..errors import CurvescopeError
 from ..recording.store import RecordingWriter
 from . import Options
 from .event_columns import nanoseconds, signed

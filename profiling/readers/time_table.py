@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..recording.remote_store import AnyPath
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, new_recording_path

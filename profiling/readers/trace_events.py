@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Generic, TypeVar
 import msgspec
 import numpy as np
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from .source import Source
 
 _CHUNK_BYTES = 4 << 20  # size of one read

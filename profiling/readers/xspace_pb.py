@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from ..recording.store import RecordingWriter
 from . import Options
 from .source import Source

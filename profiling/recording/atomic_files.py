@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from .remote_store import AnyPath, RemotePath
 
 

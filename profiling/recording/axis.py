@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 
 BATCH = "batch"
 TOKENS = "tokens"  # of networks that take text

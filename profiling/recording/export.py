@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from .atomic_files import atomic_file, storage_error
 from .schema import TABLES, conform
 from .store import FORMAT, Recording

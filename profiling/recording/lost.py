@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 
 
 class Severity(Enum):

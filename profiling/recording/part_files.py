@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 from .atomic_files import atomic_file, storage_error
 from .remote_store import AnyPath, RemotePath
 from .schema import Table, conform, former_names, modernise

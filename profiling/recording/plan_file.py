@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..errors import CurvescopeError
-from ..masking import without_secrets
+from ...base.errors import CurvescopeError
+from ...base.masking import without_secrets
 from .atomic_files import atomic_file, claim_remote, claimed_folder
 from .remote_store import AnyPath, RemotePath
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..errors import CurvescopeError
+from ...base.errors import CurvescopeError
 
 META_KEY = "distributed"
 

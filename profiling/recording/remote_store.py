@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ..errors import BackendMissingError, CurvescopeError
+from ...base.errors import BackendMissingError, CurvescopeError
 
 # Package to install for a URL's protocol, in addition to the extra, which contains s3fs.
 _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}

@@ -27,9 +27,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..counted import counted
-from ..errors import CurvescopeError
-from ..prefetch import read_ahead
+from ...base.counted import counted
+from ...base.errors import CurvescopeError
+from ...base.prefetch import read_ahead
 from .atomic_files import atomic_file, claim_remote, claimed_folder, locked_folder, storage_error
 from .lost import Severity, loss
 from .part_files import count_rows, read_part, write_part

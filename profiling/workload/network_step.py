@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...base.errors import BackendMissingError, CurvescopeError
 from ..attribution import range_names
 from ..collect.inductor import compile_module
-from ..errors import BackendMissingError, CurvescopeError
 from ..hardware.precisions import PRECISIONS
 from ..recording.axis import BATCH, TOKENS, Axis
 from .any_workload import AnyWorkload, Ranges

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...base.errors import CurvescopeError
 from ..collect import inductor
-from ..errors import CurvescopeError
 from ..hardware.memory_usage import memory_is_short
 from ..recording.axis import BATCH, Axis
 from .any_workload import AnyWorkload, Ranges

@@ -9,8 +9,8 @@ import pytest
 
 from curvescope.analysis.energy import explain_energy
 from curvescope.analysis.render.energy import show_energy
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ..curvescope.recordings import META, rows_of_table

@@ -9,7 +9,7 @@ import pytest
 
 from curvescope.analysis.decompose.kernel_times import kernel_totals
 from curvescope.analysis.roofline import CSV_COLUMNS, csv_rows, document, roofline
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.schema import KERNELS
 

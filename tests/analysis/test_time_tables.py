@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
-from curvescope.analysis.decompose.anomalies import Verdict
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import excess
+from curvescope.analysis.diagnosis.result import Verdict
 from curvescope.analysis.time_tables import (
     ASSUMED_NOISE,
     choose_noise,

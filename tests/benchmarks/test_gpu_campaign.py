@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage, record_experiment
 from curvescope.profiling.recording.store import RecordingWriter, columns_of
 

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.replay_against_step import AS_IN_STEP, by_operator, calls_of, fastest, prepare, ratio, replay
-from curvescope.kernels.replay.recorded_call import families
+from curvescope.experiments.replay.recorded_call import families
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import from_factory
 

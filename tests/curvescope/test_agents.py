@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from curvescope import agents
+from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.errors import BackendMissingError, CurvescopeError
 
 VIEWS = {"list_recordings", "verdict", "breakdown", "compare", "roofline"}
 

@@ -8,9 +8,9 @@ import signal
 
 import pytest
 
+from curvescope.base.errors import BackendMissingError
 from curvescope.commands.bench import compile as bench_compile
 from curvescope.kernels import compile as nvrtc
-from curvescope.profiling.errors import BackendMissingError
 
 from .test_cli import curvescope
 

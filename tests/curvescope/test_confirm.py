@@ -8,14 +8,13 @@ from dataclasses import replace
 import pytest
 
 import curvescope
-from curvescope.analysis.experiments import plan
-from curvescope.analysis.experiments.outcome import outcomes
+from curvescope.analysis.verdicts.outcome import outcomes
 from curvescope.arguments import parse_duration
-from curvescope.confirming import confirm
-from curvescope.kernels.replay import run as term_runner
-from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.measure import step_variants
-from curvescope.profiling.measure.experiment import Progress
+from curvescope.base.errors import CurvescopeError
+from curvescope.experiments import plan, step_variants
+from curvescope.experiments.confirming import confirm
+from curvescope.experiments.replay import run as term_runner
+from curvescope.profiling.measure.loop import Progress
 from curvescope.profiling.measure.machine import describe_machine
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage, experiments_of, record_experiment
 from curvescope.profiling.recording.store import RecordingWriter, Status, open_recording

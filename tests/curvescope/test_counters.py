@@ -9,9 +9,9 @@ import os
 import pandas as pd
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
 from curvescope.profiling.collect.range_profiler import KernelCounts
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure import counted_step, counters
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.recording.store import open_recording

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from curvescope.analysis.decompose.anomalies import Diagnosis, Finding, Verdict
 from curvescope.analysis.decompose.curve import Curve, Point
 from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.decompose.statistics import Estimate
-from curvescope.analysis.experiments import plan
-from curvescope.focusing import OpenTerms, focus_of
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.analysis.diagnosis.result import Diagnosis, Finding, Verdict
+from curvescope.base.errors import CurvescopeError
+from curvescope.experiments import plan
+from curvescope.experiments.focusing import OpenTerms, focus_of
 from curvescope.profiling.measure.protocol import get_protocol
 
 
@@ -94,6 +94,6 @@ def test_a_recording_that_cannot_be_diagnosed_yet_gets_complete_rounds():
     ("name", "focused"), [("default", True), ("quick", True), ("addfor", False), ("dlperf", False)]
 )
 def test_rounds_of_a_published_protocol_stay_complete(tmp_path, monkeypatch, name, focused):
-    monkeypatch.setattr("curvescope.analysis.explaining.explain", lambda _: diagnosis(JUMP))
+    monkeypatch.setattr("curvescope.analysis.diagnosis.explain.explain", lambda _: diagnosis(JUMP))
     monkeypatch.setattr("curvescope.profiling.recording.store.open_recording", lambda _: None)
     assert (focus_of(get_protocol(name), tmp_path)(20, 1e9) is not None) == focused

@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from curvescope import gpu_checks
+from curvescope.base.errors import BackendMissingError
 from curvescope.commands import doctor
 from curvescope.profiling.collect import self_test
 from curvescope.profiling.collect.self_test import SelfTest
-from curvescope.profiling.errors import BackendMissingError
 
 from ..profiling.hardware.test_clocks import fake_nvml
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import curvescope
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.workload.own_step import refuse_while_importing
 

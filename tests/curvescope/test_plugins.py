@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from curvescope.analysis import causes
+from curvescope.base import plugins
 from curvescope.cli import main
-from curvescope.profiling import plugins
 from curvescope.profiling.hardware import devices
 from curvescope.profiling.recording.store import open_recording
 

@@ -13,8 +13,8 @@ import pytest
 from curvescope.analysis.ranks import jobs as rank_jobs
 from curvescope.analysis.ranks.jobs import Reducer, find_ranks
 from curvescope.analysis.ranks.tables import TABLES
+from curvescope.base.errors import BackendMissingError
 from curvescope.cli import main
-from curvescope.profiling.errors import BackendMissingError
 from curvescope.profiling.recording.remote_store import as_path
 from curvescope.profiling.recording.store import RecordingWriter
 

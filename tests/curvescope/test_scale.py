@@ -1,7 +1,7 @@
 """`curvescope scale`: the slow tests are of real processes over Gloo, with planted delays.
 
 The others ask what it refuses and says. Scaling runs of four ranks that are fakes are in
-`tests/profiling/measure/test_experiment.py`, and the split of their losses in `tests/analysis/test_scaling.py`.
+`tests/profiling/measure/test_loop.py`, and the split of their losses in `tests/analysis/test_scaling.py`.
 """
 
 from __future__ import annotations

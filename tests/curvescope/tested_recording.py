@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from curvescope.analysis.decompose.functionals import fixed_cost
-from curvescope.kernels.replay.factors import all_facts
-from curvescope.profiling.measure.step_factors import STEP_FACTORS
+from curvescope.experiments.step_factors import STEP_FACTORS
+from curvescope.experiments.term_factors import all_facts
 from curvescope.profiling.recording.experiments import Scope, Stage, record_experiment
 from curvescope.profiling.recording.store import RecordingWriter
 
-from ..analysis.experiments.planted_experiments import FC6_MS, experiment, rows_of
 from ..analysis.synthetic import sweep
+from ..experiments.planted_experiments import FC6_MS, experiment, rows_of
 from .recordings import META, rows_of_table
 
 BATCHES = (1, 2, 4, 8)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.kernels import attention
 from curvescope.kernels.attention import Attention
 from curvescope.kernels.backends import UnsupportedError
@@ -16,7 +17,6 @@ from curvescope.kernels.backends.torch_operators import prepare_attention, prepa
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.row_operators import RowOperator
 from curvescope.profiling.attribution.operator_work import Work
-from curvescope.profiling.errors import CurvescopeError
 
 
 @pytest.mark.parametrize("causal", [0, 1])

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.kernels import compile as nvrtc
 from curvescope.kernels.catalog import HOPPER_KERNELS, KERNELS
 from curvescope.kernels.cubin import read_cubin
-from curvescope.profiling.errors import BackendMissingError, CurvescopeError
 
 SMALL = nvrtc.CudaSource(
     "small",

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.kernels.conv import DIRECTIONS, Conv
 from curvescope.profiling.attribution.operator_work import Work
-from curvescope.profiling.errors import CurvescopeError
 
 
 def torch_result(problem, operands):

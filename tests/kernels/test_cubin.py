@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.kernels import compile as nvrtc
 from curvescope.kernels.cubin import read_cubin
 from curvescope.kernels.ptxas_log import PtxasReport, read_ptxas_log
-from curvescope.profiling.errors import BackendMissingError, CurvescopeError
 
 # Every resource that is read, in amounts that no other has: shared memory of 1008 bytes, a local array of 320 that is
 # indexed at run time, a module constant of 64, launch bounds of 96 threads, 28 bytes of parameters, and a kernel that

@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
+from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.kernels.backends import UnsupportedError, cubins, open_backend, peak_problem
 from curvescope.kernels.backends.cubins import CubinBackend
 from curvescope.kernels.backends.cuda_device import DeviceFacts
@@ -25,7 +26,6 @@ from curvescope.kernels.launch import Launch
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.method import Measurement, Method, Outcome
 from curvescope.kernels.peak import PeakRounds
-from curvescope.profiling.errors import BackendMissingError, CurvescopeError
 
 from .fake_cuda import FakeDriver, run_kernel
 from .fake_cuda import Memory as DeviceMemory

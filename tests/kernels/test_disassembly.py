@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
+from curvescope.base.errors import BackendMissingError
 from curvescope.kernels import compile as nvrtc
 from curvescope.kernels import disassembly
 from curvescope.kernels.disassembly import count_instructions, instruction_mix, read_listing
-from curvescope.profiling.errors import BackendMissingError
 
 # Lines as nvdisasm writes them: dual issue on Maxwell, predicates, uniform instructions on Turing, padding at the end.
 LISTING = """\t.headerflags\t@"EF_CUDA_SM52"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.base.errors import BackendMissingError
 from curvescope.cli import main
 from curvescope.kernels import compile as nvrtc
 from curvescope.kernels.catalog import KERNELS
-from curvescope.profiling.errors import BackendMissingError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
 

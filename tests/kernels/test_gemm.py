@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.problem import allowed_error, normal
 from curvescope.profiling.attribution.operator_work import Work
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.hardware.precisions import PRECISIONS
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from curvescope.base.errors import BackendMissingError
 from curvescope.kernels.backends import UnsupportedError, open_backend, peak_problem
 from curvescope.kernels.conv import DIRECTIONS, Conv
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
@@ -14,7 +15,6 @@ from curvescope.kernels.launch import Launch
 from curvescope.kernels.levels import memory_levels
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.method import Measurement, Method, Outcome
-from curvescope.profiling.errors import BackendMissingError
 
 pytestmark = pytest.mark.gpu
 

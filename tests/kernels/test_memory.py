@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
 from curvescope.kernels.levels import MemoryLevel, cache_capacities, memory_levels
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.peak import Peak
 from curvescope.profiling.attribution.operator_work import Work
-from curvescope.profiling.errors import CurvescopeError
 
 
 @pytest.mark.parametrize(

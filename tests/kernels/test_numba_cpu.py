@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.kernels.backends import UnsupportedError, numba_cpu, open_backend, peak_problem
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.latency import Latency
@@ -15,7 +16,6 @@ from curvescope.kernels.launch import Launch
 from curvescope.kernels.memory import KINDS, SCALAR, Memory
 from curvescope.kernels.method import Measurement, Method, Outcome
 from curvescope.kernels.peak import Peak
-from curvescope.profiling.errors import BackendMissingError, CurvescopeError
 from curvescope.profiling.hardware.host import last_level_cache_bytes
 
 pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from curvescope.base.errors import BackendMissingError
 from curvescope.kernels.backends import UnsupportedError, open_backend
 from curvescope.kernels.backends.cuda_device import DeviceFacts
 from curvescope.kernels.backends.numba_cuda import NumbaCudaBackend
@@ -18,7 +19,6 @@ from curvescope.kernels.conv import Conv
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.memory import Memory
 from curvescope.kernels.timers import CudaEvents, EventApi
-from curvescope.profiling.errors import BackendMissingError
 
 pytestmark = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 

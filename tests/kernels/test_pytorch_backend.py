@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.kernels.attention import Attention
 from curvescope.kernels.backends import UnsupportedError, open_backend
 from curvescope.kernels.backends.pytorch import TorchBackend
@@ -17,7 +18,6 @@ from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.launch import Launch
 from curvescope.kernels.row_operators import KINDS, RowOperator
 from curvescope.kernels.timers import CudaEvents
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.hardware.host import last_level_cache_bytes
 
 PROBLEMS = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.sweeps import parse_axis, span
-from curvescope.profiling.errors import CurvescopeError
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
 from curvescope.kernels.backends import UnsupportedError
 from curvescope.kernels.backends.pytorch import _transfer
 from curvescope.kernels.transfer import HOSTS, KINDS, Transfer
-from curvescope.profiling.errors import CurvescopeError
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.profiling.collect.range_profiler import FUNCTIONS, RangeProfiler, structure, structure_bytes
-from curvescope.profiling.errors import BackendMissingError, CurvescopeError
 
 from .doubles import COMPILER, headers
 

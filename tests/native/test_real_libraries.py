@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.profiling.collect.range_profiler import RangeProfiler
-from curvescope.profiling.errors import BackendMissingError, CurvescopeError
 from curvescope.profiling.measure.processes import PRELOADED
 from curvescope.profiling.readers.metrics import wanted
 

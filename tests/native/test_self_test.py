@@ -73,7 +73,7 @@ def test_a_device_that_the_driver_refuses_is_an_error_that_names_the_call(run, i
     seen = run(
         f"""
         import json
-        from curvescope.profiling.errors import BackendMissingError
+        from curvescope.base.errors import BackendMissingError
         from curvescope.profiling.hardware.cuda_driver import CudaDriver
         said = ""
         try:

@@ -1,6 +1,6 @@
 import pytest
 
-from curvescope.profiling.counted import counted
+from curvescope.base.counted import counted
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.base.errors import BackendMissingError
 from curvescope.profiling import native
-from curvescope.profiling.errors import BackendMissingError
 
 
 def test_the_clock_is_pythons_monotonic_clock():

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.base.escaping import escape_controls
 from curvescope.cli import main
-from curvescope.profiling.escaping import escape_controls
 from curvescope.profiling.recording.store import RecordingWriter
 
 from ..analysis.ranks.planted_ranks import rank_tables

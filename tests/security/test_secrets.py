@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.base.masking import without_secrets
 from curvescope.cli import main
-from curvescope.profiling.masking import without_secrets
 
 ROOT = Path(__file__).parents[2]
 PLANTED = "pl4nted-s3cret-7f1c"

@@ -35,7 +35,7 @@ function quantity(value, unit, digits = 3) {
   const [size, prefix] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([least]) => value >= least) ?? [1, ""];
   return `${number(value / size, digits)} ${prefix}${unit}`;
 }
-// A count with its noun, as profiling/counted.py.
+// A count with its noun, as curvescope/base/counted.py.
 const counted = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 const share = (part, whole) => (whole ? `${Math.round((100 * part) / whole)}%`.replace("-", "−") : "");
 const between = (low, high, digits = 4) =>

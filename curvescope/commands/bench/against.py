@@ -42,7 +42,7 @@ def compare_with_step(recording_path: Path, measured: Sequence[tuple[Sweep, Sequ
     """
     from ...analysis.decompose.breakdown import break_down
     from ...analysis.decompose.kernel_times import device_work
-    from ...profiling.errors import CurvescopeError
+    from ...base.errors import CurvescopeError
     from ...profiling.recording.store import open_recording
 
     recording = open_recording(recording_path)

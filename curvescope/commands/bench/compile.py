@@ -15,8 +15,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.counted import counted
-from ...profiling.errors import BackendMissingError, CurvescopeError
+from ...base.counted import counted
+from ...base.errors import BackendMissingError, CurvescopeError
 
 if TYPE_CHECKING:
     from ...analysis.render.tables import Table

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...arguments import parse_share
+from ...base.counted import counted
+from ...base.errors import CurvescopeError
 from ...measuring import add_clock_argument, clocks
-from ...profiling.counted import counted
-from ...profiling.errors import CurvescopeError
 from .against import compare_with_step, render
 
 if TYPE_CHECKING:
@@ -177,8 +177,8 @@ def method_of(args: argparse.Namespace) -> Method:
 
 def own_kernels(library: Backend, device: str | None) -> Backend:
     """The backend with Curvescope's own kernels if one is installed; else the library, which has fewer benchmarks."""
+    from ...base.errors import BackendMissingError
     from ...kernels.backends import open_backend
-    from ...profiling.errors import BackendMissingError
 
     backends = [("numba", "cpu")] if library.describe()["kind"] == "cpu" else [("cupy", device), ("pycuda", device)]
     for name, on in backends:

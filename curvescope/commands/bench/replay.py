@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...arguments import parse_share
-from ...profiling.counted import counted
+from ...base.counted import counted
 from . import measuring
 
 if TYPE_CHECKING:
-    from ...kernels.replay.problem import LeftOut, ReplayPlan, ReplaySweep
+    from ...experiments.replay.problem import LeftOut, ReplayPlan, ReplaySweep
     from ...kernels.runner import Result
     from ...profiling.recording.store import Recording
 
@@ -49,10 +49,10 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         CurvescopeError: the recording has no such operators, or none of them can run.
     """
+    from ...base.errors import CurvescopeError
+    from ...experiments.replay.problem import replayed_kernels
+    from ...experiments.replay.recorded_call import device_of
     from ...kernels.backends import open_backend
-    from ...kernels.replay.problem import replayed_kernels
-    from ...kernels.replay.recorded_call import device_of
-    from ...profiling.errors import CurvescopeError
     from ...profiling.recording.store import open_recording
 
     recording = open_recording(args.recording)
@@ -86,9 +86,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace, recording: Recording) -> ReplayPlan:
-    from ...kernels.replay.problem import plan_replay
-    from ...kernels.replay.recorded_call import families, read_calls
-    from ...profiling.errors import CurvescopeError
+    from ...base.errors import CurvescopeError
+    from ...experiments.replay.problem import plan_replay
+    from ...experiments.replay.recorded_call import families, read_calls
     from ...profiling.measure.protocol import parse_batches
 
     if not recording.count_rows("operators"):
@@ -112,7 +112,7 @@ def _call(replayed: ReplaySweep) -> dict[str, Any]:
 
 def _row(replayed: ReplaySweep, result: Result, kernels: Sequence[str] | None) -> dict[str, Any]:
     """One call at one batch size; times of one call, in nanoseconds."""
-    from ...kernels.replay.problem import compare_kernels
+    from ...experiments.replay.problem import compare_kernels
 
     in_step_ns = replayed.in_step_ns(result.value)
     return {

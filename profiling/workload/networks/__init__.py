@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...errors import CurvescopeError
+from ....base.errors import CurvescopeError
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...errors import CurvescopeError
+from ....base.errors import CurvescopeError
 from . import Network
 
 if TYPE_CHECKING:

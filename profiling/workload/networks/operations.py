@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import CurvescopeError
+from ....base.errors import CurvescopeError
 from . import Network
 from .facts import build_on_meta, facts
 

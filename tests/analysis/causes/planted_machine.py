@@ -10,10 +10,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from curvescope.analysis.decompose.anomalies import Explanation
-from curvescope.analysis.decompose.anomalies import explain as split
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.explaining import explain, recorded
+from curvescope.analysis.diagnosis.explain import explain, recorded
+from curvescope.analysis.diagnosis.result import Explanation
+from curvescope.analysis.diagnosis.result import explain as split
 from curvescope.profiling.recording.store import Recording, RecordingWriter, open_recording
 
 ROOT = Path(__file__).parents[3]

@@ -14,10 +14,10 @@ import pytest
 from curvescope.analysis.causes import CAUSES, UNEXPLAINED, cache_capacity
 from curvescope.analysis.causes.graph_padding import graph_batches
 from curvescope.analysis.causes.not_significant import two_groups
-from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import bend, excess
-from curvescope.analysis.explaining import explain as explain_recording
-from curvescope.analysis.explaining import recorded
+from curvescope.analysis.diagnosis.explain import explain as explain_recording
+from curvescope.analysis.diagnosis.explain import recorded
+from curvescope.analysis.diagnosis.result import diagnose, explain
 from curvescope.analysis.render.causes import verdict_sentence
 from curvescope.cli import main
 from curvescope.profiling.recording.store import open_recording

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from curvescope.analysis.decompose.anomalies import diagnose, explain
 from curvescope.analysis.decompose.functionals import excess
+from curvescope.analysis.diagnosis.result import diagnose, explain
 from curvescope.profiling.hardware.limits import hardware_of
 
 from ..synthetic import times_of

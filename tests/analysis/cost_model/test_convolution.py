@@ -7,7 +7,7 @@ from curvescope.analysis.cost_model.convolution import estimate_algorithms
 from curvescope.analysis.cost_model.launches import TILES, ModelledGpu
 from curvescope.analysis.cost_model.problems import PHASES, Convolutions
 from curvescope.analysis.cost_model.recording import machine_for
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
 MACHINE = ModelledGpu(get_device("titanx_maxwell"), starting_constants())

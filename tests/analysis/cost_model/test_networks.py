@@ -10,7 +10,7 @@ from curvescope.analysis.cost_model.choice import get_library
 from curvescope.analysis.cost_model.frameworks import FRAMEWORKS
 from curvescope.analysis.cost_model.networks import estimate_step, load_operations
 from curvescope.analysis.cost_model.recording import machine_for
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 from curvescope.profiling.workload.networks import names
 

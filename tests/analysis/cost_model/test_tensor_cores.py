@@ -11,7 +11,7 @@ from curvescope.analysis.cost_model.tensor_cores import (
     padded,
     tensor_machine,
 )
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import get_device
 
 V100 = tensor_machine(get_device("v100"), "fp16")

@@ -15,7 +15,7 @@ from curvescope.analysis.decompose.breakdown import KEYS, Row, break_down
 from curvescope.analysis.decompose.exclusive import exclusive_ns
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
 from curvescope.analysis.decompose.terms import IDLE, LEFT_OVER, OVERHEAD, undisturbed_steps
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.recording.store import open_recording
 

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.decompose.anomalies import diagnose
 from curvescope.analysis.decompose.curve import cost_curve, focused_rounds
 from curvescope.analysis.decompose.functionals import excess
+from curvescope.analysis.diagnosis.result import diagnose
 
 from ..synthetic import profiled_step, times_of
 

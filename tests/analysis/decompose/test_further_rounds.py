@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.decompose.anomalies import Verdict, find, find_fixed_cost, open_finding
 from curvescope.analysis.decompose.curve import cost_curve
+from curvescope.analysis.diagnosis.result import Verdict, find, find_fixed_cost, open_finding
 
 BATCHES, ROUNDS, FURTHER, STEPS = (4, 8, 16), 8, 24, 3
 RUNS = 40

@@ -10,7 +10,7 @@ import pytest
 
 from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.analysis.decompose.kernel_times import kernel_times
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 
 from ..synthetic import work_of
 

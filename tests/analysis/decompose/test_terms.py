@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.decompose.anomalies import diagnose
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import Functional, excess
 from curvescope.analysis.decompose.terms import LEFT_OVER, OVERHEAD, Key, Samples, terms_of, undisturbed
+from curvescope.analysis.diagnosis.result import diagnose
 
 from ..synthetic import profiled_step, times_of
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from curvescope.analysis.ranks.reduction import RankId, reduce_rank
 from curvescope.analysis.ranks.tables import TABLES, combine, shortest_of, unreadable
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.attribution.collectives import collective
-from curvescope.profiling.errors import CurvescopeError
 
 from ..synthetic import times_of, work_of
 from .planted_ranks import ALL_REDUCE, kernels, rank_tables, reduce_planted, row

@@ -8,7 +8,7 @@ from rich.console import Console
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.render import live as live_module
 from curvescope.analysis.render.live import LiveCurve, LiveCurves, LiveProgress
-from curvescope.profiling.measure.experiment import Progress
+from curvescope.profiling.measure.loop import Progress
 from curvescope.profiling.recording.axis import Axis
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor

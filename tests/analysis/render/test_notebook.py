@@ -5,8 +5,8 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from pathlib import Path
 
-from curvescope.analysis.decompose.anomalies import diagnose
-from curvescope.analysis.explaining import explain
+from curvescope.analysis.diagnosis.explain import explain
+from curvescope.analysis.diagnosis.result import diagnose
 from curvescope.analysis.render import notebook  # noqa: F401 - as `curvescope.explain` does
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 

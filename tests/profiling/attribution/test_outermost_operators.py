@@ -7,7 +7,7 @@ import pytest
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
 from curvescope.profiling.attribution.operator_work import Operation
 from curvescope.profiling.attribution.outermost_operators import arguments_of, read_scalar, typed_list
-from curvescope.profiling.measure.experiment import Visit, VisitWriter
+from curvescope.profiling.measure.loop import Visit, VisitWriter
 from curvescope.profiling.recording.operators import (
     TensorArgument,
     TensorList,

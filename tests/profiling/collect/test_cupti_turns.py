@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.collect import inject
 from curvescope.profiling.collect.cupti_turns import loaded_collector, profiles_now, take_turns
-from curvescope.profiling.errors import CurvescopeError
 
 torch = pytest.importorskip("torch")
 from torch.autograd import profiler  # noqa: E402

@@ -12,8 +12,8 @@ import sys
 
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.readers.metrics import metrics, wanted
 from curvescope.profiling.recording.store import open_recording

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware import ceilings
 from curvescope.profiling.hardware.ceilings import Ceiling, Ceilings
 from curvescope.profiling.hardware.limits import hardware_of

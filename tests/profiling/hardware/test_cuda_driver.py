@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from curvescope.base.errors import BackendMissingError
 from curvescope.profiling.collect import merge
-from curvescope.profiling.errors import BackendMissingError
 from curvescope.profiling.hardware import cuda_driver
 from curvescope.profiling.hardware.cuda_driver import CudaDriver
 

@@ -1,6 +1,6 @@
 import pytest
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.devices import devices, get_device
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from curvescope.profiling.errors import BackendMissingError
+from curvescope.base.errors import BackendMissingError
 from curvescope.profiling.hardware import energy
 from curvescope.profiling.hardware.energy import find_meter
 from curvescope.profiling.measure import visit

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.hardware import locked_clocks as module
 from curvescope.profiling.hardware.locked_clocks import locked_clock_hz, locked_clocks
 from curvescope.profiling.hardware.nvml import NvmlDevice

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.occupancy import LIMITS, block_sizes_with_more, occupancy, registers_for_more
 
 # Worked by hand from the table of the programming guide. A warp has 32 threads and takes its registers in units of 256:

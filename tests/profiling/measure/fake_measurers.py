@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from curvescope.profiling.errors import CurvescopeError
-from curvescope.profiling.measure.experiment import Visit
+from curvescope.base.errors import CurvescopeError
+from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.machine import Machine
 
 CARD = {"kind": "cuda", "name": "Fake 100", "cudnn": 91002}

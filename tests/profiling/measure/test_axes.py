@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from curvescope import measuring
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.axes import Axes, parse_axes
 
 

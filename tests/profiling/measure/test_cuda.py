@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from curvescope.analysis.causes import context
+from curvescope.experiments.step_variants import run_step
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
-from curvescope.profiling.measure.step_variants import run_step
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage

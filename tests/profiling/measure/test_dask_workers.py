@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure import dask_workers, worker_server
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.dask_workers import SweepCluster, WorkerLostError
-from curvescope.profiling.measure.experiment import Empty, Visit
+from curvescope.profiling.measure.loop import Empty, Visit
 from curvescope.profiling.measure.processes import KILLED
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings

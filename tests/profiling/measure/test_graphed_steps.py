@@ -7,14 +7,14 @@ from contextlib import contextmanager
 import pytest
 
 import curvescope
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure import sweep_plan
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.graphed_steps import GraphedSteps
 from curvescope.profiling.workload import network_step
 
-from .test_step_factors import Counting, fake_cuda_graphs
+from ...experiments.test_step_factors import Counting, fake_cuda_graphs
 
 
 class OnGpu(Counting):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration, configuration_of, why_not_importable
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep import run_sweep

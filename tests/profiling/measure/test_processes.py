@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from curvescope.experiments.step_factors import priority
 from curvescope.profiling.measure.processes import ChildProcess
-from curvescope.profiling.measure.step_factors import priority
 
 _WAIT = "import time; time.sleep(600)"
 

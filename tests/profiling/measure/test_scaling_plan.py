@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import get_protocol
 from curvescope.profiling.measure.scaling_plan import (

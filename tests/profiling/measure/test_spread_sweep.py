@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.attribution.events import StepRows
 from curvescope.profiling.attribution.outermost_operators import OperatorCalls
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings

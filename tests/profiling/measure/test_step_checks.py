@@ -10,7 +10,7 @@ import torch
 
 from curvescope.profiling.attribution.events import StepRows
 from curvescope.profiling.measure import step_checks
-from curvescope.profiling.measure.experiment import Visit
+from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.step_checks import StepChecks
 from curvescope.profiling.measure.sweep import run_sweep

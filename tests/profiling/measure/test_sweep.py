@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from curvescope.analysis.decompose.anomalies import Verdict
 from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.analysis.decompose.kernel_times import device_work
-from curvescope.analysis.explaining import explain
+from curvescope.analysis.diagnosis.explain import explain
+from curvescope.analysis.diagnosis.result import Verdict
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.attribution.operator_work import UNKNOWN
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.measure import visit
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol, parse_batches, parse_bytes
 from curvescope.profiling.measure.sweep import run_sweep

@@ -13,11 +13,11 @@ import pytest
 
 from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.analysis.decompose.kernel_times import device_work
-from curvescope.analysis.explaining import explain
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.analysis.diagnosis.explain import explain
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure import visit_processes
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.experiment import Visit
+from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.processes import PRELOADED
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, find_largest, run_plan, sweep_recordings

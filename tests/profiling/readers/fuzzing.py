@@ -21,8 +21,8 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling import readers
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers.xspace_pb import _message_type
 from curvescope.profiling.recording.lost import loss
 from curvescope.profiling.recording.schema import TABLES, conform

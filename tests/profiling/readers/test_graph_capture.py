@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.readers.pytorch_json import _Events
 from curvescope.profiling.recording.store import open_recording

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers.inductor_code import read_generated
 from curvescope.profiling.recording.store import open_recording
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import import_profile, metrics
 from curvescope.profiling.recording.schema import KERNELS
 from curvescope.profiling.recording.store import open_recording

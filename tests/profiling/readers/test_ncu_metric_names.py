@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.collect.range_profiler import RangeProfiler
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers.metrics import wanted
 
 _spec = importlib.util.find_spec("nvidia.cuda_cupti") if importlib.util.find_spec("nvidia") else None

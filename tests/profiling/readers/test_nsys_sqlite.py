@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from curvescope.analysis.decompose.breakdown import break_down
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile, sqlite_tables
 from curvescope.profiling.recording.store import open_recording
 

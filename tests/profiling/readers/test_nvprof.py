@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 

@@ -13,8 +13,8 @@ import pytest
 from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.analysis.decompose.terms import IDLE
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile, source
 from curvescope.profiling.readers.sweep_import import import_sweep
 from curvescope.profiling.recording.operators import TensorArgument, Value, decode_arguments

@@ -2,7 +2,7 @@
 
 import pytest
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.attribution.range_names import RangeNames
 from curvescope.profiling.attribution.served_steps import ServedStep, parse_served_step
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.readers.sweep_import import import_sweep
 from curvescope.profiling.recording.store import open_recording

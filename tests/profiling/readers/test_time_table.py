@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers.time_table import import_table
 from curvescope.profiling.recording.store import open_recording
 

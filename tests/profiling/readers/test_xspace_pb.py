@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import import_profile, xspace_pb
 from curvescope.profiling.readers.source import Source
 from curvescope.profiling.readers.xspace_pb import _message_type

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.readers.sweep_import import import_sweep
 from curvescope.profiling.recording import export

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.recording.lost import describe_lost
 from curvescope.profiling.recording.store import RecordingWriter, Status, open_recording
 

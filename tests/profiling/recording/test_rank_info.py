@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.recording.rank_info import (
     RankInfo,
     describe_rank,

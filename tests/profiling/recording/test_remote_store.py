@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.errors import BackendMissingError, CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings

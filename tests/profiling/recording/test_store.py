@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.recording import atomic_files
 from curvescope.profiling.recording.schema import SCHEMA_VERSION
 from curvescope.profiling.recording.store import (

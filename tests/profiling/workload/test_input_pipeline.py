@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.workload.input_pipeline import make_feed
 from curvescope.profiling.workload.network_step import import_torch
 from curvescope.profiling.workload.networks import Network

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from curvescope.profiling.errors import CurvescopeError
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.visit import record_step
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import from_factory, get_network, names

@@ -1,0 +1,1 @@
+"""The diagnosis of a recording: anomalies with their terms, causes and answers."""

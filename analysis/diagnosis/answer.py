@@ -1,0 +1,444 @@
+"""Answers: for each anomaly and the fixed cost of a step, what it is, where, why, what to do, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from ...profiling.recording.axis import Axis, axis_of
+from ...profiling.recording.experiments import Scope, Stage
+from ...profiling.recording.store import Recording
+from ..causes import (
+    NOT_SIGNIFICANT,
+    UNEXPLAINED,
+    CauseTotal,
+    Intervention,
+    interventions,
+    interventions_with,
+    page_faults,
+)
+from ..decompose.functionals import FIXED_COST, Functional
+from ..decompose.statistics import Estimate
+from ..decompose.terms import KERNELS, OPTIMIZER, Share
+from ..render.numbers import number, signed
+from ..verdicts.outcome import Outcome, Reproduction, Verdict
+from ..verdicts.proof import about, alone_of, decisive, reproduces
+from ..verdicts.shape import Shape, shape
+
+if TYPE_CHECKING:
+    from .result import Diagnosis, Explanation
+
+_LEAST_LEADING = 0.1  # of an anomaly; a smaller cause does not lead the answer
+_MOSTLY = 0.5  # of an anomaly that a term makes
+# Least gain that is worth a remedy, as a share of the step, and of a term that was only run alone.
+_LEAST_STEP_GAIN, _LEAST_TERM_GAIN = 0.01, 0.05
+_GONE = 0.9  # share taken away that leaves nothing worth a word
+_FRESH = (Stage.CONFIRM, Stage.REMEDY)
+# Evidence that counts something, by cause, to begin the sentence with.
+_COUNTED = {page_faults.CAUSE: page_faults.COUNT}
+THE_STEP = "the step"
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Something to do, with its measured gain.
+
+    Attributes:
+        factor: name of the factor that helped.
+        where: label of the term that it was tried on; "the step" for complete steps.
+        what: an instruction, e.g. "run fc6 forward through oneDNN".
+        how: instructions to set it; None if `what` says it.
+        batch: batch size of the gain: the largest of the experiment, for a fixed cost the smallest.
+        term_gain: share of the term's time saved at that batch size; None if it was not run alone.
+        step_gain: share of the complete step saved at that batch size; None if it was not measured on the step.
+        step_gains: share saved at every batch size of the experiment, as (batch size, gain); empty as for `step_gain`.
+        changed_results: differences, if it changes the results beyond rounding; else None.
+    """
+
+    factor: str
+    where: str
+    what: str
+    how: str | None
+    batch: int
+    term_gain: Estimate | None
+    step_gain: Estimate | None
+    step_gains: tuple[tuple[int, Estimate], ...] = ()
+    changed_results: str | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The experiments on one term of an anomaly, or on the complete step.
+
+    Attributes:
+        label: label of the term; "the step" for complete steps.
+        share: the term's share in the step, in the functional's unit; None for the complete step.
+        alone: the term alone, without a change; None if it was not run. For the complete step, the step as it is.
+        reproduction: see `outcome.Reproduction`; None for the complete step, or if it was not run alone.
+        shape: shape of the curve on a finer grid; None if it was not run.
+        factors: one outcome per factor, the decisive one: the last of those that were confirmed or refuted on fresh
+            rounds, else the last; confirmed ones first.
+    """
+
+    label: str
+    share: Estimate | None
+    alone: Outcome | None
+    reproduction: str | None
+    shape: Shape | None
+    factors: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer on one anomaly, or on the fixed cost.
+
+    Attributes:
+        functional: the anomaly.
+        value: its value and interval.
+        what: name of the anomaly with its value, e.g. "The bend at 4 (−28.9 ms)".
+        where: label of the term that makes most of it; None if no term does.
+        cause: the largest confirmed cause, else the largest that the recording suggests; None without any.
+        verdict: verdict on that cause, see `outcome.Verdict`.
+        why: the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a cause.
+        taken: share that the decisive factor takes away; None if nothing was tested.
+        remedy: the remedy with the largest gain; None if no remedy was measured.
+        how_sure: verdict and interval, e.g. "confirmed, 83 % taken away, 71 to 95 %".
+        sentence: all of this in one or two sentences.
+        evidence: experiments behind it, by term, the largest first.
+    """
+
+    functional: Functional
+    value: Estimate
+    what: str
+    where: str | None
+    cause: str | None
+    verdict: str
+    why: str | None
+    taken: Estimate | None
+    remedy: Remedy | None
+    how_sure: str
+    sentence: str
+    evidence: tuple[Evidence, ...]
+
+
+def answered(diagnosis: Diagnosis, recording: Recording, outcomes: tuple[Outcome, ...]) -> Diagnosis:
+    """The diagnosis of a recording with the outcomes of its experiments, and with the answers."""
+    diagnosis = replace(diagnosis, outcomes=outcomes)
+    return replace(diagnosis, answers=answers(diagnosis, recording))
+
+
+def answers(diagnosis: Diagnosis, recording: Recording) -> tuple[Answer, ...]:
+    """The answer on every explained anomaly, the largest first, and last on the fixed cost, if it is significant."""
+    axis = axis_of(recording.meta)
+    explained = [*diagnosis.explanations, *([diagnosis.fixed_cost] if diagnosis.fixed_cost else [])]
+    rows = pd.DataFrame()
+    if any(outcome.experiment.stage == Stage.GRID for outcome in diagnosis.outcomes):
+        rows = recording.frame("experiments")
+    return tuple(_answer(explanation, diagnosis.outcomes, rows, axis) for explanation in explained)
+
+
+def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.DataFrame, axis: Axis) -> Answer:
+    """The answer on one anomaly."""
+    evidence = tuple(_evidence(explanation, outcomes, rows, axis))
+    what = _what(explanation)
+    if explanation.attribution.noise:
+        sentence = f"{what} is not significant: measure more rounds on a quiet machine."
+        return _plain(explanation, what, sentence, evidence)
+    total = _leading(explanation)
+    if total is None:
+        largest = _largest(explanation.shares, explanation.value)
+        sentence = f"{what} has no term that can be distinguished from 0: measure more rounds."
+        return _plain(explanation, what, sentence, evidence, largest)
+    alone = _confirmed_alone(total, evidence)
+    on_step = total.confirmed_on_steps and alone is None
+    where = None if on_step else alone or total.terms[0].label
+    decisive_one = _decisive(total, where, evidence)
+    remedy = _remedy(evidence)
+    taken = decisive_one.taken if decisive_one else None
+    how_sure = _how_sure(total, decisive_one, on_step)
+    why = None if total.cause == UNEXPLAINED else _why(total, decisive_one, _portion(explanation, where))
+    sentence = _sentence(explanation, what, total, where, why, how_sure, evidence)
+    if remedy is not None:
+        sentence += f" {remedy_sentence(remedy, axis)}"
+    cause = None if total.cause == UNEXPLAINED else total.cause
+    verdict = Verdict.UNTESTED if cause is None else total.verdict
+    return Answer(
+        explanation.functional,
+        explanation.value,
+        what,
+        where,
+        cause,
+        verdict,
+        why,
+        taken,
+        remedy,
+        how_sure,
+        sentence,
+        evidence,
+    )
+
+
+def _confirmed_alone(total: CauseTotal, evidence: Sequence[Evidence]) -> str | None:
+    """Label of the largest term that confirms a cause alone; None without one."""
+    intervention = _intervention(total)
+    names = intervention.term if intervention else ()
+    confirmed = {
+        of.label
+        for of in evidence
+        if of.share is not None and any(one.factor in names and one.verdict == Verdict.CONFIRMED for one in of.factors)
+    }
+    return next((term.label for term in total.terms if term.label in confirmed), None)
+
+
+def _plain(
+    explanation: Explanation, what: str, sentence: str, evidence: tuple[Evidence, ...], where: str | None = None
+) -> Answer:
+    """An answer without a cause."""
+    of = explanation.functional, explanation.value, what, where
+    return Answer(*of, None, Verdict.UNTESTED, None, None, None, "not significant", sentence, evidence)
+
+
+def _what(explanation: Explanation) -> str:
+    """The anomaly with its value."""
+    name = _name(explanation.functional)
+    return f"{name[0].upper()}{name[1:]} ({_value(explanation)})"
+
+
+def _name(functional: Functional) -> str:
+    if functional.kind == FIXED_COST:
+        return "the fixed cost of a step"
+    if functional.kind == "excess":
+        return f"the excess from {functional.at} to {functional.to}"
+    return f"the {functional.kind} at {functional.at}"
+
+
+def _value(explanation: Explanation) -> str:
+    value, functional = explanation.value.value, explanation.functional
+    text = number(value, 3) if functional.kind == FIXED_COST else signed(value)
+    return f"{text} {functional.unit}"
+
+
+def _leading(explanation: Explanation) -> CauseTotal | None:
+    """The largest confirmed cause, else the largest cause; None if both are small: most is not significant."""
+    value = explanation.value.value
+    agreeing = [t for t in explanation.attribution.causes if t.amount * value > 0 and t.cause != NOT_SIGNIFICANT]
+    large = [t for t in agreeing if abs(t.amount) >= _LEAST_LEADING * abs(value)]
+    return max(large, key=lambda t: (t.verdict == Verdict.CONFIRMED, abs(t.amount)), default=None)
+
+
+def _largest(shares: Iterable[Share], value: Estimate) -> str | None:
+    """Label of the term that makes most of an anomaly."""
+    agreeing = [share for share in shares if share.value.value * value.value > 0]
+    return max(agreeing, key=lambda share: abs(share.value.value)).label if agreeing else None
+
+
+def _evidence(
+    explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.DataFrame, axis: Axis
+) -> Iterable[Evidence]:
+    """The experiments on each term, the largest first, then those on complete steps."""
+    shares = sorted(explanation.shares, key=lambda share: -abs(share.value.value))
+    for share in (*(one for one in shares if one.key.kind == KERNELS), None):
+        own = about(outcomes, explanation.functional, share)
+        if not own:
+            continue
+        alone = alone_of(own) or next(one for one in own if one.factor is None)
+        grids = [one for one in own if one.factor is None and one.experiment.stage == Stage.GRID and one.value]
+        found = None
+        if grids:
+            found = shape(grids[-1], rows[rows["experiment"] == grids[-1].experiment.number], axis)
+        yield Evidence(
+            THE_STEP if share is None else share.label,
+            None if share is None else share.value,
+            alone,
+            None if share is None else reproduces(own, share),
+            found,
+            tuple(sorted(_with_claims(explanation, decisive(own).values()), key=_by_verdict)),
+        )
+
+
+def _with_claims(explanation: Explanation, outcomes: Iterable[Outcome]) -> Iterable[Outcome]:
+    """The outcomes; one that confirms what a cause claims of complete steps is confirmed, whatever its share."""
+    measured = [t.measured for t in explanation.attribution.causes if t.confirmed_on_steps]
+    for one in outcomes:
+        confirmed = one.experiment.scope == Scope.STEP and one.removed in measured
+        yield replace(one, verdict=Verdict.CONFIRMED, reason=None) if confirmed else one
+
+
+def _by_verdict(outcome: Outcome) -> tuple[int, float]:
+    order = (Verdict.CONFIRMED, Verdict.UNDECIDED, Verdict.REFUTED, Verdict.UNTESTED)
+    return order.index(outcome.verdict), -(outcome.taken.value if outcome.taken else 0.0)
+
+
+def _intervention(total: CauseTotal) -> Intervention | None:
+    """The experiment of a cause, with the factors that causes share where the recording has evidence of them."""
+    evident = {claim.cause for term in total.terms for claim in (term.claim, *term.rivals) if claim}
+    return interventions_with(evident).get(total.cause)
+
+
+def _decisive(total: CauseTotal, where: str | None, evidence: Sequence[Evidence]) -> Outcome | None:
+    """The outcome that decides on a cause: in the term where it is largest; on complete steps without one."""
+    intervention = _intervention(total)
+    if intervention is None:
+        return None
+    for label, names in ((where, intervention.term), (THE_STEP, intervention.step)):
+        of_label = next((one for one in evidence if one.label == label), None)
+        found = [one for one in of_label.factors if one.factor in names and one.taken] if of_label else []
+        if found:
+            return found[0]
+    return None
+
+
+def _portion(explanation: Explanation, where: str | None) -> float:
+    """Share of a term in an anomaly; 1 for complete steps."""
+    value = next((s.value.value for s in explanation.shares if s.label == where), 0.0)
+    return 1.0 if where is None else value / explanation.value.value
+
+
+def _why(total: CauseTotal, outcome: Outcome | None, portion: float) -> str:
+    """The cause, and what happens without it, as a clause; `portion` is the share of the term in the anomaly."""
+    claim = total.terms[0].claim if total.terms else None
+    cause = f"{total.cause} {claim.detail}" if claim and claim.detail else total.cause
+    if outcome is None or outcome.taken is None or total.verdict != Verdict.CONFIRMED:
+        return cause
+    what = "it" if portion > _MOSTLY else "that share"
+    rest = what if outcome.taken.value >= _GONE else f"most of {what}"
+    return f"{cause}; when {_facts(outcome)}, {rest} is gone"
+
+
+def _facts(outcome: Outcome) -> str:
+    return outcome.facts.what if outcome.facts else f"{outcome.factor} is changed"
+
+
+def _how_sure(total: CauseTotal, outcome: Outcome | None, on_step: bool) -> str:
+    """Verdict and interval."""
+    if total.cause == UNEXPLAINED:
+        return "no cause is known"
+    if on_step and total.measured is not None:
+        return f"confirmed, {number(total.measured.low, 3)} to {number(total.measured.high, 3)} ms"
+    if outcome is None or outcome.taken is None or total.verdict == Verdict.UNTESTED:
+        return f"{total.verdict}: {total.reason}" if total.reason else str(total.verdict)
+    taken = outcome.taken
+    of_term_only = outcome.verdict == Verdict.CONFIRMED != total.verdict
+    if of_term_only or not math.isfinite(taken.low):
+        return f"{total.verdict}: {total.reason}" if total.reason else str(total.verdict)
+    interval = f"{100 * taken.low:.0f} to {_percent(taken.high)}"
+    return f"{total.verdict}, {_percent(taken.value)} taken away, {interval}"
+
+
+def _sentence(
+    explanation: Explanation,
+    what: str,
+    total: CauseTotal,
+    where: str | None,
+    why: str | None,
+    how_sure: str,
+    evidence: Sequence[Evidence],
+) -> str:
+    """What, where, why and how sure, without the remedy."""
+    if where is None:  # measured on complete steps
+        subject = f"{total.cause[0].upper()}{total.cause[1:]}"
+        counted = [e for t in total.terms if t.claim for e in t.claim.evidence if e.what == _COUNTED.get(total.cause)]
+        sides = [side for e in counted[:1] for side in (e.before, e.after) if isinstance(side, float)]
+        if sides:
+            subject = f"{max(sides):,.0f} {total.cause} a step"
+        of = f"{_name(explanation.functional)} of {_value(explanation)}"
+        return f"{subject} make{'' if sides else 's'} {number(abs(total.amount), 3)} ms of {of} ({how_sure})."
+    if _portion(explanation, where) > _MOSTLY:
+        mostly = "is mostly"
+    else:
+        mostly = "is largest in" if where == _largest(explanation.shares, explanation.value) else "is partly"
+    if total.cause == UNEXPLAINED:
+        refuted = _refuted(evidence)
+        tail = f"; experiments refute {' and '.join(refuted)}" if refuted else ""
+        return f"{what} {mostly} {_place(where)}; its cause is not known{tail}."
+    lead = f"{what} {mostly} {_place(where)}{'' if where == total.cause else f': {why}'} ({how_sure})."
+    of_term = next((one for one in evidence if one.label == where), None)
+    if of_term is not None and of_term.reproduction == Reproduction.NOT:
+        lead += " Alone, the layer does not show it: the rest of the step makes it."
+    return lead
+
+
+def _place(label: str) -> str:
+    """A term's label as words of a sentence."""
+    return f"the {label}" if label == OPTIMIZER else label
+
+
+def _refuted(evidence: Sequence[Evidence]) -> list[str]:
+    """The causes that experiments refuted, each once."""
+    names = {
+        (one.experiment.scope, one.factor)
+        for of_term in evidence
+        for one in of_term.factors
+        if one.verdict == Verdict.REFUTED
+    }
+    return [
+        cause
+        for cause, intervention in interventions().items()
+        if any((Scope.TERM, name) in names for name in intervention.term)
+        or any((Scope.STEP, name) in names for name in intervention.step)
+    ]
+
+
+def _remedy(evidence: Sequence[Evidence]) -> Remedy | None:
+    """What helped most: on complete steps if that was measured, else on the largest term."""
+    of_step = {one.factor: one for of in evidence if of.share is None for one in of.factors if _measured(one)}
+    found: list[tuple[bool, float, Remedy]] = []
+    for of_term in evidence:
+        for one in of_term.factors:
+            if not _measured(one) or one.facts is None or one.facts.remedy is None or one.factor is None:
+                continue
+            step = of_step.get(one.factor)
+            gain, batch = one.gains[one.gain_index], one.batches[one.gain_index]
+            step_gain = step.gains[step.batches.index(batch)] if step and batch in step.batches else None
+            least = _LEAST_TERM_GAIN if step_gain is None else _LEAST_STEP_GAIN
+            judged = gain if step_gain is None else step_gain
+            if judged.low <= 0 or judged.value < least:
+                continue
+            where = of_term.label
+            changed = one.changed_results or (step.changed_results if step else None)
+            remedy = Remedy(
+                one.factor,
+                where,
+                one.facts.remedy.format(where=where),
+                one.facts.how,
+                batch,
+                None if of_term.share is None else gain,
+                step_gain,
+                tuple(zip(step.batches, step.gains, strict=True)) if step else (),
+                changed,
+            )
+            # A gain of the complete step counts more than any of a term; else what is saved, in ms.
+            of_gain = step if step is not None and step_gain is not None else one
+            saved_ms = judged.value * of_gain.times_ms[of_gain.batches.index(batch)].value
+            found.append((step_gain is not None, saved_ms, remedy))
+    return max(found, key=lambda item: item[:2])[2] if found else None
+
+
+def _measured(outcome: Outcome) -> bool:
+    """Whether the gain of a factor was measured on fresh rounds."""
+    return bool(outcome.gains) and outcome.experiment.stage in _FRESH
+
+
+def remedy_sentence(remedy: Remedy, axis: Axis) -> str:
+    """What to do, and what it gains.
+
+    Args:
+        remedy: the remedy.
+        axis: axis of the recording.
+    """
+    at = f"at {axis.name} {remedy.batch}"
+    gains = []
+    if remedy.term_gain is not None:
+        gains.append(f"-{_percent(remedy.term_gain.value)} of {remedy.where} {at}")
+    if remedy.step_gain is not None:
+        gains.append(f"-{_percent(remedy.step_gain.value)} of the step{'' if gains else f' {at}'}")
+    text = f"{remedy.what[0].upper()}{remedy.what[1:]}: {', '.join(gains)}"
+    return f"{text}; it changes the results: {remedy.changed_results}." if remedy.changed_results else f"{text}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,150 @@
+"""Diagnosis of one recording, and the input of its report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+
+from ...base.errors import CurvescopeError
+from ...profiling.hardware.limits import hardware_of
+from ...profiling.recording.axis import axis_of
+from ...profiling.recording.store import Recording
+from ..causes.context import Recorded, count_faults
+from ..cost_model.recording import is_modelled
+from ..decompose.communication import slow_downs
+from ..decompose.kernel_times import KEYS, device_work, kernel_times
+from ..decompose.terms import COMMUNICATION, undisturbed_steps
+from ..render import notebook  # noqa: F401 - a notebook shows what `explain` returns
+from ..render.report_data import ReportInput
+from ..served_steps import is_served, select_served
+from ..verdicts.outcome import outcomes
+from . import result as anomalies
+from .answer import answered
+from .modelled import diagnose_modelled
+
+NO_LAYERS = (
+    "No layers are known, as no module is given: set `step.module = model` in `make_step`, or pass `module=model` to "
+    "`curvescope.diagnose`."
+)
+
+
+def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -> anomalies.Diagnosis:
+    """Diagnose a recording: its curve, significant deviations, and each anomaly with its terms and causes.
+
+    The result renders itself in a notebook.
+
+    Args:
+        recording: recording from `open_recording`.
+        axis: axis of the curvatures: log2, linear or throughput.
+        mode: mode of the steps of an inference server: decode, prefill or mixed; default: the one with most sizes.
+
+    Raises:
+        CurvescopeError: the recording has no step, its steps have no batch size, or it is a table of times.
+    """
+    _refuse_table(recording)
+    evidence = recorded(recording, mode)
+    has_batch = evidence.steps["batch"].notna()
+    if len(has_batch) and not has_batch.any():
+        raise CurvescopeError(
+            f"{recording.path} has steps without a batch size, so there is no curve to explain. Import the "
+            "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
+        )
+    times, evidence = _with_times(replace(evidence, steps=evidence.steps[has_batch]), recording)
+    if is_modelled(recording.meta):
+        found = diagnose_modelled(times, evidence, recording.meta, axis)
+    else:
+        found = anomalies.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
+    return answered(found, recording, evidence.outcomes)
+
+
+def explain_again(diagnosis: anomalies.Diagnosis, recording: Recording) -> anomalies.Diagnosis:
+    """The diagnosis after further experiments: a small part of the time of `explain`.
+
+    Args:
+        diagnosis: diagnosis of the recording before them.
+        recording: the recording; nothing but its experiments may have changed.
+    """
+    now = outcomes(recording, diagnosis.outcomes)
+    waits = bool(recording.meta.get("experiments_wait_for_time"))
+    return answered(anomalies.with_outcomes(diagnosis, now, waits_for_time=waits), recording, now)
+
+
+def exclusive_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
+    """The exclusive times of a recording's kernels in these steps, as `kernel_times` gives them.
+
+    The error of a modelled kernel depends on its own work, so those are not added up.
+    """
+    keys = (*KEYS, "start_ns") if is_modelled(recording.meta) else KEYS
+    return kernel_times(device_work(recording), steps, keys)
+
+
+def recorded(recording: Recording, mode: str | None = None) -> Recorded:
+    """The data of a recording that causes examine; of an inference server the steps of one mode, see `explain`.
+
+    Raises:
+        CurvescopeError: a mode is given, but the steps are not those of an inference server.
+    """
+    steps, axis = recording.frame("steps"), axis_of(recording.meta)
+    notes: tuple[str, ...] = ()
+    if is_served(steps):
+        served = select_served(steps, mode)
+        steps, axis, notes = served.steps, served.axis, served.notes
+    elif mode is not None:
+        raise CurvescopeError(f"--mode {mode}: the steps of {recording.path} are not those of an inference server.")
+    return Recorded(
+        steps,
+        recording.frame("api_calls"),
+        recording.frame("clocks"),
+        hardware_of(recording.meta),
+        outcomes(recording),
+        bool(recording.meta.get("experiments_wait_for_time")),
+        recording.meta.get("layer_classes") or {},
+        axis,
+        notes,
+        term_faults=count_faults(recording.arrow("operators", ["batch", "layer", "phase", "page_faults"])),
+    )
+
+
+def _with_times(evidence: Recorded, recording: Recording) -> tuple[pd.DataFrame, Recorded]:
+    """Exclusive times in the steps, and the same data with what these times tell."""
+    times = exclusive_times(recording, evidence.steps)
+    return times, _with_slow_downs(_with_layer_note(evidence, recording, times), recording, times)
+
+
+def _with_layer_note(evidence: Recorded, recording: Recording, times: pd.DataFrame) -> Recorded:
+    """The same data with a note on how to name layers, if a user's own step named none and could."""
+    meta = recording.meta
+    if meta.get("mode") != "own" or meta.get("graphed") or times.empty or times["layer"].notna().any():
+        return evidence
+    return replace(evidence, notes=(*evidence.notes, NO_LAYERS))
+
+
+def _with_slow_downs(evidence: Recorded, recording: Recording, times: pd.DataFrame) -> Recorded:
+    """The same data with the slow-down of kernels beside communication, if there is communication."""
+    if not (times["kind"] == COMMUNICATION).any():
+        return evidence
+    used = [step for _, rows in times.groupby("batch") for step in undisturbed_steps(rows)]
+    steps = evidence.steps[evidence.steps["step"].isin(used)]
+    return replace(evidence, slow_downs=slow_downs(device_work(recording), steps))
+
+
+def _refuse_table(recording: Recording) -> None:
+    if recording.meta.get("recording_type") == "table":
+        raise CurvescopeError(f"{recording.path} is a table of times: `curvescope explain {recording.path}` reads it.")
+
+
+def report_input(recording: Recording) -> ReportInput:
+    """The data of a recording that a report shows.
+
+    Raises:
+        CurvescopeError: the recording has no step.
+    """
+    _refuse_table(recording)
+    evidence = recorded(recording)
+    if evidence.steps.empty:
+        raise CurvescopeError(
+            f"{recording.path} has no step, so there is nothing to report. Record or import one with steps."
+        )
+    times, evidence = _with_times(evidence, recording)
+    return ReportInput(recording, device_work(recording), times, evidence)

@@ -1,0 +1,187 @@
+"""Intervals of modelled recordings: a model has no noise, so intervals come from its prediction errors.
+
+The error of a kernel is drawn as a product of components, estimated on GPUs left out of the fit: one for the GPU, which
+all kernels share in proportion to the variation of their kind (kernels that only move bytes have a separate one,
+because they depend on other constants); one for each algorithm; one for each kind at each batch size, all three with
+long tails where they are known from few GPUs only; and the rest, drawn from the left-out residuals with their outliers
+and skew, part of it the same for a shape at every batch size. Layers of one algorithm or kind have correlated errors,
+so the errors of a step do not average out over its layers. In an excess or a curvature, errors that do not depend on
+the batch size nearly cancel, unless an algorithm changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.special import ndtr, stdtrit
+
+from ...profiling.hardware.devices import get_device
+from ..causes.context import Recorded
+from ..cost_model.constants import LEVELS, Spread, load_fitted
+from ..cost_model.problems import product_kinds
+from ..decompose.curve import MODELLED, Curve, Point
+from ..decompose.statistics import REPLICATES, estimate
+from ..decompose.terms import IDLE, KERNELS, Key, Terms
+from .result import Diagnosis, diagnose_curve
+
+# Replicates are draws of the error itself, not of a mean over rounds: like a mean over very many rounds.
+_ROUNDS = 1_000_000
+_SEED = 3
+# Variation of host time for a launch or a wait between hosts, in logarithms: NeuSight's two hosts take 46 and 61 us for
+# the same two launches. Estimated from so few hosts, it has Student's distribution, like variation between few GPUs.
+_HOST_SPREAD, _HOSTS = 0.28, 2
+HOST = "host"
+# Sentences on changes of algorithm: their number, and the least share of the step that one costs.
+_SENTENCES, _WORTH_SAYING = 3, 0.005
+
+
+def diagnose_modelled(
+    kernel_times: pd.DataFrame, recorded: Recorded, meta: Mapping[str, Any], axis: str = "log2"
+) -> Diagnosis:
+    """Find and explain the anomalies of a modelled recording.
+
+    Args:
+        kernel_times: result of `kernel_times`, a row per kernel: `KEYS` and `start_ns`.
+        recorded: its steps and other tables.
+        meta: its metadata, with the modelled GPU and library.
+        axis: axis of the curvatures to show: log2, linear or throughput.
+    """
+    architecture = get_device(meta["device"]["key"]).architecture
+    spreads = load_fitted().spreads_for(architecture, meta["library"], meta.get("precision", "fp32"))
+    terms = _terms(kernel_times, spreads)
+    totals = terms.values_ms.sum(axis=1)
+    replicates = terms.replicates_ms.sum(axis=2)
+    points = tuple(
+        Point(batch, estimate(total, replicates[:, i], _ROUNDS, total), 0.0, 1, 1)
+        for i, (batch, total) in enumerate(zip(terms.conditions, totals, strict=True))
+    )
+    recorded = replace(recorded, notes=(*recorded.notes, *_switches(kernel_times)))
+    return diagnose_curve(Curve(points, replicates, _ROUNDS, MODELLED), terms, kernel_times, recorded, axis)
+
+
+def _switches(kernel_times: pd.DataFrame) -> list[str]:
+    """Sentences on the convolutions whose algorithm changes and costs more than its share, the costliest first.
+
+    The model's error is larger than most of these, so they are no findings; but they say where to measure.
+    """
+    step_ms = kernel_times.groupby("batch")["exclusive_ms"].sum()
+    kinds = kernel_times["name"].str.extract(r"^(forward|backward_data|backward_weights)_(\w+)$")
+    named = kernel_times.assign(kind=kinds[0], algorithm=kinds[1]).dropna(subset=["kind", "layer"])
+    found = []
+    for (layer, kind), rows in named.groupby(["layer", "kind"]):
+        rows = rows.sort_values("batch")
+        points = zip(rows["batch"], rows["algorithm"], rows["exclusive_ms"], strict=True)
+        for (small, before, before_ms), (large, after, after_ms) in pairwise(points):
+            excess_ms = after_ms - large / small * before_ms
+            if before != after and excess_ms > _WORTH_SAYING * step_ms[large]:
+                found.append((excess_ms, layer, kind.replace("_", " "), small, large, before, after))
+    return [
+        f"Modelled from batch {small} to {large}: {layer} {kind} changes from {before} to {after}, {excess_ms:+.0f} ms "
+        f"over its share. To test it on a card, measure both batch sizes there."
+        for excess_ms, layer, kind, small, large, before, after in sorted(found, reverse=True)[:_SENTENCES]
+    ]
+
+
+def draw_errors(
+    kinds: Sequence[str],
+    algorithms: Sequence[str],
+    shapes: Sequence[str],
+    batches: int,
+    spreads: Mapping[str, Spread],
+) -> npt.NDArray[np.float64]:
+    """Draw factors between modelled and possible true times.
+
+    Args:
+        kinds: kind of each kernel: forward, backward_data, backward_weights, product, narrow_product, streaming or
+            host.
+        algorithms: algorithm of each kernel; kernels with the same name share its error.
+        shapes: shape of each kernel; kernels with the same name share its error.
+        batches: number of batch sizes.
+        spreads: variation by kind.
+
+    Returns:
+        Shape (replicates, batches, kernels).
+    """
+    generator = np.random.default_rng(_SEED)
+
+    def draws(names: Sequence[str]) -> dict[str, npt.NDArray[np.float64]]:
+        return {name: generator.normal(size=(REPLICATES, 1)) for name in dict.fromkeys(names)}
+
+    of_gpu, of_algorithm, of_shape = draws(["computing", "streaming", HOST]), draws(algorithms), draws(shapes)
+    of_size = {kind: generator.normal(size=(REPLICATES, batches)) for kind in dict.fromkeys(kinds)}
+    tails: dict[tuple[str, str, int], npt.NDArray[np.float64]] = {}
+
+    def tailed(level: str, name: str, normal: npt.NDArray[np.float64], cases: int) -> npt.NDArray[np.float64]:
+        # Student's, by way of its quantiles, as of a spread known from few cases; taken once, for they are slow.
+        if (level, name, cases) not in tails:
+            tails[level, name, cases] = np.asarray(stdtrit(cases, ndtr(normal)))
+        return tails[level, name, cases]
+
+    factors = np.empty((REPLICATES, batches, len(kinds)))
+    for index, (kind, algorithm, shape) in enumerate(zip(kinds, algorithms, shapes, strict=True)):
+        if kind == HOST:
+            factors[:, :, index] = _HOST_SPREAD * tailed("gpu", HOST, of_gpu[HOST], _HOSTS)
+            continue
+        spread = spreads[kind]
+        gpu = "streaming" if kind == "streaming" else "computing"
+        alone = generator.normal(size=(REPLICATES, batches))
+        rest = np.sqrt(spread.lasting) * of_shape[shape] + np.sqrt(1 - spread.lasting) * alone
+        factors[:, :, index] = (
+            spread.gpu * tailed("gpu", gpu, of_gpu[gpu], spread.gpus)
+            + spread.algorithm * tailed("algorithm", algorithm, of_algorithm[algorithm], spread.gpus)
+            + spread.size * tailed("size", kind, of_size[kind], spread.gpus)
+            + np.interp(ndtr(rest), LEVELS, spread.rest)
+        )
+    return np.exp(factors)
+
+
+def _terms(kernel_times: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
+    work = zip(kernel_times["name"], kernel_times["flops"], kernel_times["bytes_compulsory"], strict=True)
+    kinds = [_kind(name, flops, moved) for name, flops, moved in work]
+    named = kernel_times.assign(
+        layer=kernel_times["layer"].astype(object).where(kernel_times["layer"].notna(), None),
+        phase=kernel_times["phase"].astype(object).where(kernel_times["phase"].notna(), None),
+        group=np.where(kernel_times["name"] == IDLE, IDLE, KERNELS),
+        kind=kinds,
+        shape=[
+            f"{kind} {name}" if pd.isna(flops) else f"{kind} {flops / batch:.0f}"
+            for kind, name, flops, batch in zip(
+                kinds, kernel_times["name"], kernel_times["flops"], kernel_times["batch"], strict=True
+            )
+        ],
+    )
+    keys = ["layer", "phase", "group", "kind", "name", "shape"]
+    named["column"] = named.groupby(keys, dropna=False, sort=False).ngroup()
+    table = named.pivot_table(index="batch", columns="column", values="exclusive_ms", aggfunc="sum").fillna(0.0)
+    values = table.to_numpy(np.float64)
+    first = named.drop_duplicates("column").set_index("column").loc[table.columns, keys]
+    columns = list(first.itertuples(index=False, name=None))
+    kinds, algorithms, shapes = ([column[index] for column in columns] for index in (3, 4, 5))
+    factors = draw_errors(kinds, algorithms, shapes, len(values), spreads)
+    # A layer's phase is one term, with all kinds of kernels.
+    labels = [Key.of(layer, phase, group) for layer, phase, group, *_ in columns]
+    merged = tuple(dict.fromkeys(labels))
+    summed, drawn = np.zeros((len(values), len(merged))), np.zeros((REPLICATES, len(values), len(merged)))
+    for column, label in enumerate(labels):
+        index = merged.index(label)
+        summed[:, index] += values[:, column]
+        drawn[:, :, index] += values[:, column] * factors[:, :, column]
+    batches = tuple(int(batch) for batch in table.index)
+    rounds = dict.fromkeys(batches, _ROUNDS)
+    return Terms(merged, batches, summed, drawn, dict.fromkeys(batches, (1, 1)), rounds)
+
+
+def _kind(kernel: str, flops: float, moved_bytes: float) -> str:
+    """Kind of measurements that determines a kernel's error."""
+    if kernel == IDLE:
+        return HOST
+    for kind in ("forward", "backward_data", "backward_weights"):
+        if kernel.startswith(kind + "_"):
+            return kind
+    return "streaming" if pd.isna(flops) else str(product_kinds(flops, moved_bytes))

@@ -1,0 +1,1 @@
+"""What experiments prove: outcomes of factors, and verdicts on causes."""

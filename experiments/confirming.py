@@ -1,0 +1,183 @@
+"""Experiments on a finished recording: plan one, run it, record it, and again while time is left."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..arguments import DEFAULT_EXPERIMENTS_S
+from ..base.errors import CurvescopeError
+from ..profiling.measure.loop import Progress
+from ..profiling.recording.experiments import Experiment, Scope, Stage, record_experiment
+from ..profiling.recording.remote_store import AnyPath, RemotePath
+from ..profiling.recording.replayable import why_not_replayed
+from ..profiling.recording.store import Recording, RecordingWriter, open_recording
+
+if TYPE_CHECKING:
+    from ..analysis.diagnosis.result import Diagnosis
+    from ..analysis.verdicts.outcome import Claimed
+
+_STAGES = {
+    Stage.ALONE: "alone",
+    Stage.GRID: "finer grid",
+    Stage.SCREEN: "screen",
+    Stage.CONFIRM: "confirm",
+    Stage.REMEDY: "remedy",
+}
+_UNTIL_NEXT_LOOK = 1.5  # rounds until the next look, as a factor on those so far
+_REASON_LENGTH = 300  # characters of an error's message in an entry
+
+
+def confirm(
+    recording: Recording | str | os.PathLike[str] | RemotePath,
+    seconds: float = DEFAULT_EXPERIMENTS_S,
+    report: Callable[[Progress], object] = lambda _: None,
+    clock_s: Callable[[], float] = time.monotonic,
+) -> Recording:
+    """Test by experiment why the anomalies of a recording and its fixed cost are there, on the recording's machine.
+
+    Every experiment is recorded as it runs, so an interruption keeps everything before it. A failing experiment costs
+    only itself: its entry says why. Calling this again continues where the experiments ended.
+
+    Args:
+        recording: recording of a sweep, or its folder or URL.
+        seconds: time limit; an experiment that has begun may end a little after it.
+        report: function that receives the progress.
+        clock_s: clock of the time limit.
+
+    Returns:
+        The recording with its experiments; `explain` and `show_diagnosis` read them.
+
+    Raises:
+        CurvescopeError: the recording has nothing to run again, was made on another device, or cannot be extended.
+        KeyboardInterrupt: passed on; finished experiments are recorded.
+    """
+    from ..analysis.diagnosis.explain import explain, explain_again
+    from .plan import next_experiment, waits_for_time
+
+    opened = recording if isinstance(recording, Recording) else open_recording(recording)
+    if (why := why_not_replayed(opened)) is not None:
+        raise CurvescopeError(f"{opened.path} {why}.")
+    differences = _differences(opened)
+    began_s = clock_s()
+    report(Progress(0.0, seconds, "choosing the first experiment"))
+    diagnosis = explain(opened)
+    with RecordingWriter.extend(opened.path) as writer:
+        known = {entry["number"] for entry in writer.meta.get("experiments", ())}
+        while clock_s() - began_s < seconds:
+            # Tables that experiments leave alone are read once.
+            opened = opened.extended(writer.meta)
+            report(Progress(clock_s() - began_s, seconds, "choosing the next experiment"))
+            diagnosis = explain_again(diagnosis, opened)
+            experiment = next_experiment(opened, began_s + seconds - clock_s(), diagnosis)
+            if experiment is None or experiment.number in known:  # the latter would never end
+                break
+            known.add(experiment.number)
+            experiment = replace(experiment, notes=(*experiment.notes, *differences))
+            record_experiment(writer, experiment)
+            label = describe(experiment)
+
+            def note(progress: Progress, label: str = label) -> None:
+                report(Progress(clock_s() - began_s, seconds, f"{label}: {progress.doing}"))
+
+            report(Progress(clock_s() - began_s, seconds, label))
+            _run(opened, experiment, diagnosis, writer, note, clock_s)
+        opened = opened.extended(writer.meta)
+        waits = waits_for_time(opened, explain_again(diagnosis, opened))
+        writer.update(experiments_wait_for_time=waits)
+    return open_recording(opened.path)
+
+
+def _run(
+    recording: Recording,
+    experiment: Experiment,
+    diagnosis: Diagnosis,
+    writer: RecordingWriter,
+    report: Callable[[Progress], object],
+    clock_s: Callable[[], float],
+) -> None:
+    """Run one experiment; an error is recorded as the reason why its factors are untested."""
+    from .replay.run import run_term
+    from .step_variants import run_step
+
+    enough = _enough(experiment, diagnosis)
+    try:
+        if experiment.scope == Scope.TERM:
+            run_term(recording, experiment, writer, report, clock_s, enough=enough)
+        else:
+            run_step(recording, experiment, writer, report, clock_s, enough=enough)
+    except Exception as error:  # of any library, on any operator: the other experiments still run
+        said = str(error).strip() or type(error).__name__
+        why = said.splitlines()[0][:_REASON_LENGTH].rstrip(".")
+        entry = next(one for one in writer.meta["experiments"] if one["number"] == experiment.number)
+        now = Experiment.from_entry(entry)
+        untested = {**dict.fromkeys(now.factors, why), **now.untested}
+        record_experiment(writer, replace(now, untested=untested, notes=(*now.notes, f"It failed: {why}."), done=True))
+
+
+def _enough(experiment: Experiment, diagnosis: Diagnosis) -> Callable[[Sequence[Mapping[str, Any]]], bool]:
+    """Whether the rows of an experiment so far decide it, as far as it confirms; looks at half as many rounds more."""
+    import pandas as pd
+
+    from ..analysis.causes import claims_of_steps
+    from ..analysis.verdicts.outcome import settled
+
+    claims: dict[Claimed, float] = {}
+    if experiment.scope == Scope.STEP:
+        for one in (*diagnosis.explanations, *filter(None, [diagnosis.fixed_cost])):
+            found = claims_of_steps(one.functional, one.value, one.weighed, diagnosis.outcomes)
+            claims |= {(one.functional.weights, name): amount for name, amount in found.items()}
+    looked = 0
+
+    def enough(rows: Sequence[Mapping[str, Any]]) -> bool:
+        nonlocal looked
+        rounds = rows[-1]["round"] + 1 if rows else 0
+        if experiment.stage != Stage.CONFIRM or rounds < _UNTIL_NEXT_LOOK * looked:
+            return False
+        looked = rounds
+        return settled(experiment, pd.DataFrame(rows), claims)
+
+    return enough
+
+
+def describe(experiment: Experiment) -> str:
+    """What an experiment runs, in a few words, e.g. `fc6 forward, screen`."""
+    from ..analysis.decompose.terms import work_label
+
+    what = work_label(experiment.layer, experiment.phase) if experiment.scope == Scope.TERM else "the step"
+    return f"{what}, {_STAGES.get(experiment.stage, experiment.stage)}"
+
+
+def _differences(recording: Recording) -> tuple[str, ...]:
+    from ..profiling.measure.machine import check_same_machine
+
+    try:
+        return check_same_machine(recording.meta)
+    except CurvescopeError as error:
+        raise CurvescopeError(f"Nothing of {recording.path} can run again here. {error}") from None
+
+
+def confirm_with_bars(path: AnyPath, seconds: float) -> Recording:
+    """Run experiments with a progress bar; see `confirming.confirm`.
+
+    Raises:
+        CurvescopeError: the recording has nothing to run again, was made on another device, or cannot be extended.
+        KeyboardInterrupt: passed on, after a line that says what is kept.
+    """
+    from ..analysis.render import terminal
+
+    with terminal.progress_bars(44) as bars:
+        task = bars.add_task("choosing the next experiment", total=seconds)
+
+        def report(progress: Progress) -> None:
+            bars.update(task, completed=progress.elapsed_s, total=progress.expected_s, description=progress.doing)
+
+        try:
+            return confirm(path, seconds, report)
+        except KeyboardInterrupt:
+            bars.console.print("Interrupted. Finished experiments are kept, and this reads them:")
+            terminal.print_commands(bars.console, f"curvescope explain {path}")
+            raise

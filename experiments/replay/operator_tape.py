@@ -1,0 +1,261 @@
+"""The operators of one step, recorded once and run again without the code between them.
+
+PyTorch's dispatcher shows every operator below autograd, those of the backward pass and of the optimizer too. A replay
+runs them in their order on the same tensors: Python, autograd and the optimizer's loops go away, the operators and
+their dispatch stay. Views are kept as sizes and strides. A replay frees every result where the step freed it, so that
+the allocator does the same work. What the host computed without operators, e.g. a learning rate or a tensor made of a
+list, keeps the value of the recorded step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ...base.errors import CurvescopeError
+from ...profiling.recording.operators import written_arguments
+
+_ROUNDING = 1e-2  # of the size of a tensor
+
+
+class _Place(NamedTuple):
+    """A tensor over a result of the step.
+
+    Attributes:
+        result: number of the result.
+        view: size, strides and offset; None for the result as the operator returned it.
+    """
+
+    result: int
+    view: tuple[Any, ...] | None
+
+
+@dataclass
+class _Call:
+    """One operator call.
+
+    Attributes:
+        run: the operator.
+        arguments: its arguments; a result of the step is a `_Place`, also inside lists.
+        named: the same, by name.
+        filled: keys of the arguments and names of those in `named` with a `_Place`.
+        results: position among the returned values and number of each new result.
+        freed: numbers of the results that the step freed before this call.
+    """
+
+    run: Callable[..., Any]
+    arguments: list[Any]
+    named: dict[str, Any]
+    filled: tuple[tuple[int, ...], tuple[str, ...]]
+    results: list[tuple[int, int]]
+    freed: list[int]
+
+
+class OperatorTape:
+    """The operators of one step."""
+
+    def __init__(self, step: Callable[[], object], *, check: bool = True) -> None:
+        """Record a step by running it.
+
+        Args:
+            step: the step; earlier calls made what it keeps, e.g. the state of an optimizer.
+            check: whether to replay it once from the same state. It takes copies of all that the step changes.
+
+        Raises:
+            CurvescopeError: it cannot be replayed: it uses tensors that are no plain arrays, or does work that is no
+                operator of PyTorch, so that a replay returns or leaves something else.
+        """
+        devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+        # The checking replay draws the random numbers of the step once more.
+        with torch.random.fork_rng(devices, enabled=check), _Recorder(keep=check) as recorder:
+            result = step()
+        self._calls, self._results = recorder.calls, len(recorder.live)
+        self._returned = tree_map(recorder.place, result)
+        self._kept: list[Any] = []
+        if check:
+            expected = [one.detach().clone() for one in (*_tensors(tree_leaves(result)), *recorder.changed())]
+            recorder.restore()
+            found = [*_tensors(tree_leaves(self.replay())), *recorder.changed()]
+            if not all(map(_alike, expected, found)):
+                raise CurvescopeError(
+                    "a replay of the step's operators gives another result: it does more than they do"
+                )
+
+    def replay(self) -> object:
+        """Run the operators.
+
+        Returns:
+            What the recorded step returned, with the tensors of this replay.
+        """
+        with torch.no_grad():
+            # What outlived the recorded step, e.g. gradients, outlives a replay until the next.
+            kept = self._kept = [None] * self._results
+            for call in self._calls:
+                for number in call.freed:
+                    kept[number] = None
+                _run(call, kept)
+            return tree_map(lambda one: _filled(one, kept), self._returned, is_leaf=_is_place)
+
+
+def _run(call: _Call, kept: list[Any]) -> None:
+    arguments, named = call.arguments, call.named
+    positions, names = call.filled
+    if positions:
+        arguments = arguments.copy()
+        for position in positions:
+            arguments[position] = _filled(arguments[position], kept)
+    if names:
+        named = {**named, **{name: _filled(named[name], kept) for name in names}}
+    returned = call.run(*arguments, **named)
+    for position, number in call.results:
+        kept[number] = returned if isinstance(returned, torch.Tensor) else returned[position]
+
+
+def _filled(value: Any, kept: list[Any]) -> Any:
+    """A value with the tensors of this replay."""
+    if isinstance(value, _Place):
+        base = kept[value.result]
+        return base if value.view is None else torch.as_strided(base, *value.view)
+    return [_filled(one, kept) for one in value] if isinstance(value, list) else value
+
+
+def _is_place(value: object) -> bool:
+    return isinstance(value, _Place)
+
+
+class _Recorder(TorchDispatchMode):
+    """Records every call of an operator while a step runs.
+
+    Attributes:
+        calls: the calls so far, without those that only make views.
+        live: by result, a weak reference to its memory; it keeps the address from being used for another.
+    """
+
+    def __init__(self, *, keep: bool) -> None:
+        """Begin a record.
+
+        Args:
+            keep: whether to copy the tensors that the step did not make before it changes them.
+        """
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[_Call] = []
+        self.live: list[StorageWeakRef] = []
+        self._keep = keep
+        self._before: dict[tuple[Any, ...], tuple[Any, Any]] = {}  # changed tensors with their former values
+        self._unfreed: dict[int, StorageWeakRef] = {}
+        self._numbers: dict[int, int] = {}  # results by address of their storage
+        self._made: list[tuple[Any, ...]] = []  # by result, the form in which the operator returned it
+
+    def changed(self) -> list[Any]:
+        """The tensors that the step changed and did not make, as they are now."""
+        return [one for one, _ in self._before.values()]
+
+    def restore(self) -> None:
+        """Give them the values from before the step; the first copy of overlapping ones is the oldest."""
+        with torch.no_grad():
+            for one, before in reversed(self._before.values()):
+                one.copy_(before)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operator and record it."""
+        del types
+        kwargs = kwargs or {}
+        given = {_address(one) for one in _tensors([*args, *kwargs.values()])}
+        arguments, named = [self.place(one) for one in args], {name: self.place(one) for name, one in kwargs.items()}
+        positions = tuple(position for position, one in enumerate(arguments) if _has_place(one))
+        names = tuple(name for name, one in named.items() if _has_place(one))
+        writes = _written(func, arguments, named)
+        for one in _tensors(writes) if self._keep else ():
+            self._before.setdefault((_address(one), *_form(one)), (one, one.clone()))
+        returned = func(*args, **kwargs)
+        values = returned if isinstance(returned, (tuple, list)) else (returned,)
+        if any(isinstance(one, (tuple, list)) and _tensors(one) for one in values):
+            raise CurvescopeError(f"the operator {func} returns lists of tensors in a tuple")
+        results = []
+        for position, one in enumerate(values):
+            if isinstance(one, torch.Tensor) and (at := _address(one)) not in given and at not in self._numbers:
+                results.append((position, self._new(one)))
+        if results or writes or not _tensors(values):
+            freed = [number for number, one in self._unfreed.items() if one.expired()]
+            for number in freed:
+                del self._unfreed[number]
+            self.calls.append(_Call(func._op, arguments, named, (positions, names), results, freed))
+        return returned
+
+    def place(self, value: Any) -> Any:
+        """The place of a tensor, also inside a list; the tensor without autograd if the step did not make it."""
+        if isinstance(value, (list, tuple)):
+            return [self.place(one) for one in value]
+        if not isinstance(value, torch.Tensor):
+            return value
+        number = self._numbers.get(_address(value))
+        if number is None:
+            return value.detach()
+        (dtype, *view), made = _form(value), self._made[number]
+        if dtype != made[0]:
+            raise CurvescopeError("the step reads the memory of a tensor in another format")
+        return _Place(number, None if (dtype, *view) == made else tuple(view))
+
+    def _new(self, tensor: Any) -> int:
+        """Number of a new result."""
+        number, address = len(self.live), _address(tensor)
+        self.live.append(StorageWeakRef(tensor.untyped_storage()))
+        self._unfreed[number], self._numbers[address] = self.live[-1], number
+        self._made.append(_form(tensor))
+        return number
+
+
+def _tensors(values: Iterable[Any]) -> list[Any]:
+    """The tensors among values and in lists of them."""
+    return [
+        one
+        for value in values
+        for one in (value if isinstance(value, (list, tuple)) else (value,))
+        if isinstance(one, torch.Tensor)
+    ]
+
+
+def _has_place(value: Any) -> bool:
+    return any(isinstance(one, _Place) for one in value) if isinstance(value, list) else isinstance(value, _Place)
+
+
+def _written(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    """The arguments that an operator writes."""
+    schema = func._schema
+    of_name = dict(zip((one.name for one in schema.arguments), arguments, strict=False)) | dict(named)
+    written = [schema.arguments[index].name for index in sorted(written_arguments(schema))]
+    return [of_name[name] for name in written if name in of_name]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two tensors are equal but for rounding, which atomic additions change from run to run."""
+    if one.shape != other.shape:
+        return False
+    if one.dtype not in (torch.float32, torch.float64):
+        one, other = (value.to(torch.complex128 if value.is_complex() else torch.float64) for value in (one, other))
+    finite = torch.isfinite(one)
+    if not finite.all():
+        if not torch.equal(finite, torch.isfinite(other)):
+            return False
+        one, other = one[finite], other[finite]
+    return bool((one - other).norm() <= _ROUNDING * one.norm() + torch.finfo(torch.float32).tiny)
+
+
+def _address(tensor: Any) -> int:
+    """Address of what describes a tensor's memory."""
+    plain = tensor.layout == torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    if not plain or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
+        raise CurvescopeError("the step uses tensors that are no plain arrays, e.g. sparse or complex conjugates")
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _form(tensor: Any) -> tuple[Any, ...]:
+    return tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()

@@ -1,0 +1,222 @@
+"""Recorded calls as problems of the microbenchmark, and what their times alone are compared with."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...kernels.problem import Array, Error
+from ...kernels.sweeps import Sweep
+from ...profiling.attribution.kernel_names import HELPER, LAYOUT, family
+from ...profiling.attribution.operator_work import UNKNOWN, Work, work
+from ...profiling.recording.operators import TensorArgument, TensorList, Value, encode_arguments
+from .recorded_call import CallFamily, CannotReplay, RecordedCall
+
+if TYPE_CHECKING:
+    from ...profiling.recording.store import Recording
+
+
+_OPERATOR = re.compile(r"\w+::\w+")  # the host's own work has the name of its operator
+
+
+@dataclass(frozen=True)
+class ReplayProblem:
+    """A recorded call to run alone. It has no reference: its results are not checked.
+
+    Attributes:
+        call: the call.
+        precision: precision of the recorded step.
+        inputs: indices of the arguments that depend on the batch size, which the step has just written.
+    """
+
+    call: RecordedCall
+    precision: str = "fp32"
+    inputs: tuple[int, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Operator and shapes."""
+        return self.call.label
+
+    @property
+    def work(self) -> Work:
+        """FLOPs of the direct algorithm and compulsory bytes; unknown for operators without a rule."""
+        arguments = self.call.arguments
+        shapes = [
+            list(one.shape)
+            if isinstance(one, TensorArgument)
+            else [list(tensor.shape) for tensor in one.tensors]
+            if isinstance(one, TensorList)
+            else []
+            for one in arguments
+        ]
+        dtypes = [one.dtype if isinstance(one, TensorArgument) else "" for one in arguments]
+        concrete = [json.loads(json.dumps(one.value)) if isinstance(one, Value) else None for one in arguments]
+        return work(self.call.op, shapes, dtypes, concrete) if arguments else UNKNOWN
+
+    def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:  # noqa: ARG002
+        """None: the backend creates tensors like the recorded ones."""
+        return ()
+
+    def error(self, operands: tuple[Array, ...], result: Array) -> Error | None:  # noqa: ARG002
+        """None: there is no reference."""
+        return None
+
+
+@dataclass(frozen=True)
+class ReplaySweep:
+    """Equal calls of one or several layers over batch sizes.
+
+    Attributes:
+        sweep: the problems.
+        families: the recorded calls, one family for each.
+    """
+
+    sweep: Sweep
+    families: tuple[CallFamily, ...]
+
+    def in_step_ns(self, batch: int) -> float | None:
+        """Mean time of one call in the recorded step, ns; None if the batch size was not recorded."""
+        calls = [one.calls[batch] for one in self.families if batch in one.calls]
+        known = [call for call in calls if call.duration_ns is not None]
+        count = sum(call.calls for call in known)
+        return sum(call.duration_ns or 0 for call in known) / count if count else None
+
+    def calls(self, batch: int) -> int:
+        """Number of these calls in one step; at batch sizes that were not recorded, that of the nearest one."""
+        return sum(one.calls[min(one.calls, key=lambda known: abs(known - batch))].calls for one in self.families)
+
+    def kernels(self, batch: int) -> tuple[str, ...] | None:
+        """Names of the kernels that the recorded calls ran; None if unknown."""
+        known = [one.calls[batch].kernels for one in self.families if batch in one.calls]
+        return next((names for names in known if names), None)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A call that is not replayed.
+
+    Attributes:
+        call: the call, at one batch size.
+        reason: the reason, a clause.
+        batch: the batch size; None for all of them.
+    """
+
+    call: RecordedCall
+    reason: str
+    batch: int | None = None
+
+
+@dataclass
+class ReplayPlan:
+    """What is replayed, and what is not.
+
+    Attributes:
+        sweeps: the calls to replay, in the order of the step.
+        left_out: calls that cannot be replayed.
+        minor: number of families that are left out because they take little time.
+        minor_share: their share of the time of all selected calls.
+    """
+
+    sweeps: list[ReplaySweep]
+    left_out: list[LeftOut] = field(default_factory=list)
+    minor: int = 0
+    minor_share: float = 0.0
+
+
+def plan_replay(
+    found: Sequence[CallFamily], batches: Sequence[int] | None, share: float, precision: str = "fp32"
+) -> ReplayPlan:
+    """Choose the calls to replay.
+
+    Args:
+        found: families of the selected calls.
+        batches: batch sizes to run; None for the recorded ones of each call.
+        share: the calls with most time are replayed until they make this share of the time of all; 1 for all calls.
+        precision: precision of the recorded step.
+    """
+    total = sum(map(_time_ns, found))
+    kept: list[CallFamily] = []
+    reached = 0.0
+    for one in sorted(found, key=_time_ns, reverse=True):
+        if share < 1 and kept and reached >= share * total:
+            break
+        kept.append(one)
+        reached += _time_ns(one)
+    plan = ReplayPlan([], minor=len(found) - len(kept), minor_share=1 - reached / total if total else 0.0)
+    alike: dict[object, list[tuple[CallFamily, dict[int, ReplayProblem]]]] = {}
+    for one in sorted(kept, key=lambda family: family.largest.position):
+        problems = _problems(one, batches, precision, plan.left_out)
+        if problems:
+            texts = tuple((batch, encode_arguments(p.call.arguments)) for batch, p in problems.items())
+            alike.setdefault((one.largest.op, one.largest.phase, texts), []).append((one, problems))
+    for same in alike.values():
+        call, problems = same[0][0].largest, same[0][1]
+        layers = tuple(dict.fromkeys(one.largest.layer for one, _ in same if one.largest.layer is not None))
+        label = " ".join(filter(None, (f"{call.position:05d}", call.layer, call.phase, call.op)))
+        sweep = Sweep(label, "batch", problems, layers, call.phase)
+        plan.sweeps.append(ReplaySweep(sweep, tuple(one for one, _ in same)))
+    return plan
+
+
+def _problems(
+    one: CallFamily, batches: Iterable[int] | None, precision: str, left_out: list[LeftOut]
+) -> dict[int, ReplayProblem]:
+    problems = {}
+    inputs = tuple(one.batch_dimensions())
+    for batch in one.calls if batches is None else batches:
+        try:
+            problems[batch] = ReplayProblem(one.at(batch), precision, inputs)
+        except CannotReplay as error:
+            left_out.append(LeftOut(one.largest, str(error), batch))
+    return problems
+
+
+def _time_ns(one: CallFamily) -> int:
+    return sum(call.duration_ns or 0 for call in one.calls.values())
+
+
+class Match:
+    """Whether a replayed call ran the kernels of the recorded one."""
+
+    SAME = "same"
+    OTHER = "other"
+    UNKNOWN = "unknown"
+
+
+def compare_kernels(recorded: Sequence[str] | None, replayed: Sequence[str] | None) -> str:
+    """Compare the kernels of a call in the step and alone, by their families; a value of `Match`.
+
+    Operators' own names, which stand for the work of the host itself, count only where no library is called. Copies
+    and helpers do not count.
+
+    Args:
+        recorded: names of the kernels in the step, longest first; None if unknown.
+        replayed: names of the kernels alone; None if unknown.
+    """
+    if not recorded or not replayed:
+        return Match.UNKNOWN
+    ours, theirs = _families(recorded), _families(replayed)
+    if ours or theirs:
+        return Match.SAME if ours == theirs else Match.OTHER
+    return Match.SAME if recorded[0] in replayed else Match.OTHER
+
+
+def _families(names: Iterable[str]) -> set[str]:
+    return {family(name) for name in names if not _OPERATOR.fullmatch(name)} - {LAYOUT, HELPER}
+
+
+def replayed_kernels(recording: Recording) -> Mapping[int, list[str]]:
+    """By batch size, names of the kernels in the profiled calls of a recorded replay, longest first."""
+    steps = recording.frame("steps", ["step", "batch"])
+    kernels = recording.frame("kernels", ["name", "step", "duration_ns"]).merge(steps, on="step")
+    times = kernels.groupby(["batch", "name"], observed=True)["duration_ns"].sum().sort_values(ascending=False)
+    found: dict[int, list[str]] = {}
+    for batch, name in times.index:
+        found.setdefault(int(batch), []).append(name)
+    return found

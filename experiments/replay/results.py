@@ -1,0 +1,129 @@
+"""Results of operator calls, and whether two ways to run a call give the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, prod
+from typing import Any
+
+from ...base.counted import counted
+from ...kernels.problem import allowed_relative_error
+from ...profiling.hardware.precisions import PRECISIONS
+from ...profiling.recording.operators import written_arguments
+from ...profiling.workload.network_step import import_torch
+from ..term_factors.change import Runnable
+
+# What these return is memory as it was.
+_UNDEFINED = ("aten::empty", "aten::new_empty", "aten::resize")
+_PRECISIONS = {
+    precision.torch_dtype: name for name, precision in PRECISIONS.items() if name not in ("tf32", "fp8", "int8")
+}
+
+
+def results_of(returned: Any) -> list[Any]:
+    """All tensors that an operator returned, in order; None for those that it left out. Numbers are no tensors."""
+    if isinstance(returned, list | tuple):
+        return [one for entry in returned for one in results_of(entry)]
+    return [returned] if returned is None or hasattr(returned, "shape") else []
+
+
+def changed_operands(overload: Any, arguments: Sequence[Any]) -> list[Any]:
+    """The tensors among the arguments that an operator writes."""
+    written = sorted(written_arguments(overload._schema))
+    return results_of([arguments[index] for index in written if arguments[index] is not None])
+
+
+def besides(returned: Any, written: Sequence[Any]) -> list[Any]:
+    """What an operator returned besides the tensors that it wrote; None for results that it left out."""
+    known = {operand.untyped_storage().data_ptr() for operand in written}
+    return [one for one in results_of(returned) if one is None or one.untyped_storage().data_ptr() not in known]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One run of a call from a fixed state.
+
+    Attributes:
+        results: the operands that the call wrote, then what it returned besides.
+        terms: products in one element of each result, estimated from the sizes; the root of it scales rounding.
+    """
+
+    results: list[Any]
+    terms: list[float]
+
+
+def try_call(runnable: Runnable, device: str) -> Tried:
+    """Run a call from a fixed state of the random generators; operands and generators are as before afterwards.
+
+    Args:
+        runnable: the call.
+        device: `cpu` or `cuda:N`.
+    """
+    torch = import_torch()
+    written = changed_operands(runnable.overload, runnable.arguments)
+    former = [operand.clone() for operand in written]
+    with torch.random.fork_rng([] if device == "cpu" else [torch.device(device)]):
+        torch.manual_seed(0)
+        returned = runnable.run()
+    results = [operand.clone() for operand in written] + besides(returned, written)
+    for operand, values in zip(written, former, strict=True):
+        operand.copy_(values)
+    if runnable.call.op.startswith(_UNDEFINED):
+        results = []
+    sizes = sorted((one.numel() for one in results_of(list(runnable.arguments)) if one is not None), reverse=True)
+    # A product of M x K and K x N: MK * KN / MN = K squared.
+    terms = [1.0 if one is None or not one.numel() else (prod(sizes[:2]) / one.numel()) ** 0.5 for one in results]
+    return Tried(results, terms)
+
+
+def difference(expected: Tried, found: Tried, *, tf32: bool) -> str | None:
+    """How results differ beyond rounding, as a clause; None if they do not.
+
+    Args:
+        expected: results without a change.
+        found: results with it. Where they are larger, their first elements count: the rest is padding.
+        tf32: whether products of float32 may round their operands to TF32.
+    """
+    if len(expected.results) != len(found.results):
+        return f"it returns {counted(len(found.results), 'result')} instead of {len(expected.results)}"
+    for one, other, terms in zip(expected.results, found.results, expected.terms, strict=True):
+        if (one is None) != (other is None):
+            return "it leaves out a result"
+        if one is not None and (clause := _differs(one, other, terms, tf32)) is not None:
+            return clause
+    return None
+
+
+def _differs(expected: Any, found: Any, terms: float, tf32: bool) -> str | None:
+    torch = import_torch()
+    if expected.dim() != found.dim() or any(a > b for a, b in zip(expected.shape, found.shape, strict=True)):
+        return f"a result has the shape {tuple(found.shape)} instead of {tuple(expected.shape)}"
+    for dimension, extent in enumerate(expected.shape):
+        found = found.narrow(dimension, 0, extent)
+    if expected.dtype == torch.uint8 or not expected.numel():  # a work space of a library
+        return None
+    precision = _PRECISIONS.get(str(expected.dtype).removeprefix("torch."))
+    if precision is None:
+        return None if torch.equal(expected, found) else "numbers that are not rounded differ, e.g. indices"
+    if precision == "fp32" and tf32:
+        precision = "tf32"
+    expected, found = (one if one.dtype.itemsize > 2 else one.float() for one in (expected, found))
+    error, scale = _error_and_scale(torch, expected - found, expected)
+    if not isfinite(error + scale):  # infinite or NaN in one or both; what is so in both is equal
+        both = expected.isfinite() & found.isfinite()
+        if not torch.equal(expected.isfinite(), found.isfinite()):
+            return "other results are infinite or no numbers"
+        error, scale = _error_and_scale(torch, (expected - found)[both], expected[both])
+    allowed = 2 * allowed_relative_error(precision, terms)  # both are rounded
+    if error <= allowed * scale:
+        return None
+    share = error / scale if scale else float("inf")
+    return f"a result differs by {share:.2g} of its root mean square, where rounding allows {allowed:.2g}"
+
+
+def _error_and_scale(torch: Any, difference: Any, expected: Any) -> tuple[float, float]:
+    """Largest absolute difference, and root mean square of what is expected; 0 for no elements."""
+    if not expected.numel():
+        return 0.0, 0.0
+    return float(difference.abs().max()), float(torch.linalg.vector_norm(expected) / expected.numel() ** 0.5)

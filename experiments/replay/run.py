@@ -1,0 +1,308 @@
+"""Experiments on one term alone: its operator calls run with one factor changed at a time, in interleaved rounds.
+
+One timed run is all calls of the term in one step, each as often as in the step and in the step's order. In a step,
+other layers ran since a layer's weights were last used, and the layer before has just written its input. So before
+each run the caches are flushed, and then the operands that depend on the batch size are read; where the operands of a
+whole step of the smallest batch size fit the last-level cache, neither is done at any. Results are kept until the run
+has ended, as in a step, and freed outside its time.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from ...kernels.backends import open_backend
+from ...profiling.hardware import heap
+from ...profiling.hardware.host_usage import host_use_between, read_host_use
+from ...profiling.hardware.memory_usage import available_bytes
+from ...profiling.measure.loop import Experiment as Rounds
+from ...profiling.measure.loop import Progress
+from ...profiling.measure.visit import memory_ran_out
+from ...profiling.recording.experiments import TIME_IS_UP, Experiment, record_experiment
+from ...profiling.recording.store import Recording, RecordingWriter, columns_of
+from ...profiling.workload.network_step import import_torch
+from ..step_factors.padded_batch import multiple_of
+from ..term_factors import NAMES, factor
+from ..term_factors.change import Caches, Change, Runnable, setting
+from .operator_kinds import follows_batch, is_batch_norm, on_cuda
+from .recorded_call import CannotReplay, device_of
+from .results import difference, results_of, try_call
+from .term import Term, duration_ns, read_term
+
+Condition: TypeAlias = tuple[str | None, int]  # name of the factor, or None; batch size
+
+# A visit times one long run, and more of short ones: rounds have the drift that runs in a row lack. With a cache flush
+# of some milliseconds before each, more than eight cost more time than they add precision.
+_LEAST_RUNS, _MOST_RUNS, _VISIT_NS = 1, 8, 10_000_000
+_SHARE_OF_MEMORY = 0.5  # for operands that are kept; results and copies need the rest
+
+
+def run_term(
+    recording: Recording,
+    experiment: Experiment,
+    writer: RecordingWriter,
+    report: Callable[[Progress], object] = lambda _: None,
+    clock_s: Callable[[], float] = time.monotonic,
+    backend: Any = None,
+    enough: Callable[[Sequence[Mapping[str, Any]]], bool] = lambda _: False,
+) -> Experiment:
+    """Run an experiment on the operator calls of one term and record its timed runs.
+
+    Args:
+        recording: recording with the calls in its table `operators`.
+        experiment: the experiment, with scope `term`.
+        writer: writer that extends the recording.
+        report: function that receives the progress after every visit.
+        clock_s: clock of the time limit.
+        backend: backend with the timer and the cache flush; None for torch on the recording's device.
+        enough: whether its rows so far decide it; asked after every round beyond the minimum.
+
+    Returns:
+        The experiment as recorded: factors that could not be changed, changed results and notes are filled in.
+
+    Raises:
+        CurvescopeError: the recording's device is missing here, or the recording cannot be written.
+        KeyboardInterrupt: passed on; the timed runs so far are recorded.
+    """
+    began_s = clock_s()
+    device = device_of(recording)
+    backend = backend or open_backend("torch", device)
+    free = available_bytes(device)
+    budget = math.inf if free is None else _SHARE_OF_MEMORY * free
+    term = read_term(recording, experiment.layer, experiment.phase, device, budget)
+    done = False
+    with _settings_of_steps(recording.meta, device):
+        runs = Runs(term, experiment, writer, backend)
+        try:
+            rounds = Rounds(
+                conditions=runs.conditions,
+                visit=runs.visit,
+                rounds=experiment.rounds,
+                time_limit_s=experiment.time_limit_s,
+                deadline_s=experiment.deadline_s,
+                finished=runs.finished,
+                precise=lambda: enough(runs.rows),
+                begin_round=runs.write,
+                label=lambda condition: f"{condition[0] or 'no change'}, batch size {condition[1]}",
+                report=report,
+                elapsed_s=clock_s() - began_s,
+                clock_s=clock_s,
+            ).run()
+            done = rounds >= experiment.rounds[0] or all(map(runs.finished, runs.conditions))
+        finally:
+            runs.write()
+            recorded = runs.described(done=done)
+            record_experiment(writer, recorded, [factor(name).FACTS for name in recorded.factors if name in NAMES])
+    return recorded
+
+
+@contextmanager
+def _settings_of_steps(meta: Mapping[str, Any], device: str) -> Iterator[None]:
+    """TF32 on a GPU as the recorded steps had it; steps of the user's own set it by themselves."""
+    backends, precision = import_torch().backends, meta.get("precision")
+    with ExitStack() as stack:
+        if on_cuda(device) and precision is not None:
+            for owner in (backends.cuda.matmul, backends.cudnn):
+                stack.enter_context(setting(owner, "allow_tf32", precision == "tf32"))
+        yield
+
+
+class Runs:
+    """The visits of one experiment.
+
+    Attributes:
+        rows: rows of the table `experiments` so far.
+    """
+
+    def __init__(self, term: Term, experiment: Experiment, writer: RecordingWriter, backend: Any) -> None:
+        """Build the calls without a change, and find the factors that apply."""
+        self._term, self._experiment, self._writer, self._backend = term, experiment, writer, backend
+        self.rows: list[dict[str, Any]] = []
+        self._written = 0  # number of the rows that are recorded
+        self._changed_results: dict[str, str] = {}
+        self._untested: dict[str, str] = {}
+        self._unfit: dict[int, str] = {}  # message by batch size that cannot run
+        self._compared: set[str] = set()  # factors
+        self._timed: set[str | None] = set()  # factors
+        self._kept: list[Any] = []  # results of the current run
+        if term.device == "cpu" and heap.can_change():
+            heap.hold_thresholds(term.block_bytes)
+        for batch in experiment.batches:
+            self._guard((None, batch), lambda condition: self._term.runnables(*condition, experiment.batches))
+        reasons = {name: self._reason_against(name) for name in experiment.factors}
+        self._untested |= {name: reason for name, reason in reasons.items() if reason is not None}
+        possible = [name for name in experiment.factors if name not in self._untested]
+        for name in possible:
+            if factor(name).CHANGE.piece and any(is_batch_norm(family.largest) for family in term.families):
+                self._changed_results[name] = "a batch normalisation has the statistics of its piece"
+        # With factors that all cannot be changed there is nothing to compare.
+        names = [] if experiment.factors and not possible else [None, *possible]
+        self.conditions: list[Condition] = [(name, batch) for name in names for batch in experiment.batches]
+
+    def finished(self, condition: Condition) -> bool:
+        """Whether a condition gets no more visits."""
+        name, batch = condition
+        return name in self._untested or batch in self._unfit or not self._term.families
+
+    def visit(self, condition: Condition, round_: int) -> None:
+        """Time some runs of one condition."""
+        if not self.finished(condition):  # an earlier visit of the round may have ended it
+            self._guard(condition, lambda _: self._visit(condition, round_))
+
+    def write(self) -> None:
+        """Record the timed runs since the last call."""
+        if new := self.rows[self._written :]:
+            part = f"e{self._experiment.number:05d}_r{new[-1]['round']:05d}"
+            self._writer.write("experiments", columns_of(new), part)
+            self._written = len(self.rows)
+
+    def described(self, *, done: bool) -> Experiment:
+        """The experiment, with what was found besides times."""
+        if not done:
+            late = {name for name, _ in self.conditions if name is not None} - self._timed - set(self._untested)
+            self._untested |= dict.fromkeys(late, TIME_IS_UP)
+        notes = [*self._experiment.notes, *self._term.notes()]
+        multiple = multiple_of(self._experiment.batches)
+        if ("padded_batch", self._experiment.batches[-1]) in self.conditions and multiple is not None:
+            notes.append(f"padded_batch pads the batch to a multiple of {multiple}.")
+        unfit = (f"{message[:1].upper()}{message[1:]}." for message in self._unfit.values())
+        return replace(
+            self._experiment,
+            untested=self._untested,
+            changed_results=self._changed_results,
+            notes=(*notes, *unfit),
+            done=done,
+        )
+
+    def _guard(self, condition: Condition, work: Callable[[Condition], object]) -> None:
+        """Do something; errors that belong to the batch size or to the factor end only their conditions."""
+        name, batch = condition
+        try:
+            with import_torch().no_grad():
+                work(condition)
+        except CannotReplay as error:
+            message, out_of_memory = str(error), False
+        except (RuntimeError, MemoryError) as error:
+            out_of_memory = memory_ran_out(error)
+            if name is None and not out_of_memory:
+                raise
+            message = (str(error).strip() or type(error).__name__).splitlines()[0]
+        else:
+            return
+        finally:
+            self._kept.clear()
+        # After the handler, because the traceback keeps tensors alive.
+        if out_of_memory:
+            self._term.release()
+            message = f"batch size {batch} does not fit the memory: {message.rstrip('.')}"
+        if name is None:
+            self._unfit[batch] = message
+        else:
+            self._untested[name] = message
+            # Only of this round: earlier rows are recorded.
+            self.rows[self._written :] = [row for row in self.rows[self._written :] if row["factor"] != name]
+
+    def _visit(self, condition: Condition, round_: int) -> None:
+        name, batch = condition
+        plain, calls = (self._term.runnables(one, batch, self._experiment.batches) for one in (None, name))
+        change = Change() if name is None else factor(name).CHANGE
+        if name is not None and name not in self._compared:
+            self._compare(name, plain, calls, change)
+        key = {"experiment": self._experiment.number, "factor": name, "batch": batch, "round": round_}
+        with change.around():
+            for index, row in enumerate(self._time(calls, self._caches(change), change.discarded)):
+                self.rows.append({**key, "index": index, **row, "process": os.getpid()})
+            self._timed.add(name)
+            self._kept.clear()  # before the context ends: what it frees as memory to keep must not stay for others
+
+    def _time(self, calls: Sequence[Runnable], caches: Caches, discarded: int) -> Iterator[dict[str, Any]]:
+        """Discard runs, then time some; columns of the table `experiments`."""
+        sequence = [runnable.run for runnable in calls for _ in range(runnable.call.calls)]
+        inputs = [] if caches is not Caches.AS_IN_STEP else self._inputs(calls)
+        timer, kept = self._backend.timer, self._kept
+
+        def run() -> None:
+            for call in sequence:
+                kept.append(call())
+
+        for _ in range(discarded):
+            kept.clear()
+            discarded_ns = timer.take(run, 1, 1, None)[0].duration_ns
+        if caches is not Caches.WARM and not self._backend.flush_ns:
+            self._backend.flush()  # the first allocates its buffer
+        run_ns = discarded_ns + (0 if caches is Caches.WARM else self._backend.flush_ns)
+        for _ in range(min(max(_LEAST_RUNS, int(_VISIT_NS / max(run_ns, 1))), _MOST_RUNS)):
+            kept.clear()
+            if caches is not Caches.WARM:
+                self._backend.flush()
+            for tensor in inputs:
+                tensor.sum()
+            before = read_host_use()
+            (sample,) = timer.take(run, 1, 1, None)
+            used = host_use_between(before, read_host_use())
+            yield {"start_ns": sample.start_ns, "duration_ns": round(sample.duration_ns), **used}
+
+    def _inputs(self, calls: Sequence[Runnable]) -> list[Any]:
+        """The operands that depend on the batch size, if all fit the last-level cache: others no step finds there."""
+        found = [
+            tensor
+            for runnable in calls
+            for index in runnable.family.batch_dimensions()
+            for tensor in results_of([runnable.arguments[index]])
+            if tensor is not None and tensor.dtype.itemsize > 1
+        ]
+        return found if sum(one.nbytes for one in found) <= self._backend.cache_bytes else []
+
+    def _caches(self, change: Change) -> Caches:
+        """The state of the caches before a run, the same at all batch sizes: a jump between two would be an anomaly."""
+        if change.caches is not Caches.AS_IN_STEP:
+            return change.caches
+        step_bytes = self._term.step_bytes_near(self._experiment.batches[0])
+        return Caches.WARM if step_bytes <= self._backend.cache_bytes else Caches.AS_IN_STEP
+
+    def _compare(self, name: str, plain: Sequence[Runnable], changed: Sequence[Runnable], change: Change) -> None:
+        """Compare the results with those without a change, at the first batch size where something changes."""
+        if change.call is not None and all(one is other for one, other in zip(plain, changed, strict=True)):
+            return
+        self._compared.add(name)
+        if change.same_work:
+            return
+        device = self._term.device
+        for one, other in zip(plain, changed, strict=True):
+            if one is other and change.call is not None:
+                continue
+            # Each time anew: timed runs change what a call writes, e.g. running statistics.
+            expected = try_call(one, device)
+            with change.around():
+                found = try_call(other, device)
+            clause = difference(expected, found, tf32=on_cuda(device))
+            if clause is not None:
+                self._changed_results[name] = f"{one.call.label}: {clause}"
+                return
+
+    def _reason_against(self, name: str) -> str | None:
+        """The reason why a factor cannot be changed for any call of the term."""
+        if name not in NAMES:
+            return "there is no such factor"
+        term, module = self._term, factor(name)
+        if not term.families:
+            return "none of the term's operators can run alone"
+        piece = module.CHANGE.piece
+        if piece is not None and piece(term.families, self._experiment.batches) is None:
+            return "the kernel with the most time runs at all sizes"
+        by_time = sorted(term.families, key=duration_ns, reverse=True)
+        reasons = [module.reason_against(family, term.device) for family in by_time]
+        if None not in reasons:
+            return reasons[0]
+        usual = self._caches(Change())
+        if usual is Caches.WARM is module.CHANGE.caches:
+            return "the operands of a whole step fit the cache, so they are there without a change"
+        if usual is Caches.AS_IN_STEP and module.CHANGE.caches is Caches.COLD and not any(map(follows_batch, by_time)):
+            return "no operand depends on the batch size, so the step leaves none in the caches"
+        return None

@@ -1,0 +1,199 @@
+"""The operator calls of one term of a step, over batch sizes: read from a recording, and built to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from ...profiling.hardware import heap
+from ...profiling.measure.visit import memory_ran_out
+from ...profiling.recording.store import Recording
+from ..term_factors import factor
+from ..term_factors.change import Runnable
+from .rebuild import Replayed, memory_bytes, rebuild
+from .recorded_call import CallFamily, CannotReplay, RecordedCall, families, read_calls, tensors_of
+from .results import results_of
+
+
+@dataclass
+class Term:
+    """The calls of one term.
+
+    Attributes:
+        families: the calls over batch sizes, in the order of the step; those that cannot run are removed.
+        step_bytes: bytes of the operands of all calls of a step, counted at each use, by recorded batch size.
+        block_bytes: sizes of blocks that the process of the steps has freed: of their operands, and the largest that
+            glibc keeps, if they took few page faults.
+        device: `cpu` or `cuda:N`.
+        budget_bytes: memory for operands that are kept from visit to visit.
+        left_out: families that cannot run, each with the reason.
+    """
+
+    families: list[CallFamily]
+    step_bytes: dict[int, int]
+    block_bytes: frozenset[int]
+    device: str
+    budget_bytes: float
+    left_out: list[tuple[CallFamily, str]] = field(default_factory=list)
+    _built: dict[tuple[str | None, int], list[Runnable]] = field(default_factory=dict)
+    _shared: dict[tuple[int, int], tuple[Any, Any]] = field(default_factory=dict)
+    _converted: dict[tuple[str, int], Any] = field(default_factory=dict)
+
+    def step_bytes_near(self, batch: int) -> int:
+        """Bytes of the operands of a step, at the recorded batch size next to this one."""
+        return self.step_bytes[self._nearest(batch)]
+
+    def runnables(self, name: str | None, batch: int, batches: tuple[int, ...]) -> list[Runnable]:
+        """The calls of one step at a batch size, in its order, with a factor changed.
+
+        Args:
+            name: name of the factor; None for no change.
+            batch: the batch size.
+            batches: batch sizes of the experiment, increasing.
+
+        Raises:
+            CannotReplay: the factor cannot be changed.
+        """
+        key = name, batch
+        if key not in self._built:
+            built = self._build(batch) if name is None else self._change(name, batch, batches)
+            self._make_room(built)
+            self._built[key] = built
+        return self._built[key]
+
+    def release(self) -> None:
+        """Free all operands."""
+        self._built.clear()
+        self._forget_weights()
+
+    def notes(self) -> list[str]:
+        """What is left out, with its share of the term's operators, and what is assumed; one sentence each."""
+        total_ns = sum(map(duration_ns, [*self.families, *(family for family, _ in self.left_out)]))
+        notes = []
+        for family, reason in self.left_out:
+            share = f" ({duration_ns(family) / total_ns:.0%} of the term's operators)" if total_ns else ""
+            notes.append(f"{family.largest.label} is left out{share}: {reason}.")
+        if not self.families and not self.left_out:
+            notes.append("The recording has no operator calls of this term.")
+        assumed = (note for built in self._built.values() for runnable in built for note in runnable.notes)
+        return list(dict.fromkeys([*notes, *(f"{note[:1].upper()}{note[1:]}." for note in assumed)]))
+
+    def _nearest(self, batch: int) -> int:
+        return min(self.step_bytes, key=lambda recorded: abs(recorded - batch))
+
+    def _build(self, batch: int) -> list[Runnable]:
+        """The calls as recorded. A call that cannot run at one recorded batch size is left out at all."""
+        found: list[Runnable] = []
+        for family in [one for one in self.families if self._nearest(batch) in one.calls]:
+            try:
+                found.append(Runnable.of(family, self._rebuild(family, family.at(batch)), self._converted))
+            except CannotReplay as error:
+                if isinstance(error.__cause__, Exception) and memory_ran_out(error.__cause__):
+                    raise error.__cause__ from None
+                if batch not in family.calls:  # of a finer grid: without the call, its neighbours would look too long
+                    raise
+                self.families.remove(family)
+                self.left_out.append((family, str(error)))
+                for built in self._built.values():
+                    built[:] = [runnable for runnable in built if runnable.family is not family]
+        return sorted(found, key=lambda runnable: runnable.call.position)
+
+    def _rebuild(self, family: CallFamily, call: RecordedCall) -> Replayed:
+        """Rebuild a call with the operands of another batch size that do not depend on it, e.g. its weights."""
+        given = {
+            index: value
+            for (owner, index), (recorded, value) in self._shared.items()
+            if owner == id(family) and recorded == call.arguments[index]
+        }
+        # With one seed, an input would begin with the numbers of weights from another batch size.
+        replayed = rebuild(call, self.device, seed=call.batch or 0, given=given)
+        for index, recorded in enumerate(call.arguments):
+            if index not in family.batch_dimensions():
+                self._shared[id(family), index] = recorded, replayed.arguments[index]
+        return replayed
+
+    def _change(self, name: str, batch: int, batches: tuple[int, ...]) -> list[Runnable]:
+        module = factor(name)
+        if (find_size := module.CHANGE.piece) is not None:
+            size = find_size(self.families, batches)
+            if size is None or batch <= size:
+                return self.runnables(None, batch, batches)
+            # Every piece has operands of its own, but for the weights.
+            return [runnable for _ in range(-(-batch // size)) for runnable in self._build(size)]
+        change = module.CHANGE.call
+        return [
+            runnable
+            if change is None or module.reason_against(runnable.family, self.device)
+            else change(runnable, batches)
+            for runnable in self.runnables(None, batch, batches)
+        ]
+
+    def _forget_weights(self) -> None:
+        self._shared.clear()
+        self._converted.clear()
+
+    def _make_room(self, coming: Iterable[Runnable]) -> None:
+        """Free the operands that were built first, until the rest and the coming ones fit the budget."""
+        while self._built:
+            kept = [runnable for built in self._built.values() for runnable in built]
+            if _operand_bytes([*kept, *coming]) <= self.budget_bytes:
+                return
+            del self._built[next(iter(self._built))]
+            self._forget_weights()
+
+
+def read_term(recording: Recording, layer: str | None, phase: str | None, device: str, budget_bytes: float) -> Term:
+    """Read the calls of a term.
+
+    Args:
+        recording: recording with the calls in its table `operators`.
+        layer: layer of the term, without the layers inside it; None for work outside layers.
+        phase: phase of the term.
+        device: see `Term`.
+        budget_bytes: see `Term`.
+    """
+    everything = [call for call in read_calls(recording) if call.batch is not None]
+    step_bytes: dict[int, int] = {}
+    blocks = set()
+    for call in everything:
+        assert call.batch is not None
+        operands = [_bytes(replace(call, arguments=(tensor,))) for tensor in tensors_of(call.arguments)]
+        step_bytes[call.batch] = step_bytes.get(call.batch, 0) + call.calls * sum(operands)
+        blocks.update(operands)
+    own = families([call for call in everything if (call.layer, call.phase) == (layer, phase)])
+    if _kept_memory(recording):
+        blocks.add(heap.LARGEST_THRESHOLD)
+    return Term(own, step_bytes, frozenset(blocks), device, budget_bytes)
+
+
+def _kept_memory(recording: Recording) -> bool:
+    """Whether the recorded steps took fewer page faults than a large tensor has pages; False if they are not counted.
+
+    Then their process kept the memory that it freed, e.g. because it had freed a larger block before.
+    """
+    faults: dict[int, list[int]] = {}
+    for row in recording.arrow("steps", ["batch", "page_faults", "profiled"]).to_pylist():
+        if not row["profiled"] and row["page_faults"] is not None:
+            faults.setdefault(row["batch"], []).append(row["page_faults"])
+    return bool(faults) and max(median(of_batch) for of_batch in faults.values()) < heap.FEW_FAULTS
+
+
+def _bytes(call: RecordedCall) -> int:
+    try:
+        return memory_bytes(call)
+    except CannotReplay:  # an unknown type
+        return 0
+
+
+def duration_ns(family: CallFamily) -> int:
+    """Recorded time of a call at all batch sizes, ns."""
+    return sum(call.duration_ns or 0 for call in family.calls.values())
+
+
+def _operand_bytes(runnables: Sequence[Runnable]) -> int:
+    """Memory of all operands, each once."""
+    tensors = [one for runnable in runnables for one in results_of(list(runnable.arguments)) if one is not None]
+    storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
+    return sum(storages.values())

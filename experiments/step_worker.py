@@ -1,0 +1,202 @@
+"""A process that runs the steps of one variant: as they are, or with one factor changed.
+
+It stays until the experiment ends, because what a factor changes builds up over steps: the heap, the caches of the
+allocator, compiled code. Between its visits it must not disturb the others: its threads wait without a core, see
+`_wait_until_quiet`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..profiling.hardware.memory_usage import available_bytes, read_peak
+from ..profiling.measure.loop import Empty, StepRow
+from ..profiling.measure.processes import ChildProcess
+from ..profiling.measure.protocol import Protocol
+from ..profiling.measure.visit import Steps, discard_steps, time_steps
+from ..profiling.measure.visit_processes import build_workload
+from .step_factors import STEP_FACTORS
+from .step_factors.factor import StepFactor, Target
+
+SEED = 0
+_QUIET_S, _QUIET_SHARE, _LONGEST_S = 0.002, 0.1, 0.5
+_CUDA_CONTEXT_BYTES = 600 * 10**6  # context and kernels of torch in one process, beside the allocator's memory
+
+Number = tuple[float, float]  # a number of a result, and the scale that its difference is compared with
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What the first steps of a worker showed.
+
+    Attributes:
+        results: numbers of the result of one step from the same seed, by batch size.
+        draws: whether a step draws random numbers.
+        peak_bytes: most memory that the process took; None if unknown.
+        quiet: whether its threads leave the cores to others between steps.
+    """
+
+    results: dict[int, tuple[Number, ...]]
+    draws: bool
+    peak_bytes: int | None
+    quiet: bool = True
+
+
+class StepWorker:
+    """This process's end of the worker of one variant."""
+
+    def __init__(self, target: Target, factor: str | None) -> None:
+        """Start the process.
+
+        Args:
+            target: steps to run.
+            factor: name of the factor to change; None for no change.
+        """
+        self._child = ChildProcess(_Server, target, factor)
+
+    def warm_up(self, while_waiting: Callable[[], object] = lambda: None) -> Ready | Empty:
+        """Build the steps and run one of each batch size.
+
+        Args:
+            while_waiting: function that is called twice a second; its errors are passed on.
+        """
+        result: Ready | Empty = self._child.call("warm_up", while_waiting=while_waiting)
+        return result
+
+    def visit(
+        self, batch: int, protocol: Protocol, while_waiting: Callable[[], object] = lambda: None
+    ) -> list[StepRow] | Empty:
+        """Time steps of one batch size.
+
+        Args:
+            batch: the batch size.
+            protocol: number of steps.
+            while_waiting: see `warm_up`.
+
+        Returns:
+            Rows of the table `experiments`, without the columns of the experiment.
+        """
+        result: list[StepRow] | Empty = self._child.call("visit", batch, protocol, while_waiting=while_waiting)
+        return result
+
+    def available_bytes(self) -> int | None:
+        """Memory that further processes can take on the steps' device; None if unknown."""
+        available = self._child.call("available_bytes")
+        return available if isinstance(available, int) else None
+
+    def end(self) -> None:
+        """End the process."""
+        self._child.end()
+
+
+class _Server:
+    """The steps of one variant, in their process."""
+
+    def __init__(self, target: Target, name: str | None) -> None:
+        factor = StepFactor(target) if name is None else STEP_FACTORS[name](target)
+        self._batches = target.batches
+        factor.prepare()
+        self._workload = build_workload(factor.configure())
+        self._steps: Steps = factor.change(self._workload)
+
+    def warm_up(self) -> Ready:
+        """See `StepWorker`."""
+        results: dict[int, tuple[Number, ...]] = {}
+        draws = False
+
+        for batch in self._batches:
+            _seed()
+            self._steps.load(batch)
+            _seed()
+            before = _random_state(self._steps.device)
+            result = self._steps.submit()
+            draws |= before != _random_state(self._steps.device)
+            results[batch] = tuple(_numbers(result, self._workload.model))
+        device = self._steps.device
+        peak = read_peak(device)
+        reserved = peak.get("reserved_memory_bytes")
+        took = peak.get("peak_memory_bytes") if device == "cpu" else reserved and reserved + _CUDA_CONTEXT_BYTES
+        return Ready(results, draws, took, _wait_until_quiet())
+
+    def visit(self, batch: int, protocol: Protocol) -> list[StepRow]:
+        """See `StepWorker`."""
+        warm_up = discard_steps(self._steps, batch, protocol.discarded_steps)
+        rows = time_steps(self._steps, protocol.steps_of_visit(batch, warm_up.last_ns))
+        _wait_until_quiet()
+        return [{**row, "process": os.getpid()} for row in rows]
+
+    def available_bytes(self) -> int | None:
+        """See `StepWorker`."""
+        return available_bytes(self._steps.device)
+
+
+def _wait_until_quiet() -> bool:
+    """Wait until the threads of this process use no CPU: OpenMP's spin for some time after the last operator.
+
+    GNU's library, which torch's wheels contain, used 8 ms of CPU time after the last product on two cores; under
+    OMP_WAIT_POLICY=passive none. Intel's spins for 200 ms (KMP_BLOCKTIME). Under OMP_WAIT_POLICY=active both spin
+    until the next operator, so this wait has a limit.
+
+    Returns:
+        Whether they became quiet.
+    """
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < _LONGEST_S:
+        used_s, asleep_s = time.process_time(), time.monotonic()
+        time.sleep(_QUIET_S)
+        if time.process_time() - used_s < _QUIET_SHARE * (time.monotonic() - asleep_s):
+            return True
+    return False
+
+
+def _seed() -> None:
+    """Start every generator of random numbers that a step may use."""
+    import torch
+
+    random.seed(SEED)
+    torch.manual_seed(SEED)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(SEED)
+
+
+def _random_state(device: str) -> tuple[Any, ...]:
+    """The states of torch's generators, to be compared."""
+    import torch
+
+    states = [torch.get_rng_state(), *([] if device == "cpu" else [torch.cuda.get_rng_state(device)])]
+    return tuple(state.numpy().tobytes() for state in states)
+
+
+def _numbers(result: object, module: Any) -> Iterator[Number]:
+    """Numbers that describe what a step returned, and the gradients that it left in the parameters of its module."""
+    import torch
+
+    values = [tensor.detach().double() for tensor in _tensors(result)]
+    if values:
+        yield sum(float(one.sum()) for one in values), sum(float(one.abs().sum()) for one in values)
+    gradients = [p.grad for p in (() if module is None else module.parameters()) if p.grad is not None]
+    if gradients:
+        norm = float(torch.stack([gradient.detach().double().norm() for gradient in gradients]).norm())
+        yield norm, norm
+
+
+def _tensors(result: object) -> Iterator[Any]:
+    """The tensors and numbers in what a step returned, as tensors of real numbers."""
+    import torch
+
+    if isinstance(result, torch.Tensor):
+        yield result.abs() if result.is_complex() else result
+    elif isinstance(result, (bool, int, float)):
+        yield torch.tensor(float(result))
+    elif isinstance(result, dict):
+        for value in result.values():
+            yield from _tensors(value)
+    elif isinstance(result, (tuple, list)):
+        for value in result:
+            yield from _tensors(value)

@@ -1,0 +1,50 @@
+"""Images and filters stored channels last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...profiling.recording.experiments import FactorFacts
+from ...profiling.recording.operators import TensorArgument
+from ...profiling.workload.network_step import import_torch
+from ..replay.operator_kinds import is_on_images
+from ..replay.recorded_call import CallFamily, tensors_of
+from .change import Change, Runnable
+
+FACTS = FactorFacts(
+    "channels_last",
+    what="images and filters are stored channels last",
+    remedy="use the memory format channels_last in {where}",
+    how="layer.to(memory_format=torch.channels_last), and the same for its input",
+)
+
+
+def reason_against(family: CallFamily, device: str) -> str | None:  # noqa: ARG001 - on any device
+    """See `FactorModule`."""
+    call = family.largest
+    images = [tensor for tensor in tensors_of(call.arguments) if len(tensor.shape) in (4, 5)]
+    if not images or not is_on_images(call):
+        return "it is no operator on images"
+    return "its images are stored channels last already" if all(map(_is_channels_last, images)) else None
+
+
+def _is_channels_last(tensor: TensorArgument) -> bool:
+    if tensor.strides is None:
+        return False
+    inner = [stride for stride, extent in zip(tensor.strides[2:], tensor.shape[2:], strict=True) if extent > 1]
+    return tensor.strides[1] == 1 and tensor.shape[1] > 1 and all(stride >= tensor.shape[1] for stride in inner)
+
+
+def _store_channels_last(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:  # noqa: ARG001
+    torch = import_torch()
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+    def store(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.dim() in formats:
+            return value.contiguous(memory_format=formats[value.dim()])
+        return value
+
+    return runnable.with_arguments(tuple(map(store, runnable.arguments)))
+
+
+CHANGE = Change(call=_store_channels_last)

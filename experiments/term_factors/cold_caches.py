@@ -1,0 +1,19 @@
+"""Operands that no cache has."""
+
+from __future__ import annotations
+
+from ...profiling.recording.experiments import FactorFacts
+from ..replay.recorded_call import CallFamily, tensors_of
+from .change import Caches, Change
+
+FACTS = FactorFacts(
+    "cold_caches", what="all operands are evicted from the caches before each run", remedy=None, how=None
+)
+
+
+def reason_against(family: CallFamily, device: str) -> str | None:  # noqa: ARG001 - on any device
+    """See `FactorModule`."""
+    return None if any(tensors_of(family.largest.arguments)) else "none of its operands is a tensor"
+
+
+CHANGE = Change(caches=Caches.COLD, same_work=True)

@@ -1,0 +1,28 @@
+"""Convolutions without NNPACK on a CPU: PyTorch takes it from a batch of 16 on, where oneDNN does not run."""
+
+from __future__ import annotations
+
+from ...profiling.recording.experiments import FactorFacts
+from ...profiling.workload.network_step import import_torch
+from ..replay.operator_kinds import is_convolution, on_cuda, ran_kernel
+from ..replay.recorded_call import CallFamily
+from .change import Change
+
+FACTS = FactorFacts(
+    "no_nnpack",
+    what="convolutions run without NNPACK",
+    remedy="run {where} without NNPACK",
+    how="with torch.backends.nnpack.flags(enabled=False): around the layer's call",
+)
+
+
+def reason_against(family: CallFamily, device: str) -> str | None:
+    """See `FactorModule`."""
+    if on_cuda(device):
+        return "NNPACK runs on CPUs"
+    if not is_convolution(family.largest) or ran_kernel(family, "nnpack") is False:
+        return "PyTorch does not run this operator through NNPACK"
+    return None if import_torch().backends.nnpack.is_available() else "this PyTorch has no NNPACK for this CPU"
+
+
+CHANGE = Change(around=lambda: import_torch().backends.nnpack.flags(enabled=False))

@@ -1,0 +1,70 @@
+"""Which cause an answer names."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from curvescope.analysis.causes import NOT_SIGNIFICANT, Attribution, CauseTotal
+from curvescope.analysis.decompose.functionals import excess
+from curvescope.analysis.decompose.statistics import Estimate
+from curvescope.analysis.diagnosis.answer import _leading, _sentence, _why
+from curvescope.analysis.verdicts.outcome import Verdict
+
+
+@pytest.mark.parametrize(
+    ("amounts", "leading"),
+    [
+        ({"page faults": 3.0, "idle threads": 7.0}, "idle threads"),
+        ({"page faults confirmed": 2.0, "idle threads": 8.0}, "page faults"),
+        ({"page faults confirmed": 0.9, "idle threads": 9.1}, "idle threads"),
+        ({"page faults": -3.0, "idle threads": 1.5, NOT_SIGNIFICANT: 11.5}, "idle threads"),
+        # most of it is not significant: a tenth of it is no answer
+        ({"page faults": 0.9, NOT_SIGNIFICANT: 9.1}, None),
+    ],
+)
+def test_a_confirmed_cause_leads_then_the_largest_if_it_makes_a_tenth(amounts, leading):
+    """Of an excess of 10 ms."""
+    totals = tuple(
+        CauseTotal(name.removesuffix(" confirmed"), amount, (), verdict=verdict)
+        for name, amount in amounts.items()
+        for verdict in [Verdict.CONFIRMED if name.endswith("confirmed") else Verdict.UNTESTED]
+    )
+    value = Estimate(10.0, 9.0, 11.0, 0.0)
+    found = _leading(SimpleNamespace(value=value, attribution=Attribution(excess(4, 8), 10.0, False, totals)))
+    assert (found and found.cause) == leading
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"fc6": 6.0, "fc7": 2.0}, "is mostly fc6: page faults"),
+        ({"fc6": 4.0, "fc7": 2.0}, "is largest in fc6: page faults"),
+        ({"fc6": 4.0, "fc7": 5.0}, "is partly fc6: page faults"),
+        ({"fc6": 4.0, "fc7": -5.0}, "is largest in fc6: page faults"),
+    ],
+)
+def test_an_answer_calls_a_term_the_largest_only_if_it_is(terms, said):
+    """The cause is that of fc6, of an excess of 10 ms."""
+    shares = [SimpleNamespace(label=label, value=Estimate(amount, 0.0, 9.0, 0.0)) for label, amount in terms.items()]
+    explanation = SimpleNamespace(value=Estimate(10.0, 9.0, 11.0, 0.0), shares=shares, functional=excess(4, 8))
+    total = CauseTotal("page faults", terms["fc6"], (), verdict=Verdict.UNTESTED)
+    assert _sentence(explanation, "The excess", total, "fc6", "page faults", "untested", ()).startswith(
+        f"The excess {said}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("portion", "taken", "gone"),
+    [
+        (0.6, 0.95, "it is gone"),
+        (0.6, 0.70, "most of it is gone"),
+        (0.4, 0.95, "that share is gone"),
+        (0.4, 0.70, "most of that share is gone"),
+    ],
+)
+def test_of_a_term_that_is_a_smaller_part_only_its_share_is_said_to_be_gone(portion, taken, gone):
+    outcome = SimpleNamespace(taken=Estimate(taken, 0.6, 1.0, 0.0), facts=SimpleNamespace(what="memory is kept"))
+    total = CauseTotal("page faults", 4.0, (), verdict=Verdict.CONFIRMED)
+    assert _why(total, outcome, portion) == f"page faults; when memory is kept, {gone}"

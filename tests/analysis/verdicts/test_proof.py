@@ -1,0 +1,304 @@
+"""Causes after experiments: confirmed ones take what was measured, refuted ones nothing, and amounts add up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, TermCause, _totals, factors, interventions
+from curvescope.analysis.decompose.functionals import excess, fixed_cost
+from curvescope.analysis.decompose.terms import KERNELS, Key
+from curvescope.analysis.diagnosis.result import diagnose, explain
+from curvescope.analysis.verdicts.outcome import LEVELLED, Verdict, outcomes_of
+from curvescope.analysis.verdicts.proof import prove_step, spread
+from curvescope.experiments.step_factors import STEP_FACTORS
+from curvescope.experiments.term_factors import NAMES
+from curvescope.profiling.recording.experiments import Scope, Stage
+
+from ...experiments.planted_experiments import experiment, rows_of
+from ..causes.planted_causes import CPU, Plan, planted
+from ..synthetic import times_of
+
+SLOW_FROM_16 = {4: 12.0, 8: 24.0, 16: 96.0}
+PROPORTIONAL = {4: 12.0, 8: 24.0, 16: 48.0}
+
+
+@cache
+def diagnosed(cause):
+    """The diagnosis of a planted sweep, and what was recorded beside its kernels."""
+    steps, kernels, beside = planted(cause, 1)
+    return diagnose(steps, times_of(steps, kernels), recorded=beside), beside
+
+
+def explained(cause, experiments=(), functional=None, **others):
+    """The causes of a planted sweep with experiments, (experiment, times) of each; of two totals the confirmed one."""
+    functional = functional or excess(8, 16)
+    found, beside = diagnosed(cause)
+    outcomes = [o for one, times in experiments for o in outcomes_of(one, rows_of(one, times, noise=0.01), {})]
+    beside = replace(beside, outcomes=tuple(outcomes), **others)
+    explanation = explain(functional, found.curve, found.terms, found.kernel_times, beside)
+    scale = sum(abs(share.value.value) for share in explanation.shares)
+    total = math.fsum(cause.amount for cause in explanation.attribution.causes)
+    assert total == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-12 * scale)
+    confirmed_last = sorted(explanation.attribution.causes, key=lambda total: total.verdict == Verdict.CONFIRMED)
+    return {total.cause: total for total in confirmed_last}
+
+
+def on_conv3(factor, stage=Stage.CONFIRM, **changed):
+    functional = changed.pop("functional", excess(8, 16)).coefficients
+    options = {"functional": functional, "batches": (8, 16), "layer": "conv3", "phase": "backward", **changed}
+    return experiment(0, stage, (factor,), **options)
+
+
+def on_the_step(factor, functional=None):
+    return on_conv3(
+        factor, scope=Scope.STEP, layer=None, phase=None, functional=functional or fixed_cost(4, 8), batches=(4, 8)
+    )
+
+
+def test_every_factor_belongs_to_one_cause_and_runs_somewhere():
+    assert set(factors(Scope.TERM)) == set(NAMES)
+    assert set(factors(Scope.STEP)) == set(STEP_FACTORS)
+    for scope in (Scope.TERM, Scope.STEP):
+        named = [name for one in interventions().values() for name in getattr(one, scope)]
+        assert len(named) == len(set(named))
+    for cause, one in interventions().items():
+        tested = one.term or one.step
+        assert one.expected.endswith("."), cause
+        assert bool(tested) != bool(one.untested), cause
+
+
+def test_a_cause_without_evidence_is_confirmed_by_its_experiment():
+    times = {None: SLOW_FROM_16, "onednn": PROPORTIONAL}
+    causes = explained("unexplained", [(on_conv3("onednn"), times)])
+    slow = causes["slow library call"]
+    assert slow.verdict == Verdict.CONFIRMED
+    # 96 - 2 * 24 = 48, all of it taken away
+    assert slow.amount == pytest.approx(48, rel=0.05)
+    evidence = slow.terms[0].claim.evidence[0]
+    assert (evidence.before, evidence.after) == (pytest.approx(48, rel=0.1), pytest.approx(0, abs=2))
+    assert abs(causes.get(UNEXPLAINED, slow).amount) < 50
+
+
+def test_without_a_change_the_recordings_causes_stay_untested():
+    causes = explained("slow library call")
+    assert causes["slow library call"].verdict == Verdict.UNTESTED
+    assert causes["slow library call"].amount == pytest.approx(48, rel=0.05)
+
+
+def test_a_cause_that_the_time_left_untested_says_so():
+    causes = explained("slow library call", waits_for_time=True)
+    assert causes["slow library call"].reason == "the time for experiments was up"
+    assert causes["optimizer work"].reason == "no factor replaces the optimizer"
+
+
+def test_a_refuted_cause_loses_its_claim():
+    same = {None: SLOW_FROM_16, "onednn": SLOW_FROM_16}
+    causes = explained("slow library call", [(on_conv3("onednn"), same)])
+    assert "slow library call" not in causes
+    assert causes[UNEXPLAINED].amount == pytest.approx(48, rel=0.05)
+
+
+def test_a_term_that_shows_nothing_alone_proves_nothing():
+    nothing = {None: PROPORTIONAL, "onednn": {4: 12.0, 8: 30.0, 16: 48.0}}
+    causes = explained("slow library call", [(on_conv3("onednn"), nothing)])
+    assert causes["slow library call"].verdict == Verdict.UNDECIDED
+    assert causes["slow library call"].reason == "the term alone does not show its share"
+
+
+def test_splitting_takes_what_a_more_telling_experiment_leaves():
+    both = [
+        (on_conv3("split_batch"), {None: SLOW_FROM_16, "split_batch": PROPORTIONAL}),
+        (on_conv3("onednn"), {None: SLOW_FROM_16, "onednn": {4: 12.0, 8: 24.0, 16: 56.0}}),
+    ]
+    causes = explained("unexplained", both)
+    # 48 → 8: oneDNN takes 40, and splitting the 8 that it leaves
+    assert causes["slow library call"].amount == pytest.approx(40, rel=0.05)
+    assert causes["size of one call"].amount == pytest.approx(8, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("planted_cause", "owner"), [("algorithm switch", "algorithm switch"), ("unexplained", "slow library call")]
+)
+def test_a_library_at_all_sizes_tests_the_switch_where_kernels_differ(planted_cause, owner):
+    """As it is 14 ms per sample from 16 on, and 3 before; through another library 3 at all."""
+    times = {None: {8: 24.0, 16: 112.0}, "no_cudnn": {8: 24.0, 16: 48.0}}
+    causes = explained(planted_cause, [(on_conv3("no_cudnn"), times)])
+    assert [name for name, total in causes.items() if total.verdict == Verdict.CONFIRMED] == [owner]
+
+
+def test_a_switch_is_confirmed_where_pieces_of_the_size_before_it_are_faster():
+    times = {None: {8: 24.0, 16: 112.0}, "before_switch": {8: 24.0, 16: 48.0}}
+    switch = explained("algorithm switch", [(on_conv3("before_switch"), times)])["algorithm switch"]
+    assert switch.verdict == Verdict.CONFIRMED
+    assert switch.terms[0].claim.detail.startswith("from winogradForwardData4x4")
+    # A larger algorithm that is the faster one bends the curve down, and pieces only make the larger batch slower.
+    slower = {None: {8: 48.0, 16: 56.0}, "before_switch": {8: 48.0, 16: 96.0}}
+    faster_after = Plan(kernel=lambda b: ("small", 6.0 * b, {}) if b < 16 else ("large", 3.5 * b, {}))
+    total = explained(faster_after, [(on_conv3("before_switch"), slower)])["algorithm switch"]
+    assert (total.verdict, total.reason) == (Verdict.UNDECIDED, LEVELLED)
+
+
+def faulty(_, duration_ns):
+    """The same 20,000 page faults at every batch size, which take 40 ms in the system."""
+    return {"cpu_time_ns": duration_ns, "run_queue_wait_ns": 0, "system_time_ns": 40_000_000, "page_faults": 20_000}
+
+
+FAULTY = Plan(kernel=lambda b: ("mkl_sgemm", 80.0, {}), host_use=faulty, hardware=CPU)
+
+
+def test_page_faults_that_do_not_grow_are_a_share_of_the_fixed_cost():
+    faults = explained(FAULTY, functional=fixed_cost(4, 8))["page faults"]
+    # 40 ms, by time the share of the layers and the optimizer: all but idle
+    assert faults.amount == pytest.approx(40, rel=0.1)
+    assert faults.verdict == Verdict.UNTESTED
+
+
+def test_counted_page_faults_are_of_the_terms_that_cause_them():
+    """Three quarters of those inside operators are of conv1; a tenth of the step's is outside all operators."""
+    of_terms = {Key("conv1", "forward", KERNELS): 13_500.0, Key("conv3", "backward", KERNELS): 4_500.0}
+    plan = replace(FAULTY, kernel=lambda b: ("mkl_sgemm", 80.0, {}), first=lambda b: ("mkl_sgemm", 40.0, {}))
+    shared = explained(plan, functional=fixed_cost(4, 8))["page faults"]
+    counted = explained(plan, functional=fixed_cost(4, 8), term_faults=dict.fromkeys((4, 8), of_terms))["page faults"]
+    first, then = sorted(counted.terms, key=lambda term: -term.amount)
+    assert (first.label, then.label) == ("conv1 forward", "conv3 backward")
+    assert first.amount == pytest.approx(40 * 0.675, rel=0.1)
+    assert then.amount == pytest.approx(40 * 0.225, rel=0.1)
+    assert first.claim.evidence[2].what == "share of the term in the step's page faults"
+    assert first.claim.evidence[2].before == pytest.approx(0.675)
+    assert max(shared.terms, key=lambda term: term.amount).label == "conv3 backward"
+
+
+def test_page_faults_that_were_counted_at_the_larger_size_only_are_none_at_the_other():
+    def few_at_first(batch, duration_ns):
+        return faulty(batch, duration_ns) if batch == 16 else faulty(batch, duration_ns) | {"page_faults": 100}
+
+    plan = replace(FAULTY, kernel=lambda b: ("mkl_sgemm", 5.0 * b + 40.0 * (b == 16), {}), host_use=few_at_first)
+    of_terms = {16: {Key("conv3", "backward", KERNELS): 20_000.0}}
+    assert explained(plan, term_faults=of_terms)["page faults"].amount == pytest.approx(40, rel=0.1)
+
+
+def test_page_faults_take_what_the_step_saves_without_them():
+    # 80 + 5 + 2 = 87 ms of fixed cost, 30 of it page faults
+    times = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 65.0, 8: 73.0}}
+    faults = explained(FAULTY, [(on_the_step("kept_memory"), times)], fixed_cost(4, 8))["page faults"]
+    assert faults.verdict == Verdict.CONFIRMED
+    assert faults.measured.value == pytest.approx(30, abs=3)
+    assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
+
+
+def proved_on_the_step(factor, times, claimed_ms, noise=0.01):
+    one = on_the_step(factor)
+    outcomes = outcomes_of(one, rows_of(one, times, noise=noise), {})
+    return prove_step(outcomes, outcomes[0].value, claimed_ms, (factor,))
+
+
+def test_a_claim_beyond_the_anomaly_counts_as_all_of_it():
+    # terms claim 100 ms of a fixed cost of 50 ms, as other terms take 50 ms off it; the factor takes away 40 ms
+    times = {None: {4: 60.0, 8: 70.0}, "priority": {4: 20.0, 8: 30.0}}
+    proof = proved_on_the_step("priority", times, claimed_ms=100.0)
+    assert proof.verdict == Verdict.CONFIRMED
+    assert proof.amount == pytest.approx(40, abs=3)
+
+
+def test_a_factor_that_turns_the_fixed_cost_round_confirms_no_cause():
+    # 10 ms of fixed cost, 4 of them claimed; the factor makes the larger batch slower still, so that -20 ms are left
+    times = {None: {4: 60.0, 8: 110.0}, "no_onednn": {4: 70.0, 8: 160.0}}
+    proof = proved_on_the_step("no_onednn", times, claimed_ms=4.0, noise=0.002)
+    assert proof.verdict == Verdict.UNDECIDED
+    assert proof.reason == "it puts another bend in its place"
+
+
+def test_steps_that_count_too_few_page_faults_have_another_cause():
+    # the same experiment, once where steps count 20,000 faults and once where they count none
+    alone = {None: {4: 80.0, 8: 80.0}, "reused_memory": {4: 20.0, 8: 20.0}}
+    one = on_conv3("reused_memory", functional=fixed_cost(4, 8), batches=(4, 8))
+    without = replace(FAULTY, host_use=lambda _, duration_ns: {**faulty(_, duration_ns), "page_faults": 0})
+    assert explained(FAULTY, [(one, alone)], fixed_cost(4, 8))["page faults"].verdict == Verdict.CONFIRMED
+    assert "page faults" not in explained(without, [(one, alone)], fixed_cost(4, 8))
+
+
+def test_weights_make_a_fixed_cost_and_no_excess():
+    excess_goes = {None: SLOW_FROM_16, "warm_caches": PROPORTIONAL}
+    assert "weights read every step" not in explained("unexplained", [(on_conv3("warm_caches"), excess_goes)])
+
+
+def test_a_cause_confirmed_alone_and_on_the_step_takes_its_amount_once():
+    # conv3 backward alone: 80 ms of fixed cost, 60 of it page faults; the step: 87 ms, 70 of it
+    alone = {None: {4: 80.0, 8: 80.0}, "reused_memory": {4: 20.0, 8: 20.0}}
+    step = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 25.0, 8: 33.0}}
+    one = on_conv3("reused_memory", functional=fixed_cost(4, 8), batches=(4, 8))
+    faults = explained(FAULTY, [(one, alone), (on_the_step("kept_memory"), step)], fixed_cost(4, 8))["page faults"]
+    assert faults.measured.value == pytest.approx(70, abs=4)
+    assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
+
+
+def test_a_cause_that_some_terms_confirm_and_others_do_not_has_two_totals():
+    """What is confirmed is confirmed for its own amount, however much else the recording suggests of the cause."""
+    terms = [TermCause(f"layer {n}", 3.0, None, ()) for n in range(10)]
+    fc6 = TermCause("fc6", 20.0, None, (), Verdict.CONFIRMED)
+    confirmed, rest = _totals("weights read every step", [*terms, fc6], None, "the time was up")
+    assert (confirmed.amount, confirmed.verdict, confirmed.terms) == (20, Verdict.CONFIRMED, (fc6,))
+    assert (rest.amount, rest.verdict, rest.reason) == (30, Verdict.UNTESTED, "the time was up")
+    undecided = TermCause("fc7", 1.0, None, (), Verdict.UNDECIDED, "the interval is too wide")
+    _, rest = _totals("weights read every step", [*terms, fc6, undecided], None, None)
+    assert (rest.amount, rest.verdict, rest.reason) == (31, Verdict.UNDECIDED, "the interval is too wide")
+    assert [one.verdict for one in _totals("weights read every step", [fc6], None, None)] == [Verdict.CONFIRMED]
+
+
+def test_complete_steps_do_not_confirm_page_faults_that_were_not_counted():
+    """A factor may look good by luck; fewer than a hundred faults cost no 70 ms."""
+    times = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 25.0, 8: 33.0}}
+    few = replace(FAULTY, host_use=lambda _, duration_ns: {**faulty(_, duration_ns), "page_faults": 90})
+    experiments = [(on_the_step("kept_memory"), times)]
+    assert explained(FAULTY, experiments, fixed_cost(4, 8))["page faults"].verdict == Verdict.CONFIRMED
+    assert "page faults" not in explained(few, experiments, fixed_cost(4, 8))
+
+
+def test_page_faults_that_cost_nothing_are_refuted():
+    times = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 95.0, 8: 103.0}}
+    causes = explained(FAULTY, [(on_the_step("kept_memory"), times)], fixed_cost(4, 8))
+    assert "page faults" not in causes
+
+
+def half_a_core(_, duration_ns):
+    """A neighbour that has half of every core at every batch size."""
+    half_ns = duration_ns // 2
+    return {"cpu_time_ns": half_ns, "run_queue_wait_ns": half_ns, "system_time_ns": 0, "page_faults": 100}
+
+
+SHARED = Plan(kernel=lambda b: ("mkl_sgemm", 80.0, {}), host_use=half_a_core, hardware=CPU)
+
+
+@pytest.mark.parametrize(
+    ("cause", "functional", "batches", "as_it_is", "raised", "removed"),
+    [
+        ("CPU contention", excess(8, 16), (8, 16), {8: 31.0, 16: 110.0}, {8: 31.0, 16: 57.0}, 53),
+        (SHARED, fixed_cost(4, 8), (4, 8), {4: 95.0, 8: 103.0}, {4: 47.5, 8: 51.5}, 43.5),
+    ],
+    ids=["at one batch size", "at all of them"],
+)
+def test_contention_is_what_a_raised_priority_takes_away(cause, functional, batches, as_it_is, raised, removed):
+    one = on_conv3("priority", scope=Scope.STEP, layer=None, phase=None, functional=functional, batches=batches)
+    of_step = explained(cause, [(one, {None: as_it_is, "priority": raised})], functional)["CPU contention"]
+    assert of_step.verdict == Verdict.CONFIRMED
+    assert of_step.measured.value == pytest.approx(removed, abs=3)
+    same = explained(cause, [(one, {None: as_it_is, "priority": as_it_is})], functional)
+    assert "CPU contention" not in same
+
+
+def test_a_narrow_measurement_alone_ends_what_was_not_significant():
+    unclear = {term.label: term.amount for term in explained("not significant")[NOT_SIGNIFICANT].terms}
+    one = replace(on_conv3("onednn", Stage.ALONE), factors=())
+    times = {None: {8: 24.0, 16: 48.0 + unclear["conv3 backward"]}}
+    after = explained("not significant", [(one, times)])
+    assert "conv3 backward" not in {term.label for term in after[NOT_SIGNIFICANT].terms}
+
+
+def test_an_amount_spreads_over_what_is_left():
+    assert spread(6.0, [4.0, 4.0, -1.0], [2.0, 0.0, 0.0]) == pytest.approx([2 + 4 / 3, 8 / 3, 0])
+    assert spread(-2.0, [-1.0, -3.0], [0.0, 0.0]) == pytest.approx([-0.5, -1.5])
+    assert spread(9.0, [1.0, 2.0], [0.0, 0.0]) == pytest.approx([1.0, 2.0])

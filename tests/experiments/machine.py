@@ -1,0 +1,74 @@
+"""A machine of known costs, which runs experiments on a recording without running anything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from curvescope.analysis.diagnosis.explain import explain, explain_again
+from curvescope.experiments.plan import next_experiment
+from curvescope.profiling.recording.experiments import FactorFacts, Scope, record_experiment
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
+
+from .planted_experiments import rows_of
+
+FACTS = {
+    "onednn": FactorFacts("onednn", "products run through oneDNN instead of MKL", "run {where} through oneDNN", "so"),
+    "kept_memory": FactorFacts("kept_memory", "freed memory stays with the process", "keep freed memory", "MALLOC_…"),
+    "one_thread": FactorFacts("one_thread", "the work runs on one thread", "run {where} on one thread", "OMP_…"),
+    "cold_caches": FactorFacts("cold_caches", "operands are evicted before each run"),
+}
+
+
+class Machine:
+    """Runs experiments on a recording.
+
+    Attributes:
+        made: experiments run so far.
+    """
+
+    def __init__(self, path, costs, noise=0.01):
+        """Take a recording.
+
+        Args:
+            path: folder of the recording.
+            costs: by (label of the term or "the step", factor or None): a function from batch size to ms. A factor that
+                is missing there is untested; a term that is missing cannot run.
+            noise: standard deviation of the logarithm of a run's time.
+        """
+        self.path, self.costs, self.noise, self.made = path, costs, noise, []
+
+    def label(self, experiment):
+        """Label of what an experiment runs."""
+        return "the step" if experiment.scope == Scope.STEP else f"{experiment.layer} {experiment.phase}"
+
+    def run(self, seconds=60.0, most=30):
+        """Run planned experiments, each as if it took a second, until the plan ends."""
+        diagnosis = explain(open_recording(self.path))
+        for second in range(most):
+            recording = open_recording(self.path)
+            diagnosis = explain_again(diagnosis, recording)
+            experiment = next_experiment(recording, seconds - second, diagnosis)
+            if experiment is None:
+                return self
+            self.run_one(experiment)
+        raise AssertionError(f"the plan did not end: {self.stages()}")
+
+    def run_one(self, experiment):
+        """Run one experiment and record it."""
+        label = self.label(experiment)
+        times = {name: self.costs.get((label, name)) for name in (None, *experiment.factors)}
+        untested = {name: "it does not apply" for name, cost in times.items() if cost is None and name}
+        done = replace(experiment, untested=untested, done=True)
+        self.made.append(done)
+        with RecordingWriter.extend(self.path) as writer:
+            if times[None] is not None:
+                rows = rows_of(done, times, experiment.rounds[0], self.noise, seed=experiment.number)
+                writer.write("experiments", rows.assign(start_ns=0))
+            record_experiment(writer, done, [FACTS[n] for n in experiment.factors if n in FACTS and n not in untested])
+
+    def stages(self):
+        """What ran: (label, stage, factors that could be changed)."""
+        return [
+            (self.label(one), one.stage, tuple(name for name in one.factors if name not in one.untested))
+            for one in self.made
+        ]

@@ -1,0 +1,459 @@
+"""Experiments on a term alone, on small operators and a clock of lists."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curvescope.base.errors import CurvescopeError
+from curvescope.experiments import term_factors as factors
+from curvescope.experiments.replay import run, term
+from curvescope.experiments.replay.rebuild import rebuild
+from curvescope.experiments.replay.run import run_term
+from curvescope.experiments.term_factors.change import Change
+from curvescope.profiling.measure.loop import Progress
+from curvescope.profiling.recording.experiments import TIME_IS_UP, Experiment, experiments_of, factors_of
+from curvescope.profiling.recording.operators import Argument, TensorArgument, Value, encode_arguments
+from curvescope.profiling.recording.store import Recording, RecordingWriter, columns_of, open_recording
+
+from ...kernels.fakes import FakeTimer
+
+torch = pytest.importorskip("torch")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+LINEAR = "aten::linear"
+FUNCTIONAL = ((4, 1.0), (2, -2.0))
+
+
+def tensor(*shape: int, dtype: str = "float") -> TensorArgument:
+    return TensorArgument(shape, dtype)
+
+
+def linear(batch: int) -> list[Argument]:
+    return [tensor(batch, 8), tensor(16, 8), tensor(16)]
+
+
+def row(batch: int, op: str, arguments: Sequence[Argument], **others: Any) -> dict[str, Any]:
+    entry = {"batch": batch, "layer": "fc", "phase": "forward", "op": op, "arguments": encode_arguments(arguments)}
+    return {**entry, "calls": 1, "duration_ns": 1000, "kernels": None, "position": 0, "source": "torch", **others}
+
+
+class Backend:
+    """A timer whose runs all last 1 ms, and a flush that is counted."""
+
+    def __init__(self, cache_bytes: int = 0, durations_ns: Sequence[int] = (1_000_000,)) -> None:
+        self.timer = FakeTimer(durations_ns)
+        self.cache_bytes = cache_bytes
+        self.flush_ns, self.flushes = 1_000_000, 0
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[RecordingWriter]:
+    with RecordingWriter(tmp_path / "run", {"device": {"kind": "cpu"}}) as opened:
+        yield opened
+
+
+def record(writer: RecordingWriter, rows: Sequence[dict[str, Any]]) -> Recording:
+    writer.write("operators", columns_of(rows))
+    return open_recording(writer.path)
+
+
+def experiment(*names: str, batches: tuple[int, ...] = (2, 4), **others: Any) -> Experiment:
+    return Experiment(0, "screen", "term", FUNCTIONAL, "excess", batches, names, "fc", "forward", (2, 2), **others)
+
+
+def visits(path: Path) -> Counter[tuple[str | None, int, int]]:
+    """Number of timed runs by factor, batch size and round."""
+    rows = open_recording(path).arrow("experiments").to_pylist()
+    return Counter((row["factor"], row["batch"], row["round"]) for row in rows)
+
+
+def test_every_round_times_every_factor_and_none_at_every_batch_size(writer: RecordingWriter) -> None:
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    progress: list[Progress] = []
+    done = run_term(recording, experiment("split_batch", "channels_last"), writer, progress.append, backend=Backend())
+    # 1 ms and a flush of 1 ms: five runs fit a visit of 10 ms.
+    expected = {(name, batch, round_): 5 for name in (None, "split_batch") for batch in (2, 4) for round_ in (0, 1)}
+    assert visits(writer.path) == expected
+    found = open_recording(writer.path).frame("experiments")
+    assert set(found.duration_ns) == {1_000_000}
+    assert found.cpu_time_ns.notna().all()
+    assert done.done
+    assert done.untested == {"channels_last": "it is no operator on images"}
+    assert experiments_of(writer.meta) == (done,)
+    assert factors_of(writer.meta, "term")["split_batch"] == factors.factor("split_batch").FACTS
+    assert progress[0].doing == "round 1, no change, batch size 2"
+
+
+def test_a_run_is_the_calls_of_a_step_in_its_order_and_as_often(writer: RecordingWriter) -> None:
+    rows = [
+        row(2, "aten::relu", [tensor(2, 8)], position=5, calls=2),
+        row(2, LINEAR, linear(2), position=1),
+        row(2, "aten::relu", [tensor(2, 8)], layer="fc.inner", position=2),
+        row(2, "aten::tanh", [tensor(2, 8)], phase="backward", position=9),
+    ]
+    backend, ran = Backend(), []
+
+    class Log(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            ran.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    take = backend.timer.take
+
+    def take_logged(*arguments: Any) -> Any:
+        with Log():
+            return take(*arguments)
+
+    backend.timer.take = take_logged  # type: ignore[method-assign]
+    run_term(
+        record(writer, rows),
+        experiment(
+            batches=(2,),
+        ),
+        writer,
+        backend=backend,
+    )
+    runs = len(backend.timer.taken)
+    assert ran == ["aten::t", "aten::addmm", "aten::relu", "aten::relu"] * runs
+
+
+def test_before_a_switch_larger_batch_sizes_run_in_pieces_with_the_smaller_ones_operators(
+    writer: RecordingWriter,
+) -> None:
+    """Linear at 2, a product at 4: then 4 is twice the linear layer of 2, with inputs of their own and one weight."""
+    product = row(4, "aten::mm", [tensor(4, 8), tensor(8, 16)])
+    recording = record(writer, [*(row(b, LINEAR, linear(b)) for b in (1, 2)), product])
+    of_fc = term.read_term(recording, "fc", "forward", "cpu", math.inf)
+    ran = {batch: of_fc.runnables("before_switch", batch, (2, 4)) for batch in (2, 4)}
+    assert [one.call.label for one in ran[2]] == ["aten::linear 2x8, 16x8, 16"]
+    assert [one.call.label for one in ran[4]] == 2 * ["aten::linear 2x8, 16x8, 16"]
+    (first, weight, _), (second, same_weight, _) = (one.arguments for one in ran[4])
+    assert first is not second
+    assert weight is same_weight
+    done = run_term(recording, experiment("before_switch"), writer, backend=Backend())
+    assert (done.untested, done.changed_results) == ({}, {})
+
+
+NO_SWITCH = {"before_switch": "the kernel with the most time runs at all sizes"}
+
+
+@pytest.mark.parametrize(
+    ("kernels", "untested"),
+    [
+        (("a | helper 2", "a | helper 4"), NO_SWITCH),
+        (("a | helper", "b | helper"), {}),
+        (("a | b", "b | a"), NO_SWITCH),  # both run at both sizes: one just takes longer
+        (("a | b", "b"), {}),
+    ],
+)
+def test_a_switch_is_another_kernel_with_the_most_time(
+    writer: RecordingWriter, kernels: tuple[str, str], untested: dict[str, str]
+) -> None:
+    rows = [row(b, LINEAR, linear(b), kernels=names) for b, names in zip((2, 4), kernels, strict=True)]
+    done = run_term(record(writer, rows), experiment("before_switch"), writer, backend=Backend())
+    assert done.untested == untested
+
+
+# The operands of linear(4) and linear(2): 128 and 64 bytes that follow the batch size, and 576 that do not.
+@pytest.mark.parametrize(
+    ("names", "cache_bytes", "flushes"),
+    [
+        ((), 100, 2 * 2 * 5),  # two batch sizes, two rounds, five runs a visit
+        (("cold_caches",), 100, 2 * 2 * 2 * 5),
+        (("warm_caches",), 100, 2 * 2 * 5),
+        ((), 1000, 0),  # all operands of a step fit the cache
+        ((), 700, 0),  # those of the smaller step fit: no flush at one size and not at the other
+        (("cold_caches",), 1000, 2 * 2 * 5),
+    ],
+)
+def test_caches_are_flushed_before_each_run_unless_a_step_fits_them(
+    writer: RecordingWriter, names: tuple[str, ...], cache_bytes: int, flushes: int
+) -> None:
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    backend = Backend(cache_bytes)
+    run_term(recording, experiment(*names), writer, backend=backend)
+    assert backend.flushes == flushes
+
+
+def test_a_cache_state_that_the_step_has_anyway_is_untested(writer: RecordingWriter) -> None:
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    done = run_term(recording, experiment("warm_caches"), writer, backend=Backend(cache_bytes=1000))
+    assert done.untested == {
+        "warm_caches": "the operands of a whole step fit the cache, so they are there without a change"
+    }
+
+
+def test_nothing_runs_if_no_factor_can_be_changed(writer: RecordingWriter) -> None:
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    done = run_term(recording, experiment("channels_last"), writer, backend=Backend())
+    assert set(done.untested) == {"channels_last"}
+    assert done.done
+    assert not visits(writer.path)
+
+
+def test_sizes_that_were_not_recorded_run_by_rule(writer: RecordingWriter) -> None:
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    run_term(recording, experiment(batches=(2, 3, 4, 8)), writer, backend=Backend())
+    assert {batch for _, batch, _ in visits(writer.path)} == {2, 3, 4, 8}
+
+
+def test_a_size_between_two_other_operators_is_left_out_and_the_operators_stay(writer: RecordingWriter) -> None:
+    # at 4 another operator runs, so no rule says its shapes at 3, nor those of the first one there
+    recording = record(writer, [row(2, LINEAR, linear(2)), row(4, "aten::relu", [tensor(4, 8)])])
+    done = run_term(recording, experiment(batches=(2, 3, 4)), writer, backend=Backend())
+    assert {batch for _, batch, _ in visits(writer.path)} == {2, 4}
+    assert done.done
+    assert not any("is left out" in note for note in done.notes)
+
+
+def test_without_memory_to_keep_operands_every_visit_builds_them(
+    writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+
+    def count(call: Any, *arguments: Any, **named: Any) -> Any:
+        built.append(call.batch)
+        return rebuild(call, *arguments, **named)
+
+    monkeypatch.setattr(term, "rebuild", count)
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    names = ("split_batch", "other_layout")
+    run_term(recording, experiment(*names), writer, backend=Backend())
+    assert built == [2, 4]
+    built.clear()
+    monkeypatch.setattr(run, "available_bytes", lambda _: 0)
+    again = replace(experiment(*names), number=1)
+    assert run_term(recording, again, writer, backend=Backend()).changed_results == {}
+    assert len(built) > 8
+    assert len(visits(writer.path)) == 3 * 2 * 2
+
+
+def test_operators_that_cannot_run_alone_are_left_out_with_their_share(writer: RecordingWriter) -> None:
+    rows = [row(b, LINEAR, linear(b)) for b in (2, 4)]
+    rows += [row(b, "mine::op", [tensor(b, 8)], duration_ns=3000, position=1) for b in (2, 4)]
+    done = run_term(record(writer, rows), experiment("split_batch"), writer, backend=Backend())
+    assert done.notes == (
+        "mine::op 4x8 is left out (75% of the term's operators): it is no operator of torch's schemas.",
+    )
+    assert visits(writer.path)
+    assert done.untested == {}
+
+
+def test_a_term_without_operators_that_can_run_leaves_all_factors_untested(writer: RecordingWriter) -> None:
+    recording = record(writer, [row(2, "mine::op", [tensor(2, 8)])])
+    done = run_term(recording, experiment("split_batch"), writer, backend=Backend())
+    assert done.untested == {"split_batch": "none of the term's operators can run alone"}
+    assert done.done
+    assert not visits(writer.path)
+
+
+def test_a_term_that_the_recording_lacks_is_said(writer: RecordingWriter) -> None:
+    recording = record(writer, [row(2, LINEAR, linear(2), layer="other")])
+    done = run_term(recording, experiment(), writer, backend=Backend())
+    assert done.notes == ("The recording has no operator calls of this term.",)
+
+
+def test_an_interruption_keeps_the_timed_runs(writer: RecordingWriter) -> None:
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+
+    def interrupt(progress: Progress) -> None:
+        if progress.doing == "round 2, no change, batch size 2":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_term(recording, experiment(), writer, interrupt, backend=Backend())
+    assert {key for key in visits(writer.path) if key[2] == 0} == {(None, 2, 0), (None, 4, 0)}
+    assert (None, 2, 1) in visits(writer.path)
+    assert not experiments_of(writer.meta)[0].done
+
+
+def test_an_experiment_ends_after_the_round_that_decides_it(writer: RecordingWriter) -> None:
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    looks: list[int] = []
+
+    def enough(rows: Sequence[Any]) -> bool:
+        looks.append(len(rows))
+        return len(looks) == 3
+
+    run_term(recording, replace(experiment(), rounds=(2, 40)), writer, backend=Backend(), enough=enough)
+    of_round = looks[0] // 2
+    assert looks == [2 * of_round, 3 * of_round, 4 * of_round]
+    rows = open_recording(writer.path).arrow("experiments").to_pylist()
+    assert [Counter(one["round"] for one in rows)[round_] for round_ in range(5)] == [*[of_round] * 4, 0]
+
+
+def test_rounds_beyond_the_least_start_only_within_the_time_limit(writer: RecordingWriter) -> None:
+    recording = record(writer, [row(2, LINEAR, linear(2))])
+    ticks = itertools.count()
+    limited = replace(experiment(batches=(2,)), rounds=(2, 9), time_limit_s=8.0)
+    run_term(recording, limited, writer, clock_s=lambda: float(next(ticks)), backend=Backend())
+    rounds = {round_ for *_, round_ in visits(writer.path)}
+    assert 2 <= len(rounds) < 9
+
+
+def test_no_round_starts_after_the_deadline_and_what_did_not_run_says_so(writer: RecordingWriter) -> None:
+    """The clock advances a second with each reading: of eight rounds some start, and of another call none."""
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    slow = replace(experiment("split_batch"), rounds=(8, 8))
+
+    def run_until(deadline_s: float, number: int) -> Experiment:
+        seconds = itertools.count()
+        one = replace(slow, deadline_s=deadline_s, number=number)
+        return run_term(recording, one, writer, clock_s=lambda: float(next(seconds)), backend=Backend())
+
+    begun, late = run_until(30, 0), run_until(0.5, 1)
+    assert 1 <= len({round_ for _, _, round_ in visits(writer.path)}) < 8
+    assert (begun.done, begun.untested) == (False, {})
+    assert (late.done, late.untested) == (False, {"split_batch": TIME_IS_UP})
+
+
+def test_a_factor_that_changes_results_is_said(writer: RecordingWriter) -> None:
+    rows = [
+        row(
+            *(b, "aten::native_batch_norm"),
+            [tensor(b, 4, 8, 8), *[tensor(4)] * 4, Value(True), Value(0.1), Value(1e-5)],
+        )
+        for b in (2, 4)
+    ]
+    done = run_term(record(writer, rows), experiment("split_batch", "one_thread"), writer, backend=Backend())
+    assert set(done.changed_results) == {"split_batch"}
+    assert done.changed_results["split_batch"].startswith("aten::native_batch_norm 2x4x8x8")
+    assert visits(writer.path)["split_batch", 4, 1]
+
+
+def test_a_factor_that_torch_refuses_is_untested_with_the_reason(
+    writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(runnable: Any, _: Any) -> Any:
+        if runnable.call.batch == 4:
+            raise RuntimeError("could not create a primitive")
+        return runnable
+
+    monkeypatch.setattr(factors.factor("split_batch"), "CHANGE", Change(call=refuse))
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    done = run_term(recording, experiment("split_batch"), writer, backend=Backend())
+    assert done.untested == {"split_batch": "could not create a primitive"}
+    assert set(visits(writer.path)) == {(None, batch, round_) for batch in (2, 4) for round_ in (0, 1)}
+
+
+@pytest.mark.parametrize("name", [None, "split_batch"])
+def test_what_does_not_fit_the_memory_ends_alone(
+    name: str | None, writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visit = run.Runs._visit
+
+    def run_out(self: Any, condition: Any, round_: int) -> None:
+        if condition == (name, 4):
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB.\nAnd more.")
+        visit(self, condition, round_)
+
+    monkeypatch.setattr(run.Runs, "_visit", run_out)
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    done = run_term(recording, experiment("split_batch"), writer, backend=Backend())
+    message = "atch size 4 does not fit the memory: CUDA out of memory. Tried to allocate 2 GiB"
+    assert done.notes == ((f"B{message}.",) if name is None else ())
+    assert done.untested == ({} if name is None else {"split_batch": f"b{message}"})
+    ran = {(factor, batch) for factor, batch, _ in visits(writer.path)}
+    assert ran == ({(None, 2), ("split_batch", 2)} if name is None else {(None, 2), (None, 4)})
+
+
+def conv(batch: int) -> list[Argument]:
+    geometry = [Value((1, 1)), Value((1, 1)), Value((1, 1)), Value(1)]
+    return [tensor(batch, 3, 8, 8), tensor(4, 3, 3, 3), tensor(4), *geometry]
+
+
+def test_on_a_gpu_the_settings_of_a_factor_hold_while_its_runs_are_timed(
+    writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The calls run on the CPU; everything around them does what it does for a GPU."""
+    monkeypatch.setattr(run, "device_of", lambda _: "cuda:0")
+    monkeypatch.setattr(run, "available_bytes", lambda _: 10**9)
+    monkeypatch.setattr(term, "rebuild", lambda call, _, **others: rebuild(call, "cpu", **others))
+    monkeypatch.setattr(torch.random, "fork_rng", lambda _: nullcontext())
+    backend = Backend()
+    cudnn, found, take = torch.backends.cudnn, Counter[tuple[bool, bool, bool]](), backend.timer.take
+
+    tf32: set[bool] = set()
+
+    def take_noted(*arguments: Any) -> Any:
+        tf32.add(torch.backends.cuda.matmul.allow_tf32 and cudnn.allow_tf32)
+        found[cudnn.enabled, cudnn.benchmark, torch.are_deterministic_algorithms_enabled()] += 1
+        return take(*arguments)
+
+    monkeypatch.setattr(backend.timer, "take", take_noted)
+    names = ("no_cudnn", "cudnn_benchmark", "deterministic", "cublaslt", "reused_memory", "one_thread", "onednn")
+    recording = record(writer, [row(b, "aten::conv2d", conv(b)) for b in (2, 4)])
+    writer.update(precision="tf32")
+    recording = open_recording(recording.path)
+    done = run_term(recording, experiment(*names), writer, backend=backend)
+    assert tf32 == {True}
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert set(done.untested) == {"cublaslt", "reused_memory", "one_thread", "onednn"}
+    runs = 2 * 2 * (1 + 5)  # two batch sizes and two rounds, one discarded run and five timed ones each
+    assert found == {
+        (True, False, False): runs,
+        (False, False, False): runs,
+        (True, True, False): runs,
+        (True, False, True): runs,
+    }
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("op", "arguments", "others"),
+    [
+        (LINEAR, linear, {"no_cudnn", "cudnn_benchmark", "channels_last"}),
+        ("aten::conv2d", conv, {"cublaslt", "small_workspace", "other_layout"}),
+    ],
+)
+def test_every_factor_of_a_gpu_runs_there(tmp_path: Path, op: str, arguments: Any, others: set[str]) -> None:
+    with RecordingWriter(tmp_path / "gpu", {"device": {"kind": "cuda"}}) as writer:
+        recording = record(writer, [row(b, op, arguments(b)) for b in (2, 4)])
+        done = run_term(recording, experiment(*factors.NAMES), writer)
+    # Those of a CPU, those of other operators, and the caches, which hold the operands anyway.
+    assert set(done.untested) == others | {"onednn", "no_onednn", "one_thread", "reused_memory", "warm_caches"}
+    assert done.changed_results == {}
+    assert {name for name, *_ in visits(writer.path)} == {None, *factors.NAMES} - set(done.untested)
+
+
+def test_a_recording_of_a_gpu_needs_one(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path / "gpu", {"device": {"kind": "cuda"}}) as writer:
+        recording = record(writer, [row(2, LINEAR, linear(2))])
+        if torch.cuda.is_available():
+            return
+        with pytest.raises(CurvescopeError, match="CUDA"):
+            run_term(recording, experiment(), writer)
+
+
+@pytest.mark.parametrize(
+    ("faults", "largest"),
+    # The largest operand is the weights, 16 x 8 numbers of 4 bytes.
+    [({2: 12, 4: 30}, 32 << 20), ({2: 12, 4: 5000}, 512), ({2: None, 4: None}, 512)],
+    ids=["few", "many at one size", "not counted"],
+)
+def test_a_replay_keeps_memory_as_the_recorded_steps_did(
+    writer: RecordingWriter, faults: dict[int, int | None], largest: int
+) -> None:
+    """Steps that take few page faults run in memory that their process kept, whatever the sizes of their operands."""
+    steps = [
+        {"step": b, "batch": b, "round": 0, "index": 0, "mode": "forward", "profiled": False, "page_faults": number}
+        | {"start_ns": b * 10**6, "duration_ns": 10**6}
+        for b, number in faults.items()
+    ]
+    writer.write("steps", columns_of(steps))
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    of_fc = term.read_term(recording, "fc", "forward", "cpu", math.inf)
+    assert max(of_fc.block_bytes) == largest

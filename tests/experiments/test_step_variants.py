@@ -1,0 +1,407 @@
+"""Experiments on complete steps: what the loop does with workers that answer from a table, and real workers."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import statistics
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from curvescope.experiments.step_factors import STEP_FACTORS
+from curvescope.experiments.step_factors.factor import Target
+from curvescope.experiments.step_variants import MOST_AT_ONCE, run_step
+from curvescope.experiments.step_worker import Ready
+from curvescope.profiling.measure.configuration import Configuration
+from curvescope.profiling.measure.loop import Empty
+from curvescope.profiling.recording.experiments import TIME_IS_UP, Experiment, Scope, Stage, experiments_of, factors_of
+from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
+
+from ..profiling.measure.fake_clock import FakeClock
+
+ALEXNET = Configuration("alexnet")
+GB = 10**9
+
+
+def experiment(*factors, batches=(1, 2), rounds=(3, 3), limit_s=None):
+    functional = tuple((batch, 1.0) for batch in batches)
+    return Experiment(
+        4, Stage.REMEDY, Scope.STEP, functional, "excess", batches, factors, rounds=rounds, time_limit_s=limit_s
+    )
+
+
+def sweep_of(path, configuration=ALEXNET, step_ms=10):
+    """A recording of three rounds at batch 1 and 2, each step of which takes `step_ms` per sample."""
+    with RecordingWriter(path, configuration.entry) as writer:
+        keys = [(batch, round_) for round_ in range(3) for batch in (1, 2)]
+        rows = [
+            {"step": n, "batch": b, "round": r, "index": 0, "duration_ns": b * step_ms * 10**6 + r, "profiled": False}
+            for n, (b, r) in enumerate(keys)
+        ]
+        writer.write("steps", columns_of(rows))
+    return open_recording(path)
+
+
+class Workers:
+    """Workers on a clock; a step of a variant takes 10 ms per sample times its speed.
+
+    `fails` has the outcome of a variant's visits from the third round on; `never_ready` that of its first steps.
+    """
+
+    def __init__(
+        self,
+        clock,
+        speed=None,
+        fails=None,
+        never_ready=None,
+        results=None,
+        memory=None,
+        draws=False,
+        available=64 * GB,
+    ):
+        self.clock, self.speed, self.fails, self.never_ready = clock, speed or {}, fails or {}, never_ready or {}
+        self.results, self.memory, self.draws, self.available = results or {}, memory or {}, draws, available
+        self.running, self.most, self.visits = [], 0, []
+
+    def start(self, _target, factor):
+        workers = self
+
+        class Worker:
+            def warm_up(self, while_waiting):
+                if (outcome := workers.never_ready.get(factor)) == "slow":
+                    for _ in range(1000):
+                        workers.clock.now_ns += 10**9
+                        while_waiting()
+                results = {1: ((workers.results.get(factor, 5.0), 5.0),)}
+                return outcome or Ready(results, workers.draws, workers.memory.get(factor, GB))
+
+            def visit(self, batch, _protocol, while_waiting):
+                workers.visits.append((factor, batch))
+                if factor in workers.fails and workers.visits.count((factor, batch)) > 2:
+                    while workers.fails[factor] == "hangs":
+                        workers.clock.now_ns += 10**9
+                        while_waiting()
+                    if isinstance(workers.fails[factor], BaseException):
+                        raise workers.fails[factor]
+                    return workers.fails[factor]
+                ns = int(batch * workers.speed.get(factor, 1.0) * 10**7)
+                workers.clock.now_ns += ns
+                return [{"start_ns": workers.clock.now_ns - ns, "duration_ns": ns, "page_faults": 7, "process": 1}]
+
+            def available_bytes(self):
+                return workers.available - GB * len(workers.running)
+
+            def end(self):
+                workers.running.remove(factor)
+
+        self.running.append(factor)
+        self.most = max(self.most, len(self.running))
+        return Worker()
+
+
+def run(path, workers, wanted, recording=None, reports=None):
+    recording = recording or sweep_of(path)
+    with RecordingWriter.extend(recording.path) as writer:
+        report = (lambda _: None) if reports is None else reports.append
+        done = run_step(recording, wanted, writer, report, workers.clock.seconds, workers.start)
+    after = open_recording(path)
+    assert experiments_of(after.meta) == (done,)
+    assert not workers.running
+    return done, after.arrow("experiments").to_pylist()
+
+
+def test_no_round_starts_that_would_end_after_the_deadline(tmp_path):
+    """A round takes 60 ms, and nine are wanted; the first of another experiment begins when all time is over."""
+    workers = Workers(FakeClock())
+    wanted = replace(experiment("one_thread", rounds=(9, 9)), deadline_s=0.2)
+    done, rows = run(tmp_path / "r", workers, wanted)
+    assert (done.done, done.untested) == (False, {})
+    assert {row["round"] for row in rows} == {0, 1, 2}
+    late = Workers(FakeClock(), never_ready={"one_thread": "slow"})
+    done, rows = run(tmp_path / "late", late, replace(wanted, deadline_s=5.0))
+    assert (done.done, rows) == (False, [])
+    assert done.untested["one_thread"].startswith("its first steps took more than")
+    over, rows = run(tmp_path / "over", Workers(FakeClock()), replace(wanted, deadline_s=0.0))
+    assert (over.done, over.untested, rows) == (False, {"one_thread": TIME_IS_UP}, [])
+
+
+def test_a_change_without_effect_is_untested_and_its_rows_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        STEP_FACTORS["priority"],
+        "without_effect",
+        lambda _, unchanged, changed: f"{len(unchanged)} and {len(changed)} rows show none",
+    )
+    done, rows = run(tmp_path / "r", Workers(FakeClock()), experiment("priority", "one_thread"))
+    assert done.untested == {"priority": "6 and 6 rows show none"}
+    assert len(rows) == 18
+
+
+def test_every_round_visits_every_variant_and_batch_size_once(tmp_path):
+    workers = Workers(FakeClock(), {"one_thread": 3.0})
+    done, rows = run(tmp_path / "r", workers, experiment("one_thread"))
+    assert (done.done, done.untested, done.changed_results, done.notes) == (True, {}, {}, ())
+    keys = [(row["round"], row["factor"], row["batch"]) for row in rows]
+    assert sorted(keys, key=str) == sorted(
+        [(r, factor, batch) for r in range(3) for factor in (None, "one_thread") for batch in (1, 2)], key=str
+    )
+    assert keys == sorted(keys, key=lambda key: key[0])
+    assert {(row["factor"], row["batch"], row["duration_ns"]) for row in rows} == {
+        (None, 1, 10_000_000),
+        (None, 2, 20_000_000),
+        ("one_thread", 1, 30_000_000),
+        ("one_thread", 2, 60_000_000),
+    }
+    assert {(row["experiment"], row["index"], row["page_faults"], row["process"]) for row in rows} == {(4, 0, 7, 1)}
+    facts = factors_of(open_recording(tmp_path / "r").meta, Scope.STEP)
+    assert facts["one_thread"].how.startswith("torch.set_num_threads(1)")
+
+
+def test_a_factor_that_cannot_be_changed_is_untested_with_its_reason(tmp_path):
+    done, rows = run(tmp_path / "r", Workers(FakeClock()), experiment("cuda_graph", "no_such", "one_thread"))
+    assert done.untested == {
+        "cuda_graph": "only steps on a CUDA device can be captured",
+        "no_such": "it is no factor of complete steps",
+    }
+    assert {row["factor"] for row in rows} == {None, "one_thread"}
+
+
+def test_nothing_runs_if_no_factor_can_be_changed(tmp_path):
+    workers = Workers(FakeClock())
+    done, rows = run(tmp_path / "r", workers, experiment("cuda_graph"))
+    assert done.done
+    assert not rows
+    assert not workers.visits
+
+
+def test_a_variant_that_dies_is_untested_and_the_others_continue(tmp_path):
+    workers = Workers(FakeClock(), fails={"channels_last": Empty("killed", "SIGSEGV")})
+    done, rows = run(tmp_path / "r", workers, experiment("channels_last", "one_thread"))
+    assert done.untested == {"channels_last": done.untested["channels_last"]}
+    assert done.untested["channels_last"].endswith("killed (SIGSEGV)")
+    assert [row["factor"] for row in rows].count("one_thread") == 3 * 2
+
+
+def test_a_variant_that_hangs_is_given_up(tmp_path):
+    done, rows = run(tmp_path / "r", Workers(FakeClock(), fails={"compiled": "hangs"}), experiment("compiled"))
+    assert done.untested["compiled"].endswith("its steps took more than 120 s")
+    assert [row["factor"] for row in rows].count(None) == 3 * 2
+
+
+def test_a_variant_that_does_not_start_is_untested(tmp_path):
+    fails = {"compiled": Empty("failed", "no C++ compiler"), "channels_last": Empty("out of memory", "8 GB")}
+    workers = Workers(FakeClock(), never_ready=fails)
+    done, rows = run(tmp_path / "r", workers, experiment("compiled", "channels_last", "one_thread"))
+    assert done.untested == {"compiled": "no C++ compiler", "channels_last": "out of memory (8 GB)"}
+    assert {row["factor"] for row in rows} == {None, "one_thread"}
+
+
+def test_first_steps_that_take_half_of_the_time_are_given_up(tmp_path):
+    workers = Workers(FakeClock(), never_ready={"compiled": "slow"})
+    done, rows = run(tmp_path / "r", workers, experiment("compiled", "one_thread", limit_s=60))
+    assert done.untested == {"compiled": "its first steps took more than 30 s of the time limit"}
+    assert {row["factor"] for row in rows} == {None, "one_thread"}
+
+
+def test_the_time_limit_ends_the_rounds_after_their_minimum(tmp_path):
+    """A round takes 2 · (10 + 20) ms = 60 ms: the minimum of 3 rounds, and more until 310 ms."""
+    done, rows = run(
+        tmp_path / "r",
+        Workers(FakeClock()),
+        experiment("one_thread", rounds=(3, 25), limit_s=0.31),
+        reports=(got := []),
+    )
+    assert done.done
+    assert max(row["round"] for row in rows) == 4
+    assert got[-1].elapsed_s == pytest.approx(0.3)
+    assert got[0].doing == "starting the steps as they are"
+
+
+def test_without_the_steps_as_they_are_nothing_is_tested(tmp_path):
+    workers = Workers(FakeClock(), fails={None: Empty("out of memory", "8 GB")})
+    done, _ = run(tmp_path / "r", workers, experiment("one_thread"))
+    assert set(done.untested) == {"one_thread"}
+    assert "out of memory (8 GB)" in done.untested["one_thread"]
+    assert "out of memory (8 GB)" in done.notes[0]
+
+
+def test_variants_that_do_not_fit_the_memory_together_take_turns(tmp_path):
+    """Each takes a gigabyte, and a further one starts only if a quarter more is left: of 3.5, it is two at a time."""
+    factors = ("one_thread", "no_onednn", "channels_last")
+    workers = Workers(FakeClock(), available=int(3.5 * GB))
+    done, rows = run(tmp_path / "r", workers, experiment(*factors))
+    assert done.done
+    assert not done.untested
+    assert workers.most == 3
+    rounds = {factor: {row["round"] for row in rows if row["factor"] == factor} for factor in (None, *factors)}
+    assert rounds["one_thread"] == rounds["no_onednn"] == {0, 1, 2}
+    assert rounds["channels_last"] == {3, 4, 5}
+    assert rounds[None] == set(range(6))
+
+
+def test_variants_that_did_not_get_their_turn_are_untested(tmp_path):
+    workers = Workers(FakeClock(), fails={None: Empty("killed", "SIGKILL")}, available=int(2.5 * GB))
+    done, _ = run(tmp_path / "r", workers, experiment("one_thread", "no_onednn"))
+    assert "killed (SIGKILL)" in done.untested["one_thread"]
+    assert done.untested["no_onednn"] == "the steps as they are failed"
+
+
+def test_a_variant_that_takes_more_memory_is_noted(tmp_path):
+    workers = Workers(FakeClock(), memory={"kept_memory": int(1.5 * GB), "one_thread": int(1.05 * GB)})
+    done, _ = run(tmp_path / "r", workers, experiment("kept_memory", "one_thread"))
+    assert done.notes == ("The first steps took 1.50 GB of memory with kept_memory, 1.00 GB as they are.",)
+
+
+def test_variants_that_fit_the_memory_not_at_all_are_untested(tmp_path):
+    done, rows = run(tmp_path / "r", Workers(FakeClock(), available=2 * GB), experiment("one_thread"))
+    needs = "a further process of these steps needs 1.2 GB of memory, and 1.0 GB are available"
+    assert done.untested == {"one_thread": needs}
+    assert {row["factor"] for row in rows} == {None}
+
+
+def test_at_most_a_few_variants_run_at_a_time(tmp_path):
+    on_a_cpu = [name for name in STEP_FACTORS if STEP_FACTORS[name](Target(ALEXNET, (1, 2))).reason_against() is None]
+    assert len(on_a_cpu) > MOST_AT_ONCE
+    workers = Workers(FakeClock())
+    done, rows = run(tmp_path / "r", workers, experiment(*on_a_cpu))
+    assert workers.most == MOST_AT_ONCE + 1
+    assert {row["factor"] for row in rows} == {None, *on_a_cpu}
+    assert not done.untested
+
+
+def test_changed_results_are_said_unless_chance_explains_them(tmp_path):
+    wanted = experiment("no_onednn", "channels_last", "padded_batch")
+    results = {"no_onednn": 5.001, "channels_last": 5.2, "padded_batch": 9.0}
+    done, _ = run(tmp_path / "fixed", Workers(FakeClock(), results=results), wanted)
+    assert done.changed_results["channels_last"] == "the result of a step of batch 1 differs by 0.04 of its size"
+    assert done.changed_results["padded_batch"].startswith("the samples that pad the batch")
+    assert set(done.changed_results) == {"channels_last", "padded_batch"}
+    done, _ = run(tmp_path / "random", Workers(FakeClock(), results=results, draws=True), wanted)
+    assert set(done.changed_results) == {"padded_batch"}
+    assert done.notes == ("The steps draw random numbers, and channels_last draws others: results were not compared.",)
+
+
+def test_a_machine_that_became_slower_is_noted(tmp_path):
+    done, _ = run(tmp_path / "r", Workers(FakeClock()), experiment("one_thread"), sweep_of(tmp_path / "r", step_ms=8))
+    assert done.notes == tuple(
+        f"Batch {batch}: the steps as they are take 25% more time than when the sweep ran." for batch in (1, 2)
+    )
+
+
+def test_an_interrupted_experiment_keeps_its_visits_and_is_not_done(tmp_path):
+    workers = Workers(FakeClock(), fails={"one_thread": KeyboardInterrupt()})
+    recording, wanted = sweep_of(tmp_path / "r"), experiment("no_onednn", "one_thread")
+    with pytest.raises(KeyboardInterrupt), RecordingWriter.extend(recording.path) as writer:
+        run_step(recording, wanted, writer, clock_s=workers.clock.seconds, start=workers.start)
+    after = open_recording(tmp_path / "r")
+    (entry,) = experiments_of(after.meta)
+    assert not entry.done
+    assert not workers.running
+    rounds = [row["round"] for row in after.arrow("experiments").to_pylist()]
+    assert rounds.count(0) == rounds.count(1) == 6
+
+
+def test_a_recording_without_steps_that_can_be_built_is_untested(tmp_path):
+    with RecordingWriter(tmp_path / "r", {"network": None}):
+        pass
+    done, _ = run(tmp_path / "r", Workers(FakeClock()), experiment("one_thread"), open_recording(tmp_path / "r"))
+    assert done.done
+    assert "Measure it again" in done.untested["one_thread"]
+
+
+@pytest.mark.parametrize("name", STEP_FACTORS)
+def test_a_factor_says_what_it_changes_and_refuses_a_device_or_runs_on_it(name):
+    for device in ("cpu", "cuda:0"):
+        factor = STEP_FACTORS[name](Target(replace(ALEXNET, device=device), (3, 5), {3: 5 * GB, 5: 8 * GB}))
+        assert factor.facts.name == name
+        assert factor.facts.what
+        assert (factor.facts.remedy is None) == (factor.facts.how is None)
+        assert factor.configure().device == device
+        factor.reason_against()
+    on = {
+        device: STEP_FACTORS[name](Target(replace(ALEXNET, device=device), (3,), {3: GB}))
+        for device in ("cpu", "cuda:0")
+    }
+    assert any(one.reason_against() is None for one in on.values())
+
+
+STEPS = """
+import torch
+
+def make_step(batch):
+    def step():
+        # 64 MiB per sample: larger than any block that glibc keeps by itself
+        return torch.empty(batch, 1 << 24).fill_(batch).sum()
+    return step
+"""
+
+
+@pytest.fixture
+def own_steps(tmp_path, monkeypatch):
+    (tmp_path / "own_steps.py").write_text(STEPS)
+    monkeypatch.chdir(tmp_path)
+    return sweep_of(tmp_path / "r", Configuration.of_step("own_steps.py:make_step", "cpu"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
+def test_steps_that_keep_their_memory_take_no_page_faults(own_steps):
+    wanted = experiment("kept_memory", "channels_last", rounds=(2, 2))
+    with RecordingWriter.extend(own_steps.path) as writer:
+        done = run_step(own_steps, wanted, writer)
+    assert done.untested == {"channels_last": "the step names no module: give it the attribute `module`"}
+    assert not done.changed_results
+    rows = open_recording(own_steps.path).arrow("experiments").to_pylist()
+    assert len({row["process"] for row in rows}) == 2
+    faults = {
+        factor: [row["page_faults"] for row in rows if row["factor"] == factor] for factor in (None, "kept_memory")
+    }
+    # 16,384 for each sample; fewer with huge pages.
+    assert min(faults[None]) >= 32
+    # A step still takes them if the heap grows, because a small block lies where the large one was.
+    assert statistics.median(faults["kept_memory"]) < 32
+
+
+PARENT = """
+from curvescope.profiling.measure.configuration import Configuration
+from curvescope.experiments.step_factors.factor import Target
+from curvescope.experiments.step_worker import StepWorker
+
+worker = StepWorker(Target(Configuration.of_step("own_steps.py:make_step", "cpu"), (1,)), None)
+worker.warm_up()
+print(worker._child._process.pid, flush=True)
+input()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open")
+@pytest.mark.usefixtures("own_steps")
+def test_workers_of_a_script_without_a_guard_start_once_and_end_with_it(tmp_path):
+    (tmp_path / "parent.py").write_text(PARENT)
+    parent = subprocess.Popen([sys.executable, "parent.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    worker = os.pidfd_open(int(parent.stdout.readline()))
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    assert select.select([worker], [], [], 600)[0]  # readable once it has ended
+    os.close(worker)
+    parent.stdin.close()
+    parent.stdout.close()
+
+
+def test_rounds_end_where_they_are_enough(tmp_path):
+    workers, recording = Workers(FakeClock()), sweep_of(tmp_path / "r")
+    with RecordingWriter.extend(recording.path) as writer:
+        asked = []
+
+        def enough(rows):
+            asked.append({(row["factor"], row["batch"], row["round"]) for row in rows})
+            return len(asked) == 2
+
+        wanted = experiment("one_thread", rounds=(3, 9))
+        done = run_step(recording, wanted, writer, clock_s=workers.clock.seconds, start=workers.start, enough=enough)
+    of_each = {(factor, batch) for factor in (None, "one_thread") for batch in (1, 2)}
+    assert asked == [{(*one, round_) for one in of_each for round_ in range(rounds)} for rounds in (3, 4)]
+    assert done.done
+    assert len(workers.visits) == 4 * len(of_each)

@@ -16,9 +16,9 @@ from ..base.errors import CurvescopeError
 from ..profiling.recording.axis import Axis, axis_of
 from ..profiling.recording.store import Recording
 from .decompose.curve import Curve, cost_curve
+from .decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
 from .decompose.functionals import Functional
 from .decompose.statistics import Estimate
-from .diagnosis.result import Finding, Verdict, find, find_fixed_cost
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class EnergyDiagnosis:
     @property
     def anomalies(self) -> tuple[Finding, ...]:
         """The findings that are anomalies."""
-        return tuple(finding for finding in self.findings if finding.verdict == Verdict.ANOMALY)
+        return tuple(finding for finding in self.findings if finding.verdict == FindingVerdict.ANOMALY)
 
     def power_w(self, condition: int) -> float:
         """Mean power of the steps of a condition, watts."""

@@ -17,8 +17,8 @@ import pandas as pd
 from scipy.stats import norm, t
 
 from .decompose.curve import Curve, cost_curve
+from .decompose.findings import Finding, FindingVerdict, find, judge
 from .decompose.statistics import LEVEL, holm
-from .diagnosis.result import Finding, Verdict, find, judge
 
 MATERIAL = 0.05
 # Noise of a table that is too short to show its own; published benchmarks vary by 1 to 5 % between runs.
@@ -38,7 +38,7 @@ class TestedCurve:
         problem: name of the problem; None if the table has no names.
         device_name: name of the device; None if unknown.
         curve: cost curve.
-        findings: result of `anomalies.find`, with p adjusted over the whole table.
+        findings: result of `findings.find`, with p adjusted over the whole table.
     """
 
     problem: str | None
@@ -136,12 +136,12 @@ def choose_noise(steps: pd.DataFrame, stated: float | None) -> tuple[float, str]
 
 def _judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:
     judged = judge(curve, finding, p_adjusted)
-    if judged.verdict != Verdict.ANOMALY:
+    if judged.verdict != FindingVerdict.ANOMALY:
         return judged
     if abs(relative_to_last(curve, finding)) < MATERIAL:
-        return replace(judged, verdict=Verdict.SMALL_IN_TABLE)
+        return replace(judged, verdict=FindingVerdict.SMALL_IN_TABLE)
     if finding.tested.kind == "bend" and is_corner(curve, finding):
-        return replace(judged, verdict=Verdict.CORNER)
+        return replace(judged, verdict=FindingVerdict.CORNER)
     return judged
 
 
@@ -184,10 +184,10 @@ def pool(listed: Sequence[TestedCurve], names: Sequence[str | None] | None = Non
     for ((name, label), values), p in zip(found, holm([_p_of_mean(values) for _, values in found]), strict=True):
         half = float(t.ppf(1 - LEVEL / 2, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5)
         mean = float(values.mean())
-        large = Verdict.ANOMALY if abs(mean) >= MATERIAL else Verdict.SMALL_IN_TABLE
-        verdict = large if p < LEVEL else Verdict.NOISE
+        large = FindingVerdict.ANOMALY if abs(mean) >= MATERIAL else FindingVerdict.SMALL_IN_TABLE
+        verdict = large if p < LEVEL else FindingVerdict.NOISE
         pooled.append(Pooled(name, label, len(values), mean, mean - half, mean + half, float(p), verdict))
-    return tuple(sorted(pooled, key=lambda one: (one.verdict != Verdict.ANOMALY, -abs(one.mean))))
+    return tuple(sorted(pooled, key=lambda one: (one.verdict != FindingVerdict.ANOMALY, -abs(one.mean))))
 
 
 def _p_of_mean(values: npt.NDArray[np.float64]) -> float:

@@ -20,7 +20,7 @@ from typing import Any
 
 from curvescope.analysis.causes import CAUSES, NOT_SIGNIFICANT, Attribution, Claim, interventions
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.diagnosis.result import diagnose, explain
+from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.profiling.hardware.host import describe_host
 
 ROOT = Path(__file__).parents[1]

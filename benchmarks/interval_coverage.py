@@ -29,10 +29,10 @@ except ImportError:  # run as a script
     import focused_rounds
     from evidence import beginning
 from curvescope.analysis.decompose.curve import cost_curve
+from curvescope.analysis.decompose.findings import FindingVerdict, find
 from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.decompose.statistics import FASTER_HALF, faster_half
 from curvescope.analysis.decompose.terms import LEFT_OVER, Key, Samples, terms_of
-from curvescope.analysis.diagnosis.result import Verdict, find
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 REPEATED = Path(__file__).parent / "results" / "repeated_sweeps.json"
@@ -182,7 +182,7 @@ def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, swee
     for _ in range(sweeps):
         curve = cost_curve(_sweep(random, noise, cost_ms, rounds, steps), FASTER_HALF)
         findings = find(curve)
-        wanted = [f for f in findings if f.verdict == Verdict.ANOMALY]
+        wanted = [f for f in findings if f.verdict == FindingVerdict.ANOMALY]
         alarms += any(not effect or f.tested.at in PLACE for f in wanted)
         held = curve.evaluate(TESTED)
         covered += bool(held.low <= truth <= held.high)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from evidence import beginning
 
-from curvescope.analysis.diagnosis.result import Verdict
+from curvescope.analysis.decompose.findings import FindingVerdict
 from curvescope.analysis.render.series import relative_size
 from curvescope.analysis.time_tables import find_all
 from curvescope.profiling.readers.time_table import import_table
@@ -89,7 +89,7 @@ def page() -> str:
         for noise in NOISES:
             pairs = [(s, f) for s in find_all(steps, noise) for f in s.findings if f.tested.kind == "excess"]
             plain = [relative_size(*pair) > PLAIN_RULE for pair in pairs]
-            found = [f.verdict == Verdict.ANOMALY for _, f in pairs]
+            found = [f.verdict == FindingVerdict.ANOMALY for _, f in pairs]
             both = sum(p and f for p, f in zip(plain, found, strict=True))
             lines.append(
                 f"| {label} | {len(pairs)} | {noise:.0%} | {sum(plain)} | {sum(found)} | {both} | "
@@ -97,7 +97,7 @@ def page() -> str:
             )
             if noise == 0.05:
                 counts.update(pairs=len(pairs), plain=sum(plain), both=both, alone=sum(found) - both)
-                anomalies = [pair for pair in pairs if pair[1].verdict == Verdict.ANOMALY]
+                anomalies = [pair for pair in pairs if pair[1].verdict == FindingVerdict.ANOMALY]
                 listed += [
                     f"| {s.problem} | {s.device_name} | {f.tested.at} → {f.tested.to} | {relative_size(s, f):+.0%} | "
                     f"{f.p_adjusted:.1g} |"

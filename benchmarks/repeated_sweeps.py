@@ -22,8 +22,8 @@ from rich.progress import track
 
 from curvescope.analysis.compare import Comparison, compare, side
 from curvescope.analysis.decompose.curve import cost_curve
+from curvescope.analysis.decompose.findings import find
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
-from curvescope.analysis.diagnosis.result import find
 from curvescope.profiling.hardware.host import describe_host
 from curvescope.profiling.recording.store import open_recording
 

@@ -36,8 +36,8 @@ class Started:
     """
 
     def __init__(self, arguments: list[str], folder: Path) -> None:
+        from curvescope.base.torch_runtime import prepare_libraries
         from curvescope.profiling.measure.processes import PRELOADED as OF_VISITS
-        from curvescope.profiling.workload.network_step import prepare_libraries
 
         prepare_libraries()  # before torch is loaded, as `sweep` does
         context = multiprocessing.get_context("forkserver")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .arguments import DEFAULT_EXPERIMENTS_S, duration_text
+from .base.arguments import DEFAULT_EXPERIMENTS_S, duration_text
 from .base.counted import counted
 from .base.errors import CurvescopeError
 
@@ -66,12 +66,12 @@ def diagnose(
             step cannot be a CUDA graph.
     """
     from .analysis.diagnosis.explain import explain
+    from .base.torch_runtime import import_torch, pick_device
     from .profiling.measure.graphed_steps import GraphedSteps
     from .profiling.measure.protocol import get_protocol
     from .profiling.recording.axis import Axis
     from .profiling.recording.remote_store import as_path
     from .profiling.recording.store import new_recording_path, open_recording
-    from .profiling.workload.network_step import import_torch, pick_device
     from .profiling.workload.own_step import OwnStep, refuse_while_importing
 
     refuse_while_importing()

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .arguments import parse_duration, parse_share
+from .base.arguments import parse_duration, parse_share
 from .profiling.hardware.precisions import STEP_PRECISIONS
 from .profiling.workload.network_step import MODES
 

@@ -20,7 +20,7 @@ import pytest
 from .base.counted import counted
 
 if TYPE_CHECKING:
-    from .analysis.diagnosis.result import Finding
+    from .analysis.decompose.findings import Finding
     from .profiling.measure.protocol import Protocol
 
 ACCEPTED_FOLDER = "curvescope_accepted"

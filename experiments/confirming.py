@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import DEFAULT_EXPERIMENTS_S
+from ..base.arguments import DEFAULT_EXPERIMENTS_S
 from ..base.errors import CurvescopeError
 from ..profiling.measure.loop import Progress
 from ..profiling.recording.experiments import Experiment, Scope, Stage, record_experiment

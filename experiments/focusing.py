@@ -73,7 +73,7 @@ class OpenTerms:
         return self._batches is not None
 
     def _open(self) -> Collection[int] | None:
-        from ..analysis.diagnosis.result import open_finding
+        from ..analysis.diagnosis.split import open_finding
         from .plan import open_terms
 
         self.deciding = None

@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..profiling.workload.network_step import import_torch
+from ..base.torch_runtime import import_torch
 from ..profiling.workload.networks import Network
 from .conv import DIRECTIONS, Conv
 from .gemm import Gemm

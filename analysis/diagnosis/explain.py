@@ -1,4 +1,4 @@
-"""Diagnosis of one recording, and the input of its report."""
+"""Diagnosis of one recording."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from ..cost_model.recording import is_modelled
 from ..decompose.communication import slow_downs
 from ..decompose.kernel_times import KEYS, device_work, kernel_times
 from ..decompose.terms import COMMUNICATION, undisturbed_steps
-from ..render import notebook  # noqa: F401 - a notebook shows what `explain` returns
-from ..render.report_data import ReportInput
 from ..served_steps import is_served, select_served
 from ..verdicts.outcome import outcomes
-from . import result as anomalies
+from . import split
 from .answer import answered
 from .modelled import diagnose_modelled
+from .result import Diagnosis
 
 NO_LAYERS = (
     "No layers are known, as no module is given: set `step.module = model` in `make_step`, or pass `module=model` to "
@@ -29,7 +28,7 @@ NO_LAYERS = (
 )
 
 
-def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -> anomalies.Diagnosis:
+def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -> Diagnosis:
     """Diagnose a recording: its curve, significant deviations, and each anomaly with its terms and causes.
 
     The result renders itself in a notebook.
@@ -42,7 +41,7 @@ def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -
     Raises:
         CurvescopeError: the recording has no step, its steps have no batch size, or it is a table of times.
     """
-    _refuse_table(recording)
+    refuse_table(recording)
     evidence = recorded(recording, mode)
     has_batch = evidence.steps["batch"].notna()
     if len(has_batch) and not has_batch.any():
@@ -50,15 +49,15 @@ def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -
             f"{recording.path} has steps without a batch size, so there is no curve to explain. Import the "
             "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
         )
-    times, evidence = _with_times(replace(evidence, steps=evidence.steps[has_batch]), recording)
+    times, evidence = with_times(replace(evidence, steps=evidence.steps[has_batch]), recording)
     if is_modelled(recording.meta):
         found = diagnose_modelled(times, evidence, recording.meta, axis)
     else:
-        found = anomalies.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
+        found = split.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
     return answered(found, recording, evidence.outcomes)
 
 
-def explain_again(diagnosis: anomalies.Diagnosis, recording: Recording) -> anomalies.Diagnosis:
+def explain_again(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
     """The diagnosis after further experiments: a small part of the time of `explain`.
 
     Args:
@@ -67,7 +66,7 @@ def explain_again(diagnosis: anomalies.Diagnosis, recording: Recording) -> anoma
     """
     now = outcomes(recording, diagnosis.outcomes)
     waits = bool(recording.meta.get("experiments_wait_for_time"))
-    return answered(anomalies.with_outcomes(diagnosis, now, waits_for_time=waits), recording, now)
+    return answered(split.with_outcomes(diagnosis, now, waits_for_time=waits), recording, now)
 
 
 def exclusive_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
@@ -106,7 +105,7 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
     )
 
 
-def _with_times(evidence: Recorded, recording: Recording) -> tuple[pd.DataFrame, Recorded]:
+def with_times(evidence: Recorded, recording: Recording) -> tuple[pd.DataFrame, Recorded]:
     """Exclusive times in the steps, and the same data with what these times tell."""
     times = exclusive_times(recording, evidence.steps)
     return times, _with_slow_downs(_with_layer_note(evidence, recording, times), recording, times)
@@ -129,22 +128,11 @@ def _with_slow_downs(evidence: Recorded, recording: Recording, times: pd.DataFra
     return replace(evidence, slow_downs=slow_downs(device_work(recording), steps))
 
 
-def _refuse_table(recording: Recording) -> None:
-    if recording.meta.get("recording_type") == "table":
-        raise CurvescopeError(f"{recording.path} is a table of times: `curvescope explain {recording.path}` reads it.")
-
-
-def report_input(recording: Recording) -> ReportInput:
-    """The data of a recording that a report shows.
+def refuse_table(recording: Recording) -> None:
+    """Refuse a table of times, which has no kernels.
 
     Raises:
-        CurvescopeError: the recording has no step.
+        CurvescopeError: the recording is one.
     """
-    _refuse_table(recording)
-    evidence = recorded(recording)
-    if evidence.steps.empty:
-        raise CurvescopeError(
-            f"{recording.path} has no step, so there is nothing to report. Record or import one with steps."
-        )
-    times, evidence = _with_times(evidence, recording)
-    return ReportInput(recording, device_work(recording), times, evidence)
+    if recording.meta.get("recording_type") == "table":
+        raise CurvescopeError(f"{recording.path} is a table of times: `curvescope explain {recording.path}` reads it.")

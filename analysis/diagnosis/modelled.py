@@ -28,7 +28,8 @@ from ..cost_model.problems import product_kinds
 from ..decompose.curve import MODELLED, Curve, Point
 from ..decompose.statistics import REPLICATES, estimate
 from ..decompose.terms import IDLE, KERNELS, Key, Terms
-from .result import Diagnosis, diagnose_curve
+from .result import Diagnosis
+from .split import diagnose_curve
 
 # Replicates are draws of the error itself, not of a mean over rounds: like a mean over very many rounds.
 _ROUNDS = 1_000_000

@@ -12,7 +12,6 @@ from ..decompose.statistics import Estimate
 
 # A field that is renamed, removed or gets another meaning makes it the next number; new fields do not.
 DOCUMENT_VERSION = 1
-UNDOCUMENTED = {"document": False}  # metadata of a field that documents leave out
 
 
 def to_plain(value: Any) -> Any:

@@ -9,10 +9,11 @@ from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
 from ..causes import page_faults
 from ..cost_model.recording import is_modelled
+from ..decompose.findings import FindingVerdict
 from ..decompose.functionals import FIXED_COST
 from ..decompose.terms import IDLE
 from ..diagnosis.answer import Answer, remedy_sentence
-from ..diagnosis.result import Diagnosis, Explanation, Verdict
+from ..diagnosis.result import Diagnosis, Explanation
 from ..verdicts.outcome import Verdict as Tested
 from .names import fit
 from .numbers import number, signed
@@ -123,7 +124,7 @@ def _anomaly_sentence(found: Diagnosis) -> str:
         labels = ", ".join(f.shown.label for f in found.anomalies)
         return f"{labels} is significant; no step was profiled there, so its terms are unknown."
     span = _span(found)
-    if all(f.verdict in (Verdict.NOISE, Verdict.NOT_SIGNIFICANT) for f in found.findings):
+    if all(f.verdict in (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT) for f in found.findings):
         return f"no anomaly {span}; no deviation is significant."
     return f"no anomaly {span}; fixed plus proportional cost explains the significant deviations."
 

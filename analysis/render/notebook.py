@@ -133,5 +133,3 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 # After this module is loaded, notebooks show diagnoses and explanations as HTML.
-Diagnosis.html, Diagnosis.text = diagnosis_html, diagnosis_text
-Explanation.html = explanation_html

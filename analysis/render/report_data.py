@@ -26,12 +26,15 @@ from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Claim
 from ..causes.context import Recorded
 from ..compare import compare, comparison_line, recorded_side
 from ..cost_model.recording import is_modelled
+from ..decompose.findings import Finding
 from ..decompose.functionals import excess, neighbours
 from ..decompose.idle import HOST_COLUMNS
-from ..decompose.kernel_times import Work
+from ..decompose.kernel_times import Work, device_work
 from ..decompose.terms import IDLE, KERNELS, estimate_terms, layer_label, undisturbed_steps, work_label
-from ..diagnosis import result as anomalies
+from ..diagnosis import split
 from ..diagnosis.answer import answered
+from ..diagnosis.explain import recorded as recorded_data
+from ..diagnosis.explain import refuse_table, with_times
 from ..diagnosis.modelled import diagnose_modelled
 from ..diagnosis.result import Diagnosis, Explanation
 from ..step_family import families
@@ -81,6 +84,22 @@ class ReportInput:
     def meta(self) -> Mapping[str, Any]:
         """Contents of its `recording.json`."""
         return self.recording.meta
+
+
+def report_input(recording: Recording) -> ReportInput:
+    """The data of a recording that a report shows.
+
+    Raises:
+        CurvescopeError: the recording has no step.
+    """
+    refuse_table(recording)
+    evidence = recorded_data(recording)
+    if evidence.steps.empty:
+        raise CurvescopeError(
+            f"{recording.path} has no step, so there is nothing to report. Record or import one with steps."
+        )
+    times, evidence = with_times(evidence, recording)
+    return ReportInput(recording, device_work(recording), times, evidence)
 
 
 def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, Any]:
@@ -180,7 +199,7 @@ def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
     if steps["profiled"].all() and steps["batch"].nunique() == 1:
         terms = estimate_terms(times, steps)
         return Diagnosis(terms.curve(steps), (), (), terms, times, axis=recorded.axis)
-    return anomalies.diagnose(steps, times, statistic=one.recording.statistic, recorded=recorded)
+    return split.diagnose(steps, times, statistic=one.recording.statistic, recorded=recorded)
 
 
 def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:
@@ -188,7 +207,7 @@ def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:
     pairs, _ = neighbours(found.curve.conditions)
     if not pairs or found.terms is None or not set(pairs[-1]) <= set(found.terms.conditions):
         return []
-    return [anomalies.explain(excess(*pairs[-1]), found.curve, found.terms, found.kernel_times, recorded)]
+    return [split.explain(excess(*pairs[-1]), found.curve, found.terms, found.kernel_times, recorded)]
 
 
 def _focus(explanations: Sequence[Explanation], batches: Sequence[int]) -> list[int]:
@@ -273,7 +292,7 @@ def _curve(found: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _finding(finding: anomalies.Finding) -> dict[str, Any]:
+def _finding(finding: Finding) -> dict[str, Any]:
     return {
         "label": finding.shown.label,
         "kind": finding.shown.kind,

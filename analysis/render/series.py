@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
-from ..diagnosis.result import Finding, Verdict
+from ..decompose.findings import Finding, FindingVerdict
 from ..time_tables import Pooled, TestedCurve, pool
 from .numbers import number
 from .tables import table
@@ -44,7 +44,7 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
         findings = render_findings(only.findings)
         return Group(title, render_curve(only.curve), Text(), findings)
     rows = table("problem", "device", "at", "ms", "relative", "p", words=("device",), whole=("at",))
-    found = [(s, f) for s in listed for f in s.findings if f.verdict == Verdict.ANOMALY]
+    found = [(s, f) for s in listed for f in s.findings if f.verdict == FindingVerdict.ANOMALY]
     found.sort(key=lambda pair: -abs(relative_size(*pair)))
     for series, finding in found[: None if everything else _SHOWN]:
         rows.add_row(
@@ -56,7 +56,7 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
             f"{finding.p_adjusted:.1g}",
         )
     counts = Counter(f.verdict for s in listed for f in s.findings)
-    pooled = [one for one in pool(listed) if one.verdict == Verdict.ANOMALY]
+    pooled = [one for one in pool(listed) if one.verdict == FindingVerdict.ANOMALY]
     summary = (
         "; ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) or "no neighbouring batch sizes"
     )

@@ -16,8 +16,10 @@ from .. import time_tables
 from ..cost_model.recording import is_modelled
 from ..decompose import functionals
 from ..decompose.curve import Point
-from ..diagnosis import result as anomalies
+from ..decompose.findings import FindingVerdict
+from ..diagnosis import split
 from ..diagnosis.explain import explain, recorded
+from ..diagnosis.result import Diagnosis, Explanation
 from . import answers, causes, series, terminal, text
 from .documents import print_document, to_plain
 from .headline import answer_on, clock_line, headline
@@ -53,9 +55,7 @@ def show_diagnosis(
         if diagnosis.terms is None:
             raise CurvescopeError(f"{recording.path} has no profiled step: its anomalies can be tested but not split.")
         functional = _asked_for(diagnosis.curve.conditions, axis, pair, at)
-        explanations = (
-            anomalies.explain(functional, diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, evidence),
-        )
+        explanations = (split.explain(functional, diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, evidence),)
     if as_json:
         print_document("explain", _document(recording, diagnosis, explanations))
         return
@@ -103,7 +103,7 @@ def show_diagnosis(
     terminal.print_commands(console, f"curvescope explain {recording.path} --all")
 
 
-def _grouping(recording: Recording, diagnosis: anomalies.Diagnosis) -> str | None:
+def _grouping(recording: Recording, diagnosis: Diagnosis) -> str | None:
     """What a breakdown can group by: layers, else operators, else kernels; None if no step was profiled."""
     if diagnosis.terms is None:
         return None
@@ -123,9 +123,7 @@ def show_gaps(console: Console, recording: Recording, axis: Axis) -> None:
         console.print(Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow"))
 
 
-def _show_explanation(
-    console: Console, explanation: anomalies.Explanation, diagnosis: anomalies.Diagnosis, everything: bool
-) -> None:
+def _show_explanation(console: Console, explanation: Explanation, diagnosis: Diagnosis, everything: bool) -> None:
     """One anomaly, or the fixed cost: its terms, its causes, and the experiments on them."""
     label = explanation.functional.label
     console.print(text.render_explanation(explanation, everything))
@@ -192,9 +190,7 @@ def show_table(
     console.print(Text(series.noise_sentence(noise, origin), "dim"))
     if len(listed) > 1:
         console.print(Text("Next: a single curve, by words of its problem and device:"))
-        example = next(
-            (s for s in listed if any(f.verdict == anomalies.Verdict.ANOMALY for f in s.findings)), listed[0]
-        )
+        example = next((s for s in listed if any(f.verdict == FindingVerdict.ANOMALY for f in s.findings)), listed[0])
         named = " ".join(filter(None, (example.problem, example.device_name)))
         terminal.print_commands(console, f'curvescope explain {recording.path} --problem "{named}"')
 
@@ -239,9 +235,7 @@ def recording_line(recording: Recording) -> str:
     return ", ".join(filter(None, facts))
 
 
-def _document(
-    recording: Recording, diagnosis: anomalies.Diagnosis, explanations: tuple[anomalies.Explanation, ...]
-) -> dict[str, Any]:
+def _document(recording: Recording, diagnosis: Diagnosis, explanations: tuple[Explanation, ...]) -> dict[str, Any]:
     return {
         "recording": str(recording.path),
         "headline": headline(recording.meta, diagnosis),
@@ -264,7 +258,7 @@ def _document(
     }
 
 
-def _explanation_document(explanation: anomalies.Explanation, diagnosis: anomalies.Diagnosis) -> dict[str, Any]:
+def _explanation_document(explanation: Explanation, diagnosis: Diagnosis) -> dict[str, Any]:
     answer = answer_on(explanation, diagnosis.answers)
     return {
         **to_plain(explanation),

@@ -14,9 +14,10 @@ from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ..decompose.breakdown import Breakdown, Row, above_roofs
 from ..decompose.curve import MODELLED, Curve
+from ..decompose.findings import Finding, FindingVerdict
 from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, total_ms
-from ..diagnosis.result import Explanation, Finding, Verdict
+from ..diagnosis.result import Explanation
 from .names import CHANGE, fit, readable
 from .numbers import number, signed, smaller_terms
 from .tables import Indented, table
@@ -145,26 +146,26 @@ def render_findings(findings: Sequence[Finding], axis: Axis = SAMPLES, quantity:
         blocks += [Text(), rows, Text(note, "dim")]
     if not findings:
         blocks.append(Text(f"A single {axis.value} cannot be compared: measure at least two."))
-    elif all(f.verdict in (Verdict.NOISE, Verdict.NOT_SIGNIFICANT) for f in findings):
+    elif all(f.verdict in (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT) for f in findings):
         blocks.append(Text("No anomaly: no deviation is significant.", "bold"))
-    elif not any(f.verdict == Verdict.ANOMALY for f in findings):
+    elif not any(f.verdict == FindingVerdict.ANOMALY for f in findings):
         blocks.append(Text("No anomaly: fixed plus proportional cost explains the significant deviations.", "bold"))
     return Group(*blocks)
 
 
 def _verdict(finding: Finding, quantity: Quantity) -> Text:
-    if finding.verdict == Verdict.ANOMALY:
+    if finding.verdict == FindingVerdict.ANOMALY:
         text = f"{finding.shape}: anomaly"
         if finding.tested != finding.shown:
             text += f" (bend {signed(finding.tested_value.value)} {quantity.unit})"
         return Text(text, "bold red")
-    if finding.verdict == Verdict.FIXED_COST:
+    if finding.verdict == FindingVerdict.FIXED_COST:
         return Text(f"{finding.shape} (fixed cost amortised)")
-    if finding.verdict == Verdict.SMALL:
+    if finding.verdict == FindingVerdict.SMALL:
         return Text(f"{finding.shape}, below 2 % of the step", "dim")
-    if finding.verdict in (Verdict.SMALL_IN_TABLE, Verdict.CORNER):
+    if finding.verdict in (FindingVerdict.SMALL_IN_TABLE, FindingVerdict.CORNER):
         return Text(finding.verdict, "dim")
-    if finding.verdict == Verdict.NOT_SIGNIFICANT:
+    if finding.verdict == FindingVerdict.NOT_SIGNIFICANT:
         return Text("not significant after Holm correction", "dim")
     return Text("noise", "dim")
 

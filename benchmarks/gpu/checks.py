@@ -21,12 +21,13 @@ from typing import Any
 import scripts
 
 import curvescope
+from curvescope.base.torch_runtime import import_torch
 from curvescope.profiling.collect.range_profiler import RangeProfiler
 from curvescope.profiling.hardware.cuda_driver import KERNEL_NAME, CudaDriver
 from curvescope.profiling.hardware.energy import find_meter
 from curvescope.profiling.hardware.nvml import find_device
 from curvescope.profiling.recording.store import Recording
-from curvescope.profiling.workload.network_step import Workload, import_torch
+from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import get_network
 
 _LIMIT_S = 60

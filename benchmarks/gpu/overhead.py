@@ -22,7 +22,8 @@ import scripts
 
 import curvescope
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.workload.network_step import Workload, import_torch
+from curvescope.base.torch_runtime import import_torch
+from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import get_network
 
 _ROUNDS = 7

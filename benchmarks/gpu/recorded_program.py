@@ -83,7 +83,7 @@ def _captured() -> tuple[Any, Callable[[], None]]:
 
 
 def _torch() -> Any:
-    from curvescope.profiling.workload.network_step import import_torch
+    from curvescope.base.torch_runtime import import_torch
 
     torch = import_torch()
     if not torch.cuda.is_available():

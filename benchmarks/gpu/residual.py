@@ -15,7 +15,8 @@ from pathlib import Path
 import scripts
 
 import curvescope
-from curvescope.profiling.workload.network_step import Workload, import_torch
+from curvescope.base.torch_runtime import import_torch
+from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import get_network
 
 _STEPS = 50

@@ -6,7 +6,8 @@ import sys
 
 import scripts
 
-from curvescope.profiling.workload.network_step import Workload, import_torch
+from curvescope.base.torch_runtime import import_torch
+from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import get_network
 
 

@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import parse_share
+from ..base.arguments import parse_share
 from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:

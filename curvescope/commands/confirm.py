@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Run experiments and print the diagnosis with their verdicts."""
     from ..analysis.render import terminal
     from ..analysis.render.show import show_diagnosis
-    from ..arguments import DEFAULT_EXPERIMENTS_S, duration_text
+    from ..base.arguments import DEFAULT_EXPERIMENTS_S, duration_text
     from ..base.errors import CurvescopeError
     from ..experiments.confirming import confirm_with_bars
 

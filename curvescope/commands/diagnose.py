@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import measuring
-from ..arguments import DEFAULT_EXPERIMENTS_S, QUICK_EXPERIMENTS_S, parse_share
+from ..base.arguments import DEFAULT_EXPERIMENTS_S, QUICK_EXPERIMENTS_S, parse_share
 from ..diagnosing import measure
 from ..profiling.recording.axis import BATCH
 from ..profiling.recording.remote_store import AnyPath, as_path
@@ -74,8 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, record and explain."""
     from ..base.errors import CurvescopeError
+    from ..base.torch_runtime import pick_device
     from ..profiling.recording.store import new_recording_path, open_recording
-    from ..profiling.workload.network_step import pick_device
 
     axes = measuring.axes_of(args)
     protocol = measuring.protocol_of(args)

@@ -64,7 +64,7 @@ def _cpu() -> Check:
 
 def _torch() -> Check:
     from ..base.errors import BackendMissingError
-    from ..profiling.workload.network_step import import_torch
+    from ..base.torch_runtime import import_torch
 
     try:
         torch = import_torch()
@@ -81,7 +81,7 @@ def _torch() -> Check:
 def _cuda() -> Check:
     remedy = "optional: without a GPU the CPU is measured"
     try:
-        from ..profiling.workload.network_step import describe_cuda
+        from ..base.torch_runtime import describe_cuda
 
         return Check("CUDA device", *describe_cuda(), remedy)
     except ImportError:
@@ -159,9 +159,9 @@ def _package(name: str, extra: str, use: str) -> Callable[[], Check]:
 def _ceilings() -> Check:
     from ..analysis.render.numbers import quantity
     from ..base.errors import BackendMissingError
+    from ..base.torch_runtime import pick_device
     from ..profiling.hardware.ceilings import load
     from ..profiling.hardware.host import describe_device
-    from ..profiling.workload.network_step import pick_device
 
     remedy = "`curvescope bench ceilings` measures them in a minute or two"
     try:

@@ -10,7 +10,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from .. import measuring
-from ..arguments import parse_share
+from ..base.arguments import parse_share
 from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..arguments import parse_share
+from ..base.arguments import parse_share
 from ..base.escaping import escape_controls
 from ..profiling.recording.remote_store import as_path
 

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one line per network."""
-    from ..profiling.workload.network_step import import_torch
+    from ..base.torch_runtime import import_torch
     from ..profiling.workload.networks import get_network, names
     from ..profiling.workload.networks.facts import facts
 

@@ -20,10 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the page."""
     from .. import __version__
-    from ..analysis.diagnosis.explain import report_input
     from ..analysis.render.html import render_html
     from ..analysis.render.numbers import quantity
-    from ..analysis.render.report_data import report_document
+    from ..analysis.render.report_data import report_document, report_input
     from ..base.errors import CurvescopeError
     from ..profiling.measure.sweep_plan import recordings_in
     from ..profiling.recording.atomic_files import atomic_file

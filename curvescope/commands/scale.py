@@ -223,7 +223,7 @@ def _counts(option: str, text: str) -> tuple[int, ...]:
 
 
 def _device(args: argparse.Namespace) -> str:
-    from ..profiling.workload.network_step import pick_device
+    from ..base.torch_runtime import pick_device
 
     return pick_device(args.device).partition(":")[0]
 
@@ -232,6 +232,6 @@ def _device_count(args: argparse.Namespace) -> int:
     """Number of GPUs of this machine, or of cores of its CPU."""
     if _device(args) == "cpu":
         return usable_cores()
-    from ..profiling.workload.network_step import import_torch
+    from ..base.torch_runtime import import_torch
 
     return int(import_torch().cuda.device_count())

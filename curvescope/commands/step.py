@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the steps and print the time of each."""
     from ..base.errors import CurvescopeError
+    from ..base.torch_runtime import pick_device
     from ..profiling.measure.axes import Axes
-    from ..profiling.workload.network_step import pick_device
 
     if args.batch < 1 or args.steps < 1 or args.warm_up < 0:
         raise CurvescopeError("--batch and --steps must be at least 1, --warm-up at least 0.")

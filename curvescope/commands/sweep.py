@@ -98,9 +98,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _cluster(args: argparse.Namespace) -> SweepCluster:
     from ..base.errors import CurvescopeError
+    from ..base.torch_runtime import pick_device
     from ..profiling.hardware.host import usable_cores
     from ..profiling.measure.dask_workers import LOCAL, SweepCluster, visible_gpus
-    from ..profiling.workload.network_step import pick_device
 
     if args.scheduler != LOCAL:
         if args.workers is not None:
@@ -171,10 +171,11 @@ def _shared(measurers: Sequence[Measurer]) -> str | None:
 
 def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
     from ..base.errors import CurvescopeError
+    from ..base.torch_runtime import pick_device
     from ..profiling.measure.axes import Axes
     from ..profiling.measure.protocol import parse_batches, parse_bytes
     from ..profiling.measure.sweep_plan import SweepPlan
-    from ..profiling.workload.network_step import check_precision, pick_device
+    from ..profiling.workload.network_step import check_precision
     from ..profiling.workload.networks import names
 
     if not args.network and not args.step:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...kernels.backends import Prepared, UnsupportedError
 from ...kernels.problem import Array, Error
 from ...kernels.sweeps import Sweep
 from ...profiling.attribution.kernel_names import HELPER, LAYOUT, family
 from ...profiling.attribution.operator_work import UNKNOWN, Work, work
 from ...profiling.recording.operators import TensorArgument, TensorList, Value, encode_arguments
+from .rebuild import rebuild
 from .recorded_call import CallFamily, CannotReplay, RecordedCall
+from .results import results_of
 
 if TYPE_CHECKING:
     from ...profiling.recording.store import Recording
@@ -66,6 +70,27 @@ class ReplayProblem:
     def error(self, operands: tuple[Array, ...], result: Array) -> Error | None:  # noqa: ARG002
         """None: there is no reference."""
         return None
+
+    def prepare(self, device: str) -> Prepared:
+        """The call on a device. Before each sample, what the step has just written is read, and the last result freed.
+
+        Raises:
+            UnsupportedError: the call cannot be rebuilt.
+        """
+        try:
+            replayed = rebuild(self.call, device)
+        except CannotReplay as error:
+            raise UnsupportedError(str(error)) from error
+        arguments = [replayed.arguments[index] for index in self.inputs]
+        inputs = [tensor for argument in arguments for tensor in results_of([argument]) if tensor is not None]
+        call, kept = replayed.bind(), deque[Any](maxlen=1)
+
+        def before() -> None:
+            kept.clear()
+            for tensor in inputs:
+                tensor.sum()
+
+        return Prepared(lambda: kept.append(call()), lambda: None, self.call.op, before=before)
 
 
 @dataclass(frozen=True)

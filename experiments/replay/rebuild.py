@@ -14,8 +14,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from ...base.torch_runtime import import_torch
 from ...profiling.recording.operators import Argument, TensorArgument, TensorList, Value, written_arguments
-from ...profiling.workload.network_step import import_torch
 from .recorded_call import CannotReplay, RecordedCall, tensors_of
 from .values import Values, dtype_of
 

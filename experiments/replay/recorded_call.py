@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+from ...base.torch_runtime import pick_device
 from ...profiling.recording.operators import Argument, TensorArgument, TensorList, Value, decode_arguments
 from ...profiling.recording.store import Recording
-from ...profiling.workload.network_step import pick_device
 
 # A number of an argument: its argument, then the tensor in a list, the kind of number, and the dimension.
 NumberPath: TypeAlias = tuple[int | str, ...]

@@ -8,10 +8,10 @@ from math import isfinite, prod
 from typing import Any
 
 from ...base.counted import counted
+from ...base.torch_runtime import import_torch
 from ...kernels.problem import allowed_relative_error
 from ...profiling.hardware.precisions import PRECISIONS
 from ...profiling.recording.operators import written_arguments
-from ...profiling.workload.network_step import import_torch
 from ..term_factors.change import Runnable
 
 # What these return is memory as it was.

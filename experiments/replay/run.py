@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from ...base.torch_runtime import import_torch
 from ...kernels.backends import open_backend
 from ...profiling.hardware import heap
 from ...profiling.hardware.host_usage import host_use_between, read_host_use
@@ -26,7 +27,6 @@ from ...profiling.measure.loop import Progress
 from ...profiling.measure.visit import memory_ran_out
 from ...profiling.recording.experiments import TIME_IS_UP, Experiment, record_experiment
 from ...profiling.recording.store import Recording, RecordingWriter, columns_of
-from ...profiling.workload.network_step import import_torch
 from ..step_factors.padded_batch import multiple_of
 from ..term_factors import NAMES, factor
 from ..term_factors.change import Caches, Change, Runnable, setting

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base.torch_runtime import import_torch
 from ...profiling.recording.experiments import FactorFacts
 from ...profiling.recording.operators import TensorArgument
-from ...profiling.workload.network_step import import_torch
 from ..replay.operator_kinds import is_on_images
 from ..replay.recorded_call import CallFamily, tensors_of
 from .change import Change, Runnable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ...base.torch_runtime import import_torch
 from ...profiling.recording.experiments import FactorFacts
-from ...profiling.workload.network_step import import_torch
 from ..replay.operator_kinds import is_product, on_cuda
 from ..replay.recorded_call import CallFamily
 from .change import Change

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...base.torch_runtime import import_torch
 from ...profiling.recording.experiments import FactorFacts
-from ...profiling.workload.network_step import import_torch
 from ..replay.operator_kinds import is_convolution, is_half, is_product, on_cuda, ran_through_onednn
 from ..replay.recorded_call import CallFamily
 from .change import Change, setting

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from ...base.torch_runtime import import_torch
 from ...profiling.recording.experiments import FactorFacts
 from ...profiling.recording.operators import TensorArgument, Value
-from ...profiling.workload.network_step import import_torch
 from ..replay.operator_kinds import FLOAT32, on_cuda, ran_through_onednn
 from ..replay.recorded_call import CallFamily, RecordedCall, tensors_of
 from .change import Change, Runnable

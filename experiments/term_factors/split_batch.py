@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ...base.torch_runtime import import_torch
 from ...profiling.recording.experiments import FactorFacts
-from ...profiling.workload.network_step import import_torch
 from ..replay.recorded_call import CallFamily
 from ..replay.results import besides, changed_operands, results_of
 from .batch_extents import reason_against_other_batch, slice_batch

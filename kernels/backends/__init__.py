@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.events import StepRows
@@ -39,6 +39,18 @@ class Prepared(NamedTuple):
     before: Run | None = None
     timer: Timer | None = None
     once: Run | None = None
+
+
+@runtime_checkable
+class PreparesItself(Protocol):
+    """A problem of another room that makes its own call, e.g. a recorded one."""
+
+    def prepare(self, device: str) -> Prepared:
+        """The call on a device.
+
+        Raises:
+            UnsupportedError: the call cannot run there.
+        """
 
 
 class Watch(Protocol):

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ...experiments.replay.problem import ReplayProblem
-from ...experiments.replay.rebuild import rebuild
-from ...experiments.replay.recorded_call import CannotReplay
-from ...experiments.replay.results import results_of
+from ...base.torch_runtime import import_torch, pick_device
 from ...profiling.attribution import range_names
 from ...profiling.attribution.events import StepRows
 from ...profiling.collect import torch_step
 from ...profiling.hardware.clocks import ClockSampler
 from ...profiling.hardware.host import describe_device, last_level_cache_bytes
 from ...profiling.hardware.precisions import PRECISIONS
-from ...profiling.workload.network_step import import_torch, pick_device
 from ..attention import Attention
 from ..conditions import CpuWatch, CudaWatch
 from ..conv import Conv
@@ -29,7 +24,7 @@ from ..problem import Array, Problem
 from ..row_operators import RowOperator
 from ..timers import CudaEvents, EventApi, PerfCounter, Run, Timer
 from ..transfer import Transfer
-from . import Prepared, UnsupportedError, Watch
+from . import Prepared, PreparesItself, UnsupportedError, Watch
 from .cuda_device import prepare_launch
 from .flushing import FlushingBackend, run_in_turn
 from .torch_operators import host_array, prepare_attention, prepare_gemm, prepare_rows
@@ -55,6 +50,8 @@ class TorchBackend(FlushingBackend):
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
         """See `Backend.prepare`."""
         self._need(problem.precision)
+        if isinstance(problem, PreparesItself):
+            return problem.prepare(self._device)
         build = _BUILDERS.get(type(problem))
         if build is None:
             raise UnsupportedError(f"the torch backend has no {type(problem).__name__}")
@@ -156,24 +153,6 @@ def _memory(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
     return Prepared(run, lambda: host_array(out), f"torch {problem.kind}")
 
 
-def _replay(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:  # noqa: ARG001 - builds its own
-    """A recorded call. Before each sample, what the step has just written is read, and the last result freed."""
-    assert isinstance(problem, ReplayProblem)
-    try:
-        replayed = rebuild(problem.call, device)
-    except CannotReplay as error:
-        raise UnsupportedError(str(error)) from error
-    inputs = [one for index in problem.inputs for one in results_of([replayed.arguments[index]]) if one is not None]
-    call, kept = replayed.bind(), deque[Any](maxlen=1)
-
-    def before() -> None:
-        kept.clear()
-        for tensor in inputs:
-            tensor.sum()
-
-    return Prepared(lambda: kept.append(call()), lambda: None, problem.call.op, before=before)
-
-
 def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Prepared:
     assert isinstance(problem, Launch)
     add_one = partial(tensors[0].add_, 1)
@@ -224,5 +203,4 @@ _BUILDERS: dict[type, Callable[[Any, Problem, list[Any], str], Prepared]] = {
     Memory: _memory,
     Launch: _launch,
     Transfer: _transfer,
-    ReplayProblem: _replay,
 }

@@ -101,7 +101,7 @@ class SweepCluster:
         return set(self._client.nthreads())
 
     def pick_device(self, name: str | None) -> str:
-        """Find a device by name on one of the workers; see `network_step.pick_device`.
+        """Find a device by name on one of the workers; see `torch_runtime.pick_device`.
 
         Raises:
             CurvescopeError: there is no worker, or it has no such device.
@@ -256,7 +256,7 @@ class WorkerMeasurer(Measurer):
 
 def visible_gpus() -> list[str]:
     """GPUs of this machine, named as in CUDA_VISIBLE_DEVICES; empty if there are none."""
-    from ..workload.network_step import import_torch
+    from ...base.torch_runtime import import_torch
 
     count = int(import_torch().cuda.device_count())
     named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]

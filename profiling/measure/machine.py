@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...base.errors import CurvescopeError
+from ...base.torch_runtime import import_torch
 from ..hardware import ceilings
 from ..hardware.clocks import ClockSampler
 from ..hardware.energy import describe_energy
 from ..hardware.host import describe_device, describe_host, describe_versions
 from ..hardware.locked_clocks import locked_clock_hz
 from ..hardware.nvml import describe_settings
-from ..workload.network_step import import_torch
 from .clock_alignment import clock_identity
 
 

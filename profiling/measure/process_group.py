@@ -11,8 +11,8 @@ from typing import Any
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
+from ...base.torch_runtime import import_torch
 from ..recording.rank_info import RankInfo, rendezvous
-from ..workload.network_step import import_torch
 from .clock_alignment import EXCHANGES, Reading, clock_identity, number_nodes, read_clock
 
 

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from ..workload.network_step import prepare_libraries
+from ...base.torch_runtime import prepare_libraries
 from .loop import Empty
 from .visit import FAILED, OUT_OF_MEMORY, memory_ran_out
 

@@ -22,13 +22,14 @@ from typing import Any
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
+from ...base.torch_runtime import import_torch
 from ..attribution.collectives import communicates
 from ..attribution.events import StepRows
 from ..hardware.clocks import ClockSampler
 from ..recording.rank_info import META_KEY, RankInfo
 from ..recording.store import META_FILE, RecordingWriter, open_recording
 from ..workload.input_pipeline import make_feed
-from ..workload.network_step import Workload, import_torch
+from ..workload.network_step import Workload
 from .clock_alignment import ClockAlignment, Reading, alignment_of
 from .loop import Empty, Experiment, Progress, Visit, VisitWriter
 from .machine import describe_machine

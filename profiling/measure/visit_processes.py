@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ...base.torch_runtime import import_torch, pick_device
 from ..hardware.clocks import ClockSampler
 from ..hardware.memory_usage import limit_memory
 from ..workload.any_workload import AnyWorkload
-from ..workload.network_step import import_torch, pick_device
 from .loop import Empty, Visit
 from .machine import Machine, describe_machine
 from .processes import ChildProcess

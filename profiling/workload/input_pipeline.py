@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from .network_step import Feed, import_torch
+from ...base.torch_runtime import import_torch
+from .network_step import Feed
 from .networks import Network, load_function
 
 RESIDENT = "resident"  # one random batch that stays on the device: steps load no input

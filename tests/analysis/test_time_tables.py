@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import norm
 
 from curvescope.analysis.decompose.curve import cost_curve
+from curvescope.analysis.decompose.findings import FindingVerdict
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.diagnosis.result import Verdict
 from curvescope.analysis.time_tables import (
     ASSUMED_NOISE,
     choose_noise,
@@ -34,7 +34,7 @@ def found(tmp_path, table, noise=0.05):
         (s.problem, s.device_name, f.tested.label)
         for s in find_all(steps, noise)
         for f in s.findings
-        if f.verdict == Verdict.ANOMALY
+        if f.verdict == FindingVerdict.ANOMALY
     }
 
 
@@ -82,10 +82,10 @@ def test_the_whole_table_is_one_family():
     """One excess of p = 0.04 alone is an anomaly; among 20 such curves none is."""
     one = steps([(1, 0, 100, None, None), (2, 0, 233, None, None)])
     (alone,) = find_all(one, 0.05)
-    assert alone.findings[0].verdict == Verdict.ANOMALY
+    assert alone.findings[0].verdict == FindingVerdict.ANOMALY
     many = pd.concat([one.assign(problem=str(i)) for i in range(20)])
     verdicts = {f.verdict for s in find_all(many, 0.05) for f in s.findings}
-    assert verdicts == {Verdict.NOT_SIGNIFICANT}
+    assert verdicts == {FindingVerdict.NOT_SIGNIFICANT}
 
 
 def smooth_table(noise, curves=24, kink=None):
@@ -124,7 +124,7 @@ def test_a_short_table_has_an_assumed_noise_and_a_stated_one_wins():
 def test_nothing_is_found_in_smooth_curves(noise):
     table = smooth_table(noise)
     listed = find_all(table, estimate_noise(table))
-    assert not [f for one in listed for f in one.findings if f.verdict == Verdict.ANOMALY]
+    assert not [f for one in listed for f in one.findings if f.verdict == FindingVerdict.ANOMALY]
 
 
 def test_every_kink_over_15_percent_that_no_fixed_cost_can_make_is_found():
@@ -136,15 +136,15 @@ def test_every_kink_over_15_percent_that_no_fixed_cost_can_make_is_found():
         if relative_to_last(one.curve, finding) * (1 if finding.tested.kind == "excess" else -1) > 0.15
     ]
     assert len(kinks) >= 15
-    assert {finding.verdict for finding in kinks} == {Verdict.ANOMALY}
+    assert {finding.verdict for finding in kinks} == {FindingVerdict.ANOMALY}
 
 
 def test_the_corner_of_host_and_device_is_named_and_no_anomaly():
     table = smooth_table(0.002, kink=lambda _, batch: max(10.0, 0.5 * batch))
     cornered = [one for one in find_all(table, 0.005) if int(one.device_name.split()[1]) < 10]
     verdicts = {f.verdict for one in cornered for f in one.findings if f.tested.label in ("bend at 16", "bend at 32")}
-    assert verdicts == {Verdict.CORNER}  # the corner is at 20
-    assert not [f for one in cornered for f in one.findings if f.verdict == Verdict.ANOMALY]
+    assert verdicts == {FindingVerdict.CORNER}  # the corner is at 20
+    assert not [f for one in cornered for f in one.findings if f.verdict == FindingVerdict.ANOMALY]
 
 
 def test_a_bend_that_all_curves_of_a_problem_share_is_found_although_none_shows_it_alone():
@@ -152,8 +152,8 @@ def test_a_bend_that_all_curves_of_a_problem_share_is_found_although_none_shows_
     shared = table.problem.eq("network 1") & table.batch.eq(64)
     table.loc[shared, "duration_ns"] = (table.loc[shared, "duration_ns"] * 1.05).astype(int)
     listed = find_all(table, 0.02)
-    alone = {f.tested.label for one in listed for f in one.findings if f.verdict == Verdict.ANOMALY}
-    found = [(one.name, one.label) for one in pool(listed) if one.verdict == Verdict.ANOMALY]
+    alone = {f.tested.label for one in listed for f in one.findings if f.verdict == FindingVerdict.ANOMALY}
+    found = [(one.name, one.label) for one in pool(listed) if one.verdict == FindingVerdict.ANOMALY]
     assert "bend at 64" not in alone
     assert ("network 1", "bend at 64") in found
     assert {name for name, _ in found} == {"network 1"}

@@ -9,7 +9,7 @@ import pytest
 
 import curvescope
 from curvescope.analysis.verdicts.outcome import outcomes
-from curvescope.arguments import parse_duration
+from curvescope.base.arguments import parse_duration
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments import plan, step_variants
 from curvescope.experiments.confirming import confirm

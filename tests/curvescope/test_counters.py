@@ -9,13 +9,13 @@ import os
 import pandas as pd
 import pytest
 
+from curvescope.base import torch_runtime
 from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
 from curvescope.profiling.collect.range_profiler import KernelCounts
 from curvescope.profiling.measure import counted_step, counters
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.recording.store import open_recording
-from curvescope.profiling.workload import network_step
 
 from ..browser import Page, find_chromium
 from .recordings import write_planted
@@ -196,7 +196,7 @@ def test_a_tool_that_may_not_count_is_said_with_a_remedy(ncu, recorded, written,
 
 
 def test_what_cannot_be_counted_is_refused_before_anything_runs(ncu, recorded, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(network_step, "pick_device", lambda name: name)  # without torch
+    monkeypatch.setattr(torch_runtime, "pick_device", lambda name: name)  # without torch
     ncu({})
     assert main(["counters", str(recorded.path), "--batch", "5"]) == 2
     assert "Batch 5 was not profiled; the recording has 4, 8, 16" in capsys.readouterr().err

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from curvescope.analysis.decompose.curve import Curve, Point
+from curvescope.analysis.decompose.findings import Finding, FindingVerdict
 from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.decompose.statistics import Estimate
-from curvescope.analysis.diagnosis.result import Diagnosis, Finding, Verdict
+from curvescope.analysis.diagnosis.result import Diagnosis
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments import plan
 from curvescope.experiments.focusing import OpenTerms, focus_of
@@ -36,9 +37,9 @@ def undecided(value_ms):
     """A curve of 10, 20, 40 and 80 ms without an anomaly; its largest deviation is a value ± 1 ms, which may be 0."""
     points = tuple(Point(batch, Estimate(5.0 * batch, 1.0, 99.0, 0.0), 0.1, 9, 9) for batch in (2, 4, 8, 16))
     curve = Curve(points, np.empty((0, 4)), 9, "median")
-    of_bend = Finding(BEND[0], Estimate(0, -1, 1, 0.9), BEND[0], Estimate(0.1, -1, 1, 0.9), 1.0, Verdict.NOISE)
+    of_bend = Finding(BEND[0], Estimate(0, -1, 1, 0.9), BEND[0], Estimate(0.1, -1, 1, 0.9), 1.0, FindingVerdict.NOISE)
     value = Estimate(value_ms, value_ms - 1.0, value_ms + 1.0, 0.2)
-    of_jump = Finding(JUMP[0], value, JUMP[0], value, 0.4, Verdict.NOISE)
+    of_jump = Finding(JUMP[0], value, JUMP[0], value, 0.4, FindingVerdict.NOISE)
     return Diagnosis(curve, (of_bend, of_jump), (), None, None)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...arguments import parse_share
+from ...base.arguments import parse_share
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...measuring import add_clock_argument, clocks

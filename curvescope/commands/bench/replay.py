@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...arguments import parse_share
+from ...base.arguments import parse_share
 from ...base.counted import counted
 from . import measuring
 

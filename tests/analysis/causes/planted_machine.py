@@ -13,7 +13,7 @@ from pathlib import Path
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.diagnosis.explain import explain, recorded
 from curvescope.analysis.diagnosis.result import Explanation
-from curvescope.analysis.diagnosis.result import explain as split
+from curvescope.analysis.diagnosis.split import explain as split
 from curvescope.profiling.recording.store import Recording, RecordingWriter, open_recording
 
 ROOT = Path(__file__).parents[3]

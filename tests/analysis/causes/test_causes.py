@@ -17,7 +17,7 @@ from curvescope.analysis.causes.not_significant import two_groups
 from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.diagnosis.explain import explain as explain_recording
 from curvescope.analysis.diagnosis.explain import recorded
-from curvescope.analysis.diagnosis.result import diagnose, explain
+from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.analysis.render.causes import verdict_sentence
 from curvescope.cli import main
 from curvescope.profiling.recording.store import open_recording

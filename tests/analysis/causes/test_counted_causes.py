@@ -9,7 +9,7 @@ import pytest
 from curvescope.analysis.causes import cache_capacity, throttling
 from curvescope.analysis.causes.context import cases, examine
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.diagnosis.result import diagnose, explain
+from curvescope.analysis.diagnosis.split import diagnose, explain
 
 from ..synthetic import times_of
 from .planted_causes import planted

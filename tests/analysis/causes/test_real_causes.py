@@ -13,7 +13,7 @@ from curvescope.analysis.causes.case import BatchFacts, MeanHostUse
 from curvescope.analysis.decompose.functionals import curvature, excess
 from curvescope.analysis.diagnosis.explain import explain as diagnose
 from curvescope.analysis.diagnosis.explain import recorded
-from curvescope.analysis.diagnosis.result import explain
+from curvescope.analysis.diagnosis.split import explain
 from curvescope.analysis.render.causes import verdict_sentence
 from curvescope.profiling.recording.store import open_recording
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.diagnosis.result import diagnose, explain
+from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.profiling.hardware.limits import hardware_of
 
 from ..synthetic import times_of

@@ -10,7 +10,7 @@ import pytest
 
 from curvescope.analysis.decompose.curve import cost_curve, focused_rounds
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.diagnosis.result import diagnose
+from curvescope.analysis.diagnosis.split import diagnose
 
 from ..synthetic import profiled_step, times_of
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.diagnosis.result import Verdict, find, find_fixed_cost, open_finding
+from curvescope.analysis.decompose.findings import FindingVerdict, find, find_fixed_cost
+from curvescope.analysis.diagnosis.split import open_finding
 
 BATCHES, ROUNDS, FURTHER, STEPS = (4, 8, 16), 8, 24, 3
 RUNS = 40
@@ -33,7 +34,7 @@ def sweep(excess, seed):
 def diagnosed(steps):
     curve = cost_curve(steps)
     findings, fixed = find(curve), find_fixed_cost(curve, BATCHES)
-    anomalies = [one for one in findings if one.verdict == Verdict.ANOMALY]
+    anomalies = [one for one in findings if one.verdict == FindingVerdict.ANOMALY]
     return SimpleNamespace(curve=curve, findings=findings, fixed_cost=fixed, anomalies=anomalies)
 
 

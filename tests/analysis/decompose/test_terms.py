@@ -13,7 +13,7 @@ import pytest
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import Functional, excess
 from curvescope.analysis.decompose.terms import LEFT_OVER, OVERHEAD, Key, Samples, terms_of, undisturbed
-from curvescope.analysis.diagnosis.result import diagnose
+from curvescope.analysis.diagnosis.split import diagnose
 
 from ..synthetic import profiled_step, times_of
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.curve import cost_curve
+from curvescope.analysis.decompose.findings import FindingVerdict, find
 from curvescope.analysis.decompose.functionals import curvature, excess
 from curvescope.analysis.decompose.terms import IDLE, OVERHEAD, estimate_terms
-from curvescope.analysis.diagnosis.result import Verdict, diagnose, explain, find
+from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.base.errors import CurvescopeError
 
 from ..synthetic import BATCHES, profiled_step, sweep, timed_steps, times_of
@@ -24,18 +25,18 @@ def test_at_most_5_percent_of_100_linear_sweeps_report_an_anomaly(fixed_ms):
     alarms = 0
     for _ in range(100):
         curve = cost_curve(timed_steps(lambda batch: fixed_ms + 15.0 * batch, random))
-        alarms += any(finding.verdict == Verdict.ANOMALY for finding in find(curve))
+        alarms += any(finding.verdict == FindingVerdict.ANOMALY for finding in find(curve))
     assert alarms <= 5
 
 
 def test_a_fixed_cost_is_real_and_no_anomaly():
     curve = cost_curve(timed_steps(lambda batch: 100.0 + 10.0 * batch, np.random.default_rng(1)))
     pairs = [finding for finding in find(curve) if finding.shown.kind == "excess"]
-    assert [finding.verdict for finding in pairs] == [Verdict.FIXED_COST] * 5
+    assert [finding.verdict for finding in pairs] == [FindingVerdict.FIXED_COST] * 5
     assert pairs[0].value.value == pytest.approx(-100, rel=0.15)
 
 
-@pytest.mark.parametrize(("extra", "verdict"), [(0.019, Verdict.SMALL), (0.021, Verdict.ANOMALY)])
+@pytest.mark.parametrize(("extra", "verdict"), [(0.019, FindingVerdict.SMALL), (0.021, FindingVerdict.ANOMALY)])
 def test_an_excess_under_2_percent_of_the_step_is_no_anomaly_however_sure(extra, verdict):
     times_ms = {1: 100.0, 2: 200.0 / (1 - extra)}  # the excess is `extra` of the larger step
     steps = timed_steps(times_ms.get, np.random.default_rng(0), batches=(1, 2), noise=0, drift=0, spikes=0)

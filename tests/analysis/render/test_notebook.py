@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from curvescope.analysis.diagnosis.explain import explain
-from curvescope.analysis.diagnosis.result import diagnose
+from curvescope.analysis.diagnosis.split import diagnose
 from curvescope.analysis.render import notebook  # noqa: F401 - as `curvescope.explain` does
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 

@@ -11,7 +11,7 @@ import pytest
 from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, TermCause, _totals, factors, interventions
 from curvescope.analysis.decompose.functionals import excess, fixed_cost
 from curvescope.analysis.decompose.terms import KERNELS, Key
-from curvescope.analysis.diagnosis.result import diagnose, explain
+from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.analysis.verdicts.outcome import LEVELLED, Verdict, outcomes_of
 from curvescope.analysis.verdicts.proof import prove_step, spread
 from curvescope.experiments.step_factors import STEP_FACTORS

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from curvescope.base.errors import CurvescopeError
+from curvescope.base.torch_runtime import import_torch
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import get_protocol
 from curvescope.profiling.measure.scaling_plan import (
@@ -16,7 +17,6 @@ from curvescope.profiling.measure.scaling_plan import (
 )
 from curvescope.profiling.measure.scaling_run import device_of
 from curvescope.profiling.recording.rank_info import RankInfo
-from curvescope.profiling.workload.network_step import import_torch
 
 
 def plan_of(device="cpu", devices=(1, 2, 4), batch=8, total_batch=None):

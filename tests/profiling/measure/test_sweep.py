@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from curvescope.analysis.decompose.breakdown import break_down
+from curvescope.analysis.decompose.findings import FindingVerdict
 from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.analysis.diagnosis.explain import explain
-from curvescope.analysis.diagnosis.result import Verdict
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.attribution.operator_work import UNKNOWN
 from curvescope.profiling.measure import visit
@@ -133,7 +133,7 @@ def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
     assert recording.meta["status"] == Status.INTERRUPTED
     diagnosis = explain(recording)
     assert diagnosis.curve.conditions == (2, 4)
-    assert [finding.verdict for finding in diagnosis.findings] == [Verdict.NOISE]  # one round tells no spread
+    assert [finding.verdict for finding in diagnosis.findings] == [FindingVerdict.NOISE]  # one round tells no spread
 
 
 def refuse_from(workload, smallest):

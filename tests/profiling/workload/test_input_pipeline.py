@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from curvescope.base.errors import CurvescopeError
+from curvescope.base.torch_runtime import import_torch
 from curvescope.profiling.workload.input_pipeline import make_feed
-from curvescope.profiling.workload.network_step import import_torch
 from curvescope.profiling.workload.networks import Network
 
 torch = import_torch()

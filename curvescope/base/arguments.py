@@ -20,7 +20,7 @@ def parse_share(option: str, text: str, form: str = "a share, e.g. 5% or 0.05") 
     Raises:
         CurvescopeError: the value is not such a share.
     """
-    from .base.errors import CurvescopeError
+    from .errors import CurvescopeError
 
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -44,7 +44,7 @@ def parse_duration(option: str, text: str) -> float:
     Raises:
         CurvescopeError: the value is not such a duration.
     """
-    from .base.errors import CurvescopeError
+    from .errors import CurvescopeError
 
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(s|m|min|h)?", text.strip())
     if match is None or not math.isfinite(seconds := float(match[1]) * _SECONDS[match[2]]):

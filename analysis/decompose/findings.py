@@ -1,0 +1,108 @@
+"""Find the significant functionals of a cost curve, and the anomalies among them.
+
+Tested are the excess over proportional cost of every adjacent pair of batch sizes, and the bend away from fixed plus
+proportional cost of every inner one. All tests of a curve form one family (Holm). An effect under 2 % of the step time
+is no anomaly however significant it is.
+
+Anomalies are a positive excess (the larger batch costs more than its share), and a bend in either direction. A negative
+excess on a straight line is the amortised fixed cost of a step: significant and reported, but no anomaly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .curve import Curve
+from .functionals import Functional, bend, curvature, excess, fixed_cost, neighbours
+from .statistics import LEVEL, MATERIAL, Estimate, holm
+
+
+class FindingVerdict:
+    """Verdicts on a functional."""
+
+    ANOMALY = "anomaly"
+    FIXED_COST = "fixed cost"  # significant, and as an amortised fixed cost gives it
+    SMALL = "real but under 2 %"
+    SMALL_IN_TABLE = "real but under 5 %"  # of a table of times, whose curves bend a little everywhere
+    CORNER = "corner of max(host, device)"  # of a table of times: flat, then proportional
+    NOT_SIGNIFICANT = "not significant"  # its own interval excludes 0, but Holm's correction takes it back
+    NOISE = "noise"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One functional of the curve, tested.
+
+    Attributes:
+        shown: the displayed functional: excess, or curvature on the chosen axis.
+        value: its value and interval.
+        tested: the functional behind the verdict: the excess itself, or the bend for a curvature.
+        tested_value: its value and interval, in ms.
+        p_adjusted: p of `tested`, adjusted over the family.
+        verdict: see `FindingVerdict`.
+    """
+
+    shown: Functional
+    value: Estimate
+    tested: Functional
+    tested_value: Estimate
+    p_adjusted: float
+    verdict: str
+
+    @property
+    def shape(self) -> str:
+        """In words: super-linear or sub-linear; concave-up or concave-down."""
+        if self.shown.kind == "excess":
+            return "super-linear" if self.value.value > 0 else "sub-linear"
+        return "concave-up" if self.value.value > 0 else "concave-down"
+
+
+def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:
+    """Test every pair and every inner point of the curve; curvatures are shown on `axis`."""
+    pairs, inner = neighbours(curve.conditions)
+    shown = [excess(*pair) for pair in pairs] + [curvature(*points, axis) for points in inner]
+    tested = [excess(*pair) for pair in pairs] + [bend(*points) for points in inner]
+    values = [curve.evaluate(functional) for functional in tested]
+    adjusted = holm([value.p for value in values])
+    return tuple(
+        Finding(show, curve.evaluate(show), test, value, p, _verdict(curve, show, test, value, p))
+        for show, test, value, p in zip(shown, tested, values, adjusted, strict=True)
+    )
+
+
+def _verdict(curve: Curve, shown: Functional, tested: Functional, value: Estimate, p_adjusted: float) -> str:
+    size_ms = curve.at(tested.last).time_ms.value
+    if p_adjusted < LEVEL:
+        if tested.kind == "excess" and value.value < 0:
+            return FindingVerdict.FIXED_COST
+        return FindingVerdict.ANOMALY if abs(value.value) >= MATERIAL * size_ms else FindingVerdict.SMALL
+    if tested.kind == "bend":
+        visible = curve.evaluate(shown)
+        if value.p >= LEVEL and (visible.low > 0 or visible.high < 0):
+            return FindingVerdict.FIXED_COST
+    return FindingVerdict.NOT_SIGNIFICANT if value.p < LEVEL else FindingVerdict.NOISE
+
+
+def judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:
+    """The finding with its verdict at another adjusted p, e.g. over a larger family."""
+    verdict = _verdict(curve, finding.shown, finding.tested, finding.tested_value, p_adjusted)
+    return replace(finding, p_adjusted=p_adjusted, verdict=verdict)
+
+
+def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
+    """The fixed cost at the smallest pair of batch sizes where it is significant and at least 2 % of T(b).
+
+    All adjacent pairs form one family (Holm).
+
+    Args:
+        curve: the cost curve.
+        profiled: batch sizes with profiled steps; other pairs cannot be split.
+    """
+    found = [fixed_cost(*pair) for pair in neighbours(curve.conditions)[0]]
+    values = [curve.evaluate(functional) for functional in found]
+    for functional, value, p in zip(found, values, holm([value.p for value in values]), strict=True):
+        material = value.value >= MATERIAL * curve.at(functional.at).time_ms.value
+        if p < LEVEL and material and set(functional.conditions) <= set(profiled):
+            return functional
+    return None

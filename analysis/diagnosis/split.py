@@ -1,0 +1,182 @@
+"""Split the anomalies of a curve into terms and causes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from ...base.errors import CurvescopeError
+from ..causes import attribute, weigh_causes
+from ..causes.context import Examined, Recorded, cases, examine
+from ..decompose.curve import Curve, cost_curve
+from ..decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
+from ..decompose.functionals import Functional
+from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, Terms, estimate_terms, in_rounds, main_kernels
+from ..verdicts.outcome import Outcome
+from .result import Diagnosis, Explanation
+
+LARGE = 0.05  # of a step: worth more rounds while it is not distinguished from 0
+_LAST = {LEFT_OVER: 1, IDLE: 2, OVERHEAD: 3}  # of the shares, after those of kernels
+
+
+def explain(
+    functional: Functional,
+    curve: Curve,
+    terms: Terms,
+    kernel_times: pd.DataFrame,
+    recorded: Recorded,
+    examined: Examined | None = None,
+) -> Explanation:
+    """Split one functional into its terms, and those into causes.
+
+    Args:
+        functional: functional over batch sizes of the curve.
+        curve: the cost curve.
+        terms: terms of the same recording.
+        kernel_times: result of `kernel_times`.
+        recorded: tables that causes examine besides the kernels.
+        examined: result of `examine` for these tables and at least the functional's batch sizes; default: made here.
+
+    Raises:
+        CurvescopeError: a batch size of the functional has no profiled step.
+    """
+    missing = set(functional.conditions) - set(terms.conditions)
+    if missing:
+        raise CurvescopeError(
+            f"{functional.label} cannot be split: batch {', '.join(map(str, sorted(missing)))} has no profiled step."
+        )
+    behind = terms.behind(functional)
+    if behind is not terms:
+        kernel_times, steps = in_rounds(kernel_times, recorded.steps, behind.conditions, behind.shared, "batch")
+        recorded, examined = replace(recorded, steps=steps), None
+    examined = examined or examine(functional.conditions, kernel_times, recorded)
+    kernels = main_kernels(kernel_times, (functional.at, functional.last))
+    classes = recorded.layer_classes
+    shares = [_with_names(share, kernels, classes) for share in terms.decompose(functional, curve)]
+    shares.sort(key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value)))
+    value = curve.evaluate(functional)
+    of_term = zip(shares, cases(functional, shares, examined), strict=True)
+    weighed = tuple(weigh_causes(share.label, case) for share, case in of_term)
+    causes = attribute(functional, value, weighed, recorded.outcomes, waits_for_time=recorded.waits_for_time)
+    return Explanation(functional, value, tuple(shares), causes, weighed=weighed)
+
+
+def with_outcomes(diagnosis: Diagnosis, outcomes: Sequence[Outcome], *, waits_for_time: bool = False) -> Diagnosis:
+    """The diagnosis with the causes that these experiments leave; the rest does not depend on experiments.
+
+    Args:
+        diagnosis: an earlier diagnosis of the same steps.
+        outcomes: outcomes of all experiments of the recording.
+        waits_for_time: whether the time for experiments was up before all were made.
+    """
+
+    def again(one: Explanation) -> Explanation:
+        found = attribute(one.functional, one.value, one.weighed, outcomes, waits_for_time=waits_for_time)
+        return replace(one, attribution=found)
+
+    fixed = diagnosis.fixed_cost
+    return replace(
+        diagnosis,
+        explanations=tuple(map(again, diagnosis.explanations)),
+        fixed_cost=None if fixed is None else again(fixed),
+        outcomes=tuple(outcomes),
+    )
+
+
+def _with_names(
+    share: Share, kernels: Mapping[tuple[str | None, str | None], list[str | None]], classes: Mapping[str, str]
+) -> Share:
+    """The share with its kernels and the class of its layer."""
+    if share.key.kind != KERNELS:
+        return share
+    before, after = kernels.get((share.key.layer, share.key.phase), [None, None])
+    return replace(share, kernel_before=before, kernel_after=after, layer_class=classes.get(share.key.layer or ""))
+
+
+def diagnose(
+    steps: pd.DataFrame,
+    kernel_times: pd.DataFrame,
+    axis: str = "log2",
+    statistic: str = "median",
+    recorded: Recorded | None = None,
+) -> Diagnosis:
+    """Find and explain the anomalies of a recording.
+
+    Args:
+        steps: its `steps` table.
+        kernel_times: result of `kernel_times`; without profiled steps anomalies are found, not split.
+        axis: axis of the displayed curvatures: log2, linear or throughput.
+        statistic: statistic for T(b), see `statistics.STATISTICS`.
+        recorded: tables that causes examine besides the kernels; default: the steps only.
+    """
+    recorded = recorded or Recorded(steps)
+    terms = None if kernel_times.empty else estimate_terms(kernel_times, steps)
+    # If every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead is unknown.
+    profiled = terms is not None and steps["profiled"].astype(bool).all() and len(terms.conditions) > 1
+    curve = terms.curve(steps) if terms is not None and profiled else cost_curve(steps, statistic)
+    return diagnose_curve(curve, terms, kernel_times, recorded, axis)
+
+
+def diagnose_curve(
+    curve: Curve, terms: Terms | None, kernel_times: pd.DataFrame, recorded: Recorded, axis: str = "log2"
+) -> Diagnosis:
+    """Find and explain the anomalies of a curve with its terms.
+
+    Args:
+        curve: the cost curve.
+        terms: its terms; None if no step was profiled: anomalies are found, not split.
+        kernel_times: result of `kernel_times`.
+        recorded: tables that causes examine besides the kernels.
+        axis: axis of the displayed curvatures: log2, linear or throughput.
+    """
+    findings = find(curve, axis)
+    if terms is None:
+        return Diagnosis(curve, findings, (), None, kernel_times, axis=recorded.axis, notes=recorded.notes)
+    anomalies = [f.tested for f in findings if f.verdict == FindingVerdict.ANOMALY]
+    split = [functional for functional in anomalies if set(functional.conditions) <= set(terms.conditions)]
+    fixed = find_fixed_cost(curve, terms.conditions)
+    batches = sorted({batch for one in (*split, *filter(None, [fixed])) for batch in one.conditions})
+    examined = examine(batches, kernel_times, recorded) if batches else None
+    explanations = [explain(one, curve, terms, kernel_times, recorded, examined) for one in split]
+    explained = explain(fixed, curve, terms, kernel_times, recorded, examined) if fixed else None
+    found = tuple(_fold(explanations))
+    return Diagnosis(curve, findings, found, terms, kernel_times, explained, axis=recorded.axis, notes=recorded.notes)
+
+
+def open_finding(diagnosis: Diagnosis) -> Finding | None:
+    """What may be an anomaly, where none was found: of the findings whose intervals reach it, the smallest p.
+
+    An interval reaches a large one from 5 % of the step on. With a fixed cost, a negative excess is a part of it.
+    """
+    undecided = (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT)
+    large = []
+    for one in diagnosis.findings:
+        value = one.tested_value
+        upwards = one.tested.kind == "excess" and diagnosis.fixed_cost is not None
+        reach = value.high if upwards else max(value.high, -value.low)
+        if one.verdict in undecided and reach >= LARGE * diagnosis.curve.at(one.tested.last).time_ms.value:
+            large.append(one)
+    return None if diagnosis.anomalies else min(large, key=lambda one: one.tested_value.p, default=None)
+
+
+def _fold(explanations: Sequence[Explanation]) -> list[Explanation]:
+    """List bends under the excess that causes them: a jump from b to 2b is also a bend at b and one at 2b."""
+    kept: list[Explanation] = []
+    for explanation in sorted(explanations, key=lambda e: (e.functional.kind != "excess", -abs(e.value.value))):
+        index = next((i for i, k in enumerate(kept) if _same_event(k, explanation)), None)
+        if index is None:
+            kept.append(explanation)
+        else:
+            kept[index] = replace(kept[index], also=(*kept[index].also, explanation.functional.label))
+    return kept
+
+
+def _same_event(jump: Explanation, other: Explanation) -> bool:
+    return (
+        jump.functional.kind == "excess"
+        and other.functional.kind == "bend"
+        and other.functional.at in (jump.functional.at, jump.functional.to)
+        and jump.shares[0].label == other.shares[0].label
+    )

@@ -11,10 +11,10 @@ import numpy as np
 
 from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
+from ...base.numbers import quantity
 from ...profiling.hardware.devices import Device, get_device
 from ...profiling.recording.remote_store import AnyPath
 from ...profiling.recording.store import RecordingWriter
-from ..render.numbers import quantity
 from .choice import Library, get_library
 from .constants import constants_for, load_fitted
 from .frameworks import FRAMEWORKS, Framework

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ...base.numbers import number, signed
 from ...profiling.recording.axis import Axis, axis_of
 from ...profiling.recording.experiments import Scope, Stage
 from ...profiling.recording.store import Recording
@@ -24,7 +25,6 @@ from ..causes import (
 from ..decompose.functionals import FIXED_COST, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, OPTIMIZER, Share
-from ..render.numbers import number, signed
 from ..verdicts.outcome import Outcome, Reproduction, Verdict
 from ..verdicts.proof import about, alone_of, decisive, reproduces
 from ..verdicts.shape import Shape, shape

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...base.numbers import signed
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.replayable import why_not_replayed
 from ...profiling.recording.store import Recording
@@ -16,7 +17,6 @@ from ..decompose.statistics import Estimate
 from ..diagnosis.answer import Answer, Evidence, Remedy, remedy_sentence
 from ..verdicts.outcome import Outcome, Reproduction, Verdict
 from ..verdicts.shape import Shape
-from .numbers import signed
 from .tables import Indented, table
 from .text import hidden_note, interval
 

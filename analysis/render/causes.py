@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...base.numbers import number, quantity, signed
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
 from ..decompose.statistics import Estimate
 from ..verdicts.outcome import Verdict
 from .answers import VERDICT_STYLES
-from .numbers import number, quantity, signed
 from .tables import Indented, table
 from .text import interval, share, shortened
 

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
+from ...base.numbers import number, quantity, signed
 from ..decompose.communication import Collectives, Communication
-from .numbers import number, quantity, signed
 from .tables import table
 from .text import share, shortened
 

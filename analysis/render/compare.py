@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
+from ...base.numbers import number, quantity
 from ..compare import Change, Comparison, Line
 from ..decompose.terms import RECORD_DEVICE
-from .numbers import number, quantity
 from .tables import table
 from .text import hidden_note
 

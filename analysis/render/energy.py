@@ -7,11 +7,11 @@ from typing import Any
 from rich.text import Text
 
 from ...base.counted import counted
+from ...base.numbers import number, signed
 from ...profiling.recording.store import Recording
 from ..energy import EnergyDiagnosis, explain_energy
 from . import terminal, text
 from .documents import print_document, to_plain
-from .numbers import number, signed
 from .show import recording_line, show_gaps
 from .tables import table
 

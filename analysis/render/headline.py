@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...base.numbers import number, signed
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
 from ..causes import page_faults
@@ -16,7 +17,6 @@ from ..diagnosis.answer import Answer, remedy_sentence
 from ..diagnosis.result import Diagnosis, Explanation
 from ..verdicts.outcome import Verdict as Tested
 from .names import fit
-from .numbers import number, signed
 
 _MUCH = 0.2  # of a step; less idle time is normal
 _NAME = 48  # letters of a kernel in a sentence

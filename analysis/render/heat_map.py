@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...base.numbers import number
 from ..step_family import Family
-from .numbers import number
 from .tables import table
 
 _COLD, _HOT = (245, 245, 245), (214, 69, 61)  # red, green, blue of the shortest and the longest time

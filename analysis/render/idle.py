@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...base.numbers import number
 from ..decompose.idle import IdleTime
-from .numbers import number
 from .tables import table
 from .text import share
 

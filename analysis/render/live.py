@@ -16,11 +16,11 @@ from rich.live import Live
 from rich.text import Text
 
 from ...base.errors import CurvescopeError
+from ...base.numbers import number
 from ...profiling.measure.loop import Progress
 from ...profiling.recording.axis import Axis
 from ..decompose.curve import Curve, Point, cost_curve
 from . import terminal
-from .numbers import number
 from .tables import Table, table
 from .text import interval
 

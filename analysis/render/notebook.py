@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from ...base.escaping import escape_controls
+from ...base.numbers import number, signed, smaller_terms
 from ...profiling.recording.axis import Axis
 from ..decompose.terms import total_ms
 from ..diagnosis.answer import Answer, Evidence
@@ -13,7 +14,6 @@ from ..diagnosis.result import Diagnosis, Explanation
 from .answers import factor_cells, factor_text, remedy_text, reproduction_sentence, shape_sentence, time_heading
 from .causes import verdict_of, verdict_sentence
 from .headline import answer_on, headline
-from .numbers import number, signed, smaller_terms
 from .text import interval, share, shortened
 
 _MOST_ROWS = 12

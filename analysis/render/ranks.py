@@ -6,12 +6,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
+from ...base.numbers import number, signed, smaller_terms
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, total_ms, work_label
 from ..ranks.difference import Difference
 from ..ranks.stragglers import SLOW, Ranks, Straggler, TermExcess
 from .names import CHANGE
-from .numbers import number, signed, smaller_terms
 from .tables import table
 from .text import hidden_note, interval
 

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ...base.errors import CurvescopeError
+from ...base.numbers import quantity, smaller_terms, with_minus_signs
 from ...profiling.attribution.kernel_names import read_name, short_name
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.hardware.limits import Hardware
@@ -47,7 +48,6 @@ from .documents import estimate_document, finite
 from .headline import clock_line, headline, largest_sentence
 from .heat_map import family_document
 from .names import distinct_parts
-from .numbers import quantity, smaller_terms, with_minus_signs
 from .report_experiments import answer_entry, experiments_entry
 from .report_rows import energy_document, rows_document
 from .report_timeline import timeline

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...base.numbers import with_minus_signs
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Experiment, Stage
 from ..decompose.functionals import Condition, Functional
@@ -15,7 +16,6 @@ from ..diagnosis.result import Diagnosis
 from ..verdicts.outcome import CONFIRMED_ABOVE, REFUTED_BELOW, Outcome, subject
 from .answers import factor_text, gain_batch, notes, remedy_text, reproduction_sentence, shape_sentence
 from .documents import estimate_document, finite
-from .numbers import with_minus_signs
 
 
 def answer_entry(answer: Answer, axis: Axis) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 
 from ...base.errors import CurvescopeError
+from ...base.numbers import signed, with_minus_signs
 from ...profiling.recording.store import Recording
 from ..energy import explain_energy
 from .documents import estimate_document, finite
-from .numbers import signed, with_minus_signs
 
 MOST_ROWS = 3000
 # Titles and columns in the page.

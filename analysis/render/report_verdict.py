@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...base.escaping import escape_controls
-from .numbers import number, with_minus_signs
+from ...base.numbers import number, with_minus_signs
 
 
 def verdict_html(run: Mapping[str, Any], index: int) -> str:

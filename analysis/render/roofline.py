@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...base.numbers import number, quantity
 from ...profiling.attribution.kernel_precision import UNKNOWN
 from ..likely_bounds import FEW_BLOCKS, HOST_LINK, LINKS, MEMORY, OPEN, SHORT
 from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline
-from .numbers import number, quantity
 from .tables import table
 from .text import ABOVE_ROOF, ABOVE_ROOF_NOTE, hidden_note, rate, shortened
 

@@ -9,12 +9,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
+from ...base.numbers import number, signed
 from ..decompose.statistics import Estimate
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, LEFT_OVER, OVERHEAD, Key, Share, total_ms
 from ..ranks.parts import INPUT, WAITING
 from ..scaling import LOSS_KINDS, SMALLER_BATCH, Lateness, Loss, ScaledPoint, Series
 from .documents import estimate_document
-from .numbers import number, signed
 from .tables import Indented, table
 from .text import interval, share
 

@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
+from ...base.numbers import number
 from ..decompose.findings import Finding, FindingVerdict
 from ..time_tables import Pooled, TestedCurve, pool
-from .numbers import number
 from .tables import table
 from .text import hidden_note, render_curve, render_findings
 

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
+from ...base.numbers import number, signed, smaller_terms
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ..decompose.breakdown import Breakdown, Row, above_roofs
@@ -19,7 +20,6 @@ from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, total_ms
 from ..diagnosis.result import Explanation
 from .names import CHANGE, fit, readable
-from .numbers import number, signed, smaller_terms
 from .tables import Indented, table
 
 _MEANINGS = {

@@ -18,8 +18,8 @@ def run(args: argparse.Namespace) -> int:
 
     from ..analysis.render import terminal
     from ..analysis.render.documents import print_document
-    from ..analysis.render.numbers import number
     from ..analysis.render.tables import Indented, table
+    from ..base.numbers import number
     from ..profiling.hardware.devices import CLOCKS, Device, devices, get_device
 
     chosen = (get_device(args.device),) if args.device else devices()

@@ -157,8 +157,8 @@ def _package(name: str, extra: str, use: str) -> Callable[[], Check]:
 
 
 def _ceilings() -> Check:
-    from ..analysis.render.numbers import quantity
     from ..base.errors import BackendMissingError
+    from ..base.numbers import quantity
     from ..base.torch_runtime import pick_device
     from ..profiling.hardware.ceilings import load
     from ..profiling.hardware.host import describe_device
@@ -186,7 +186,7 @@ def _energy() -> Check:
 
 
 def _store() -> Check:
-    from ..analysis.render.numbers import quantity
+    from ..base.numbers import quantity
 
     free = quantity(shutil.disk_usage(".").free, "B")
     remedy = "the folder is read-only: choose another with -o DIR"

@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     from ..analysis.render import terminal
-    from ..analysis.render.numbers import number
     from ..analysis.render.tables import table
+    from ..base.numbers import number
 
     listed = table("network", "input", "parameters", "forward", "training", "kept", whole=("network",))
     for network, cost in zip(networks, costs, strict=True):

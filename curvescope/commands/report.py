@@ -21,9 +21,9 @@ def run(args: argparse.Namespace) -> int:
     """Write the page."""
     from .. import __version__
     from ..analysis.render.html import render_html
-    from ..analysis.render.numbers import quantity
     from ..analysis.render.report_data import report_document, report_input
     from ..base.errors import CurvescopeError
+    from ..base.numbers import quantity
     from ..profiling.measure.sweep_plan import recordings_in
     from ..profiling.recording.atomic_files import atomic_file
     from ..profiling.recording.store import open_recording

@@ -131,7 +131,7 @@ def _axis(cells: Sequence[Cell]) -> str:
 
 
 def _text(cell: Cell | None) -> str:
-    from ..analysis.render.numbers import number
+    from ..base.numbers import number
 
     if cell is None:
         return ""
@@ -162,8 +162,8 @@ def _table_of_batches(grid: Grid) -> Table:
 
 
 def _table_of_devices(cells: Sequence[Cell]) -> Table:
-    from ..analysis.render.numbers import number
     from ..analysis.render.tables import table
+    from ..base.numbers import number
 
     made = table("network", "step", "device", "framework", "ms", "samples/s", words=("step", "device", "framework"))
     for c in sorted(cells, key=lambda c: (c.network, c.mode, c.time_ms or float("inf"))):

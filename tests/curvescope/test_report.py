@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.analysis.render import numbers
 from curvescope.analysis.render.html import json_block, render_html
+from curvescope.base import numbers
 from curvescope.cli import main
 
 from ..analysis.test_energy import write as write_energy

@@ -20,7 +20,7 @@ function fill(node, attributes, children) {
 const html = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG_NS, tag), attributes, children);
 
-// `number`, `signed` and `quantity` print as analysis/render/numbers.py does, with a true minus sign.
+// `number`, `signed` and `quantity` print as curvescope/base/numbers.py does, with a true minus sign.
 function number(value, digits = 4) {
   if (value === null || value === undefined) return "";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";

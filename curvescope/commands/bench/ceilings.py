@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _print(found: Ceilings) -> None:
     from ...analysis.render import terminal
-    from ...analysis.render.numbers import quantity
     from ...analysis.render.tables import table
+    from ...base.numbers import quantity
 
     rows = table("ceiling", "value", "±", "reached by", words=("reached by",))
     for ceilings, unit in ((found.compute, "FLOP/s"), (found.bandwidth, "B/s")):

@@ -360,7 +360,7 @@ def columns(result: Result) -> tuple[str, ...]:
     """Median, its interval, number of samples and rates of a result, as text."""
     if result.median_ns is None:
         return (str(result.outcome).replace("_", " "), "", "", "", "")
-    from ...analysis.render.numbers import duration
+    from ...base.numbers import duration
 
     count, unit = result.parts or (1, "")
     return (

@@ -141,8 +141,8 @@ def _print(plan: ReplayPlan, rows: list[dict[str, Any]], left_out: list[dict[str
     from rich.text import Text
 
     from ...analysis.render import terminal
-    from ...analysis.render.numbers import duration
     from ...analysis.render.tables import table
+    from ...base.numbers import duration
 
     console = terminal.console()
     shown = table("operator", "batch", "alone", "±", "in step", "ratio", "kernels", left=("kernels",))

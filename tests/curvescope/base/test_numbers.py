@@ -1,6 +1,6 @@
 import pytest
 
-from curvescope.analysis.render.numbers import quantity, with_minus_signs
+from curvescope.base.numbers import quantity, with_minus_signs
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from ...base.counted import counted
+from .counted import counted
 
 _NEGATIVE = re.compile(r"(?<![\w.+…-])-(?=\d)")
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

@@ -56,6 +56,10 @@ docs: $(INSTALLED)  ## check the spelling, and build the documentation into buil
 	$(BIN)/curvescope report examples/recordings/alexnet-cpu -o docs/figures/report.html --force
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
+.PHONY: rooms
+rooms: $(INSTALLED)  ## draw the rooms of the code from its imports, in CONTRIBUTING.md and the documentation
+	$(BIN)/python docs/draw_rooms.py
+
 .PHONY: package
 package: $(INSTALLED)  ## build sdist and wheel into build/dist, reproducibly, and try them in empty environments
 	$(PIP) auditwheel build wheel

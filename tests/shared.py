@@ -1,14 +1,28 @@
-"""Folders that the workers of a session share, as what fills them takes seconds."""
+"""Folders that the workers of a session share, as what fills them takes seconds; and scripts outside the package."""
 
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+
+def load_script(path: str) -> ModuleType:
+    """A script of the checkout as a module, e.g. `docs/draw_rooms.py`."""
+    file = Path(__file__).parents[1] / path
+    spec = importlib.util.spec_from_file_location(f"script_{file.stem}", file)
+    assert spec
+    assert spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def shared_folder(

@@ -104,9 +104,9 @@ class Attention(Labelled):
         whole = (self.work.flops or 0) <= FULL_CHECK_FLOPS
         allowed, worst = allowed_relative_error(self.precision, self.size + self.length), 0.0
         pairs = self._forward_pairs if forward else self._gradient_pairs
-        for found, reference in pairs(operands, result, whole):
-            one = compare(found, reference, allowed)
-            worst = max(worst, one.largest) if one.largest == one.largest else float("nan")
+        for computed, reference in pairs(operands, result, whole):
+            error = compare(computed, reference, allowed)
+            worst = max(worst, error.largest) if error.largest == error.largest else float("nan")
             if worst != worst:
                 break
         return Error(worst, allowed, not whole)

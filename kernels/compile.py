@@ -314,27 +314,27 @@ def compiler_for(architecture: int, least: tuple[int, int] = (0, 0)) -> Nvrtc:
     Raises:
         BackendMissingError: no installed NVRTC supports it.
     """
-    known: list[str] = []
+    supported: list[str] = []
     for path in _library_paths():
         compiler = _open(path)
         if isinstance(compiler, str):
-            known.append(compiler)
+            supported.append(compiler)
         elif architecture in compiler.architectures and compiler.version >= least:
             return compiler
         else:
             first, *_, last = compiler.architectures
-            known.append(f"NVRTC {compiler.version_text} supports sm_{first} to sm_{last}")
-    if not known:
+            supported.append(f"NVRTC {compiler.version_text} supports sm_{first} to sm_{last}")
+    if not supported:
         raise BackendMissingError(_GET_NVRTC)
     raise BackendMissingError(
-        f"No installed NVRTC compiles for sm_{architecture}: {'; '.join(known)}. Beyond sm_90: `pip install "
+        f"No installed NVRTC compiles for sm_{architecture}: {'; '.join(supported)}. Beyond sm_90: `pip install "
         "nvidia-cuda-nvrtc-cu12`; for Kepler: `pip install nvidia-cuda-nvrtc-cu11`."
     )
 
 
 def can_compile_wgmma() -> bool:
     """Whether an installed NVRTC compiles for Hopper's own target."""
-    return any(90 in one.architectures and one.version >= HOPPER_NVRTC for one in compilers())
+    return any(90 in compiler.architectures and compiler.version >= HOPPER_NVRTC for compiler in compilers())
 
 
 def compilers() -> tuple[Nvrtc, ...]:

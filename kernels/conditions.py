@@ -140,10 +140,10 @@ class CudaWatch:
         wall_ns = max(time.monotonic_ns() - self._began_ns, 1)
         self._sampler.sample()
         rows = self._sampler.take()
-        known = [row["throttle_reasons"] for row in rows if row.get("throttle_reasons") is not None]
-        reasons = sorted(_THROTTLES & {reason for text in known for reason in text.split("|")})
+        texts = [row["throttle_reasons"] for row in rows if row.get("throttle_reasons") is not None]
+        reasons = sorted(_THROTTLES & {reason for text in texts for reason in text.split("|")})
         clock_hz = rows[-1].get("sm_clock_hz") if rows else None
-        return Conditions(self._began_ns, wall_ns, None, None, clock_hz, tuple(reasons) if known else None)
+        return Conditions(self._began_ns, wall_ns, None, None, clock_hz, tuple(reasons) if texts else None)
 
 
 def describe_disturbance(conditions: Sequence[Conditions]) -> list[Note]:
@@ -180,6 +180,6 @@ def describe_disturbance(conditions: Sequence[Conditions]) -> list[Note]:
 
 def _mean_share(shares: Sequence[tuple[int, float | None]]) -> float | None:
     """Mean of the known shares, weighted by wall time in ns; None if no share is known."""
-    known = [(wall_ns, share) for wall_ns, share in shares if share is not None]
-    total_ns = sum(wall_ns for wall_ns, _ in known)
-    return sum(wall_ns * share for wall_ns, share in known) / total_ns if total_ns else None
+    measured = [(wall_ns, share) for wall_ns, share in shares if share is not None]
+    total_ns = sum(wall_ns for wall_ns, _ in measured)
+    return sum(wall_ns * share for wall_ns, share in measured) / total_ns if total_ns else None

@@ -64,8 +64,8 @@ class Conv(Labelled):
         if min(self.output) < 1:
             raise CurvescopeError(f"{self.label}: the filter is larger than the padded image.")
         if self.direction not in DIRECTIONS or self.layout not in LAYOUTS:
-            known = f"the direction must be one of {', '.join(DIRECTIONS)}, the layout one of {', '.join(LAYOUTS)}"
-            raise CurvescopeError(f"{self.label}: {known}.")
+            allowed = f"the direction must be one of {', '.join(DIRECTIONS)}, the layout one of {', '.join(LAYOUTS)}"
+            raise CurvescopeError(f"{self.label}: {allowed}.")
 
     def label_along(self, axis: str) -> str:
         """E.g. `conv bwd_data n64 c64 224x224 k64 3x3 p1 fp32`; default values (stride 1, one group) are omitted."""

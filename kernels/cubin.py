@@ -155,12 +155,12 @@ def _attributes(section: _Section | None) -> Iterator[tuple[int, int, bytes]]:
 
 def _by_symbol(sections: Mapping[str, _Section]) -> dict[int, dict[int, int]]:
     """Symbol to attribute to value, of those that stand in the module's own `.nv.info`."""
-    found: dict[int, dict[int, int]] = {}
+    attributes: dict[int, dict[int, int]] = {}
     for attribute, _, payload in _attributes(sections.get(".nv.info")):
         if attribute in (_EIATTR_REGCOUNT, _EIATTR_FRAME_SIZE):
             symbol, value = struct.unpack("<II", payload)
-            found.setdefault(symbol, {})[attribute] = value
-    return found
+            attributes.setdefault(symbol, {})[attribute] = value
+    return attributes
 
 
 def _resources(

@@ -216,11 +216,11 @@ _ONES: dict[str, np.generic] = {
 
 
 def _peak(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001
-    one = _ONES.get(problem.kernel, np.float32(1))
+    unit = _ONES.get(problem.kernel, np.float32(1))
     grid = (problem.threads // _BLOCK_THREADS, 1, 1)
 
     def rounds(count: int) -> KernelLaunch:
-        return KernelLaunch(problem.kernel, grid, (Buffer(0), one, one, np.int32(count)))
+        return KernelLaunch(problem.kernel, grid, (Buffer(0), unit, unit, np.int32(count)))
 
     # The sums of one round are exact in every format; those of many are not.
     sums = np.zeros(problem.threads, np.float32)
@@ -260,13 +260,13 @@ def peak_rounds(precision: str, architecture: int, sm_count: int, wgmma: bool = 
     Raises:
         UnsupportedError: the architecture does not support the precision.
     """
-    known = {kernel.name: kernel for kernel in (*KERNELS, *HOPPER_KERNELS)}
+    by_name = {kernel.name: kernel for kernel in (*KERNELS, *HOPPER_KERNELS)}
     names = [*([f"peak_{precision}_wgmma"] if wgmma and architecture == _HOPPER else []), *_PEAKS.get(precision, ())]
     for name in names:
-        kernel = known.get(name)
+        kernel = by_name.get(name)
         if kernel is not None and kernel.since <= architecture and kernel.flops_per_thread_round is not None:
             threads = sm_count * _BLOCKS_PER_SM * _BLOCK_THREADS
             return PeakRounds(name, threads, kernel.flops_per_thread_round, precision)
-    if architecture == _HOPPER and f"peak_{precision}_wgmma" in known:
+    if architecture == _HOPPER and f"peak_{precision}_wgmma" in by_name:
         raise UnsupportedError(f"the peak of {precision} needs `pip install nvidia-cuda-nvrtc-cu12`, to compile wgmma")
     raise UnsupportedError(f"Curvescope has no kernel for the peak of {precision} on sm_{architecture}")

@@ -65,7 +65,7 @@ def describe_builds(compiled: Compiled, block_threads: int | None = None, mix: b
     builds = []
     for kernel in read_cubin(compiled.cubin).kernels:
         threads = min(block_threads or kernel.max_threads or 256, kernel.max_threads or 1024)
-        known = compiled.architecture in LIMITS
+        has_limits = compiled.architecture in LIMITS
         launch = (compiled.architecture, threads, kernel.registers_per_thread, kernel.shared_bytes)
         build = KernelBuild(
             source=compiled.source,
@@ -74,9 +74,9 @@ def describe_builds(compiled: Compiled, block_threads: int | None = None, mix: b
             resources=kernel,
             spills=spills.get(kernel.name),
             block_threads=threads,
-            occupancy=occupancy(*launch) if known else None,
-            block_sizes_with_more=block_sizes_with_more(*launch, kernel.max_threads or 1024) if known else {},
-            registers_for_more=registers_for_more(*launch) if known else None,
+            occupancy=occupancy(*launch) if has_limits else None,
+            block_sizes_with_more=block_sizes_with_more(*launch, kernel.max_threads or 1024) if has_limits else {},
+            registers_for_more=registers_for_more(*launch) if has_limits else None,
             instructions=instructions.get(kernel.name),
             instructions_missing=missing,
         )

@@ -271,11 +271,11 @@ def _before(backend: Backend, prepared: Prepared, method: Method) -> Run | None:
         return prepared.before
     if prepared.before is None:
         return backend.flush
-    own = prepared.before
+    prepare = prepared.before
 
     def both() -> None:
         backend.flush()
-        own()
+        prepare()
 
     return both
 

@@ -40,9 +40,9 @@ class Transfer(Labelled):
     precision: str = "fp32"
 
     def __post_init__(self) -> None:
-        for value, known, what in ((self.kind, KINDS, "kind of copy"), (self.host, HOSTS, "host memory")):
-            if value not in known:
-                raise CurvescopeError(f"Unknown {what} {value!r}: choose from {', '.join(known)}.")
+        for value, choices, what in ((self.kind, KINDS, "kind of copy"), (self.host, HOSTS, "host memory")):
+            if value not in choices:
+                raise CurvescopeError(f"Unknown {what} {value!r}: choose from {', '.join(choices)}.")
         if self.precision != "fp32" or self.size < PRECISIONS["fp32"].item_bytes:
             raise CurvescopeError(f"{self.label}: copies are of fp32 numbers, at least one.")
 

@@ -17,8 +17,8 @@ def run_in_turn(*runs: Run) -> Run:
     """A function that runs several, one after the other."""
 
     def run() -> None:
-        for one in runs:
-            one()
+        for each in runs:
+            each()
 
     return run
 

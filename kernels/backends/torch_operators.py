@@ -38,8 +38,8 @@ def prepare_gemm(torch: Any, problem: Problem, tensors: list[Any], device: str) 
     if problem.precision == "fp8":
         if problem.transpose != "TN" or any(extent % _FP8_UNIT for extent in (problem.m, problem.n, problem.k)):
             raise UnsupportedError("fp8 products need transpose TN (--axis transpose=TN) and multiples of 16")
-        one = torch.ones((), device=a.device)
-        scaled = partial(torch._scaled_mm, b, a, one, one, out_dtype=torch.bfloat16)
+        unit_scale = torch.ones((), device=a.device)
+        scaled = partial(torch._scaled_mm, b, a, unit_scale, unit_scale, out_dtype=torch.bfloat16)
         return Prepared(scaled, lambda: host_array(scaled()), "torch._scaled_mm")
     c = torch.empty(
         (problem.n, problem.m), dtype=torch.int32 if problem.precision == "int8" else a.dtype, device=a.device
@@ -83,13 +83,17 @@ def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: 
     else:
         key_of_call = "flash on a CPU" if algorithm == "flash" and not cuda else algorithm
         to_operands = _fused_gradients(aten, key_of_call, (*gradient, *operands), calls[algorithm](), causal)
-    return Prepared(to_operands, lambda: np.stack([host_array(one) for one in to_operands()[:3]]), f"{name} backward")
+    return Prepared(
+        to_operands,
+        lambda: np.stack([host_array(gradient_of) for gradient_of in to_operands()[:3]]),
+        f"{name} backward",
+    )
 
 
 def _math_gradients(torch: Any, operands: tuple[Any, ...], gradient: Any, causal: bool) -> Callable[[], Any]:
     """The gradients of attention by single operators, which autograd runs."""
     with torch.enable_grad():
-        leaves = [one.detach().requires_grad_() for one in operands]
+        leaves = [operand.detach().requires_grad_() for operand in operands]
         result = torch.ops.aten._scaled_dot_product_attention_math(*leaves, None, 0.0, causal)[0]
     return partial(torch.autograd.grad, result, leaves, gradient, retain_graph=True)
 

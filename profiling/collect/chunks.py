@@ -178,10 +178,10 @@ class ProcessChunks:
 
 def read_chunks(path: Path) -> ProcessChunks:
     """Read every complete chunk of one file, up to the first incomplete one."""
-    found = ProcessChunks(started_ns=_started_ns(path))
+    chunks = ProcessChunks(started_ns=_started_ns(path))
     size = path.stat().st_size
     if not size:
-        return found
+        return chunks
     events: dict[int, list[_Array]] = {}
     with path.open("rb") as file:
         # Columns are views of the memory-mapped file, which stays mapped as long as they exist.
@@ -199,31 +199,31 @@ def read_chunks(path: Path) -> ProcessChunks:
         payload = data[begin : begin + int(header["payload_bytes"])]
         if len(payload) != header["payload_bytes"] or zlib.crc32(payload) != header["payload_crc"]:
             break
-        found.process = int(header["process"])
+        chunks.process = int(header["process"])
         first = int(header["first"])
         if header["kind"] == STRINGS:
             texts = texts_of(payload)
-            found.names[first : first + len(texts)] = texts
+            chunks.names[first : first + len(texts)] = texts
         elif header["kind"] == NUMBERS:
             numbers = np.frombuffer(payload, NUMBER).tolist()
-            found.numbers[first : first + len(numbers)] = numbers
+            chunks.numbers[first : first + len(numbers)] = numbers
         elif header["kind"] == EVENTS:
             about = np.frombuffer(payload, EVENTS_HEADER, 1)[0]
             ring, piece = int(about["ring"]), np.frombuffer(payload, EVENT, offset=EVENTS_HEADER.itemsize)
-            known = min(max(found.positions.get(ring, first) - first, 0), len(piece))
-            events.setdefault(int(about["thread"]), []).append(piece[known:])
-            found.positions[ring] = max(found.positions.get(ring, 0), first + len(piece))
+            duplicated = min(max(chunks.positions.get(ring, first) - first, 0), len(piece))
+            events.setdefault(int(about["thread"]), []).append(piece[duplicated:])
+            chunks.positions[ring] = max(chunks.positions.get(ring, 0), first + len(piece))
         elif header["kind"] == LOST:
             without_room, without_name, unwritten = np.frombuffer(payload, "<u8", _LOST_COUNTS).tolist()
-            found.lost = (without_room, without_name, unwritten)
+            chunks.lost = (without_room, without_name, unwritten)
         elif header["kind"] == TABLE:
-            _read_table(payload, found)
+            _read_table(payload, chunks)
         elif header["kind"] == RAW:
-            found.raw.append(_raw_buffer(payload))
+            chunks.raw.append(_raw_buffer(payload))
         at = begin + len(payload)
-    found.whole_bytes, found.torn_bytes = at, size - at
-    found.threads = {thread: np.concatenate(pieces) for thread, pieces in events.items()}
-    return found
+    chunks.whole_bytes, chunks.torn_bytes = at, size - at
+    chunks.threads = {thread: np.concatenate(pieces) for thread, pieces in events.items()}
+    return chunks
 
 
 def _started_ns(path: Path) -> int:
@@ -238,7 +238,7 @@ def _raw_buffer(payload: memoryview) -> RawBuffer:
     return RawBuffer(int(header["cupti_version"]), offsets, bytes(payload[len(payload) - int(header["bytes"]) :]))
 
 
-def _read_table(payload: memoryview, found: ProcessChunks) -> None:
+def _read_table(payload: memoryview, chunks: ProcessChunks) -> None:
     """Add a chunk of a table; the names of the table and its columns precede it in the file."""
     header = np.frombuffer(payload, _TABLE_HEADER, 1)[0]
     rows, count = int(header["rows"]), int(header["columns"])
@@ -247,9 +247,9 @@ def _read_table(payload: memoryview, found: ProcessChunks) -> None:
     for column in np.frombuffer(payload, _COLUMN_HEADER, count, _TABLE_HEADER.itemsize):
         width = int(column["width"])
         stored = np.frombuffer(payload, f"<u{width}", rows, at) if width else None
-        chunk[found.names[column["name"]]] = Piece(rows, column["base"].astype(np.int64), stored)
+        chunk[chunks.names[column["name"]]] = Piece(rows, column["base"].astype(np.int64), stored)
         at += (rows * width + 7) // 8 * 8
-    found.tables.setdefault(found.names[header["name"]], []).append(chunk)
+    chunks.tables.setdefault(chunks.names[header["name"]], []).append(chunk)
 
 
 def texts_of(payload: memoryview) -> list[str]:

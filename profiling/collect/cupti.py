@@ -181,24 +181,24 @@ class ProcessColumns:
     def facts(self) -> dict[str, Any]:
         """The collector's facts about this process for `recording.json`."""
         p = self._process
-        found: dict[str, Any] = {"process": p.process}
+        facts: dict[str, Any] = {"process": p.process}
         for key, value in p.rows("facts"):
             name, text = p.names[key].replace(".", "_"), p.names[value]
             if name == "cupti_refused":
-                found.setdefault(name, []).append(text)
+                facts.setdefault(name, []).append(text)
             else:
-                found[name] = int(text) if text.isdigit() else text
+                facts[name] = int(text) if text.isdigit() else text
         if self._clock.samples:
-            found["clock_samples"] = self._clock.samples
-            found["clock_error_ns"] = self._clock.error_ns
+            facts["clock_samples"] = self._clock.samples
+            facts["clock_error_ns"] = self._clock.error_ns
         overheads = p.table("overheads")
         if overheads.rows:
             kinds, durations = overheads["kind"], overheads["duration_ns"]
-            found["overhead_ns"] = {
+            facts["overhead_ns"] = {
                 _OVERHEADS.get(kind, str(kind)): int(durations[kinds == kind].sum())
                 for kind in np.unique(kinds).tolist()
             }
-        return found
+        return facts
 
     def devices(self) -> list[dict[str, Any]]:
         """Facts of the devices from the driver."""

@@ -149,11 +149,11 @@ def kernels_of(graph: Any, nodes_of: dict[str, list[str]]) -> tuple[CompiledKern
         nodes_of: names of the nodes in each kernel, by the kernel's name and number, in order of the calls.
     """
     nodes = {node.name: node for node in graph.graph.nodes}
-    found = []
+    kernels = []
     for handle, names in nodes_of.items():
         name = _HANDLE.sub("", handle)
         generated = name.startswith(("cpp_", "triton_"))
-        inside = [nodes[one] for one in names if one in nodes]
+        inside = [nodes[node_name] for node_name in names if node_name in nodes]
         computing = [node for node in inside if _operator(node) is not None]
         # A call of a library is one operator; those before it may be noted with it.
         named = [node for node in computing if str(_operator(node)).rpartition("::")[2] in name.split(".")]
@@ -163,8 +163,8 @@ def kernels_of(graph: Any, nodes_of: dict[str, list[str]]) -> tuple[CompiledKern
         # A kernel of inputs alone changes their memory format for the operators that read them.
         operators = operators or tuple(_for_users(inside))
         flops, size = (_flops(computing), _size_of(inside)) if generated else (None, None)
-        found.append(CompiledKernel(name, operators, generated, flops, size))
-    return tuple(found)
+        kernels.append(CompiledKernel(name, operators, generated, flops, size))
+    return tuple(kernels)
 
 
 def _for_users(inputs: Iterable[Any]) -> Iterable[FusedOperator]:
@@ -199,16 +199,16 @@ def _layer(node: Any) -> str | None:
 
 def _tensors(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
-        return [one for each in value for one in _tensors(each)]
+        return [tensor for each in value for tensor in _tensors(each)]
     return [value] if hasattr(value, "shape") and hasattr(value, "dtype") else []
 
 
 def _bytes(node: Any) -> int:
     """Bytes of the node's result; 0 if its shape is unknown: asking for a symbolic extent would change the graph."""
     tensors = _tensors(node.meta.get("val"))
-    if not all(isinstance(extent, int) for one in tensors for extent in one.shape):
+    if not all(isinstance(extent, int) for tensor in tensors for extent in tensor.shape):
         return 0
-    return sum(prod(one.shape) * int(one.dtype.itemsize) for one in tensors)
+    return sum(prod(tensor.shape) * int(tensor.dtype.itemsize) for tensor in tensors)
 
 
 def _moved_bytes(node: Any) -> int:
@@ -217,11 +217,11 @@ def _moved_bytes(node: Any) -> int:
 
 def _size_of(inside: list[Any]) -> int | None:
     """Bytes of what enters the kernel and of what leaves it, each once; None if nothing is known."""
-    own = set(inside)
+    fused = set(inside)
     computing = [node for node in inside if _operator(node) is not None]
-    read = {operand for node in computing for operand in node.all_input_nodes if operand not in own}
+    read = {operand for node in computing for operand in node.all_input_nodes if operand not in fused}
     read |= {node for node in inside if node.op == "placeholder"}
-    written = [node for node in computing if not own.issuperset(node.users)]
+    written = [node for node in computing if not fused.issuperset(node.users)]
     copied = [node for node in inside if node.op == "placeholder" and not computing]
     return sum(map(_bytes, [*read, *written, *copied])) or None
 
@@ -235,7 +235,7 @@ def _flops(nodes: list[Any]) -> int | None:
         operand = next(iter(node.all_input_nodes), None)
         flops = node_flops(name, _elements(node), None if operand is None else _elements(operand))
         if flops is None and node.args:
-            arguments = [_argument(one) for one in node.args]
+            arguments = [_argument(argument) for argument in node.args]
             flops = count_work(Operation(name, *zip(*arguments, strict=True))).flops
         if flops is None:
             return None
@@ -254,6 +254,6 @@ def _elements(node: Any) -> Elements | None:
 def _argument(value: Any) -> tuple[Any, str, Any]:
     """Shape, type and value of an argument, as torch's profiler writes them."""
     if (tensor := next(iter(_tensors(getattr(value, "meta", {}).get("val"))), None)) is not None:
-        known = all(isinstance(extent, int) for extent in tensor.shape)
-        return list(tensor.shape) if known else [], _DTYPES.get(str(tensor.dtype), "") if known else "", ""
+        is_static = all(isinstance(extent, int) for extent in tensor.shape)
+        return list(tensor.shape) if is_static else [], _DTYPES.get(str(tensor.dtype), "") if is_static else "", ""
     return [], "Scalar", value if isinstance(value, (int, float, bool, list, tuple)) else ""

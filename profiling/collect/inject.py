@@ -152,8 +152,8 @@ def _take_turns(torch: Any) -> Callable[[], None]:
 
 def _own_cupti_folders() -> str:
     """Folders of libcupti in the packages of this Python, for programs that load none of theirs."""
-    found = (Path(site) / "nvidia" / folder for site in sys.path if site for folder in _CUPTI_FOLDERS)
-    return os.pathsep.join(str(folder) for folder in found if folder.is_dir())
+    folders = (Path(site) / "nvidia" / folder for site in sys.path if site for folder in _CUPTI_FOLDERS)
+    return os.pathsep.join(str(folder) for folder in folders if folder.is_dir())
 
 
 def _meta() -> dict[str, Any]:

@@ -83,12 +83,12 @@ def _geometries_in_trace(trace: bytes, kernels: Sequence[Any]) -> list[dict[str,
             args = bytes(event.args)
             saved.setdefault(_read_correlation(args).correlation, []).append((float(bytes(event.ts)), args))
     for launched in saved.values():
-        launched.sort(key=lambda one: one[0], reverse=True)
-    found: list[dict[str, Any]] = [{} for _ in kernels]
+        launched.sort(key=lambda launch: launch[0], reverse=True)
+    geometries: list[dict[str, Any]] = [{} for _ in kernels]
     for index in sorted(range(len(kernels)), key=lambda index: kernels[index].start_ns()):
         if launched := saved.get(kernels[index].correlation_id(), []):
-            found[index] = _columns(launched.pop()[1])
-    return found
+            geometries[index] = _columns(launched.pop()[1])
+    return geometries
 
 
 def _columns(metadata: bytes) -> dict[str, Any]:

@@ -44,16 +44,16 @@ def merge_chunks(
     processes = [read_chunks(path) for path in sorted(folder.glob("*.chunks"))]
     on_gpu = {process.process for process in processes if process.table("kernels").rows}
     # If kernels run on a GPU, the host's operators only launch them.
-    torch = [one for one in read_processes(folder) if one.process not in on_gpu]
-    texts = Texts(processes, chain.from_iterable(one.names for one in torch))
+    torch = [process for process in read_processes(folder) if process.process not in on_gpu]
+    texts = Texts(processes, chain.from_iterable(process.names for process in torch))
     columns = [ProcessColumns(process, texts) for process in processes]
     counts = RangeCounts()
-    ranges = _all_ranges([table for one in processes for table in to_ranges(one, counts)], torch, options.names)
+    ranges = _all_ranges([table for process in processes for table in to_ranges(process, counts)], torch, options.names)
     built = assemble(_profile(ranges, columns, torch, texts), writer, options)
-    for one in columns:
-        for table in one.allocations():
+    for process in columns:
+        for table in process.allocations():
             writer.write("memory", table)
-        for table in one.clocks():
+        for table in process.clocks():
             writer.write("clocks", table)
     _count_lost(processes, ends, writer)
     writer.count_lost("nvtx_unclosed", counts.unclosed)
@@ -71,27 +71,28 @@ def _profile(
     ranges: pa.Table, columns: Sequence[ProcessColumns], torch: Sequence[TorchProcess], texts: Texts
 ) -> Profile:
     def kernels(needed: Sequence[str] | None) -> Iterator[pa.Table]:
-        for one in columns:
-            yield from one.kernels(needed)
-        for process in torch:
-            for table in process.kernels:
+        for of_process in columns:
+            yield from of_process.kernels(needed)
+        for torch_process in torch:
+            for table in torch_process.kernels:
                 yield table.set_column(0, "name", texts.encode(table["name"]))
 
     return Profile(
         "cupti",
         ranges,
-        lambda: chain.from_iterable(one.launches() for one in columns),
+        lambda: chain.from_iterable(process.launches() for process in columns),
         kernels,
-        lambda needed: chain.from_iterable(one.memory(needed) for one in columns),
-        sum(one.count for one in columns) + sum(table.num_rows for one in torch for table in one.kernels),
+        lambda needed: chain.from_iterable(process.memory(needed) for process in columns),
+        sum(process.count for process in columns)
+        + sum(table.num_rows for process in torch for table in process.kernels),
     )
 
 
 def _all_ranges(nvtx: Sequence[pa.Table], torch: Sequence[TorchProcess], names: RangeNames) -> pa.Table:
     """The ranges of all processes, with torch's steps for processes that mark none themselves."""
-    tables = [empty_ranges(), *nvtx, *(table for one in torch for table in one.ranges)]
+    tables = [empty_ranges(), *nvtx, *(table for process in torch for table in process.ranges)]
     marked = {process for table in tables for process in _marked_processes(table, names)}
-    tables += [one.steps_table() for one in torch if one.process not in marked]
+    tables += [process.steps_table() for process in torch if process.process not in marked]
     return pa.concat_tables(tables, promote_options="default")
 
 
@@ -110,19 +111,19 @@ def _collectors(
     probed_process: int | None,
 ) -> list[dict[str, Any]]:
     """The collectors' facts about each process."""
-    by_process = {one.process: one.facts() for one in torch}
-    ended = {(one.process, one.started_ns): {"ended": one.ended} for one in ends}
-    found = []
-    for process, one in zip(processes, columns, strict=True):
-        collector = {**one.facts(), **_thread_names(process), **by_process.pop(process.process, {})}
+    by_process = {process.process: process.facts() for process in torch}
+    ended = {(end.process, end.started_ns): {"ended": end.ended} for end in ends}
+    collectors = []
+    for process, of_process in zip(processes, columns, strict=True):
+        collector = {**of_process.facts(), **_thread_names(process), **by_process.pop(process.process, {})}
         collector |= ended.get((process.process, process.started_ns), {})
         if process.process == probed_process and PROBE not in process.names:
             collector["nvtx_status"] = (
                 "NVTX was used before the first recording of this process and cannot be recorded any more: its ranges "
                 "are missing. Record earlier, or run the program under `curvescope record`."
             )
-        found.append(collector)
-    return [*found, *({"process": process, **facts} for process, facts in by_process.items())]
+        collectors.append(collector)
+    return [*collectors, *({"process": process, **facts} for process, facts in by_process.items())]
 
 
 def _used_devices(processes: Sequence[ProcessChunks]) -> list[int]:
@@ -139,14 +140,14 @@ def _devices(
     CUPTI describes a device when CUDA is initialised, which a block of this process may begin after.
     """
     devices: list[dict[str, Any]] = []
-    for one in columns:
-        devices += [device for device in one.devices() if device not in devices]
+    for process in columns:
+        devices += [device for device in process.devices() if device not in devices]
     if not devices:
         with suppress(BackendMissingError):
             devices = [CudaDriver().describe(index) for index in used_here]
     if devices:
         return {"device": devices[0], "devices": devices, "ceilings": entry_for(devices[0])}
-    threads = [one.cpu_threads for one in torch if one.kernels]
+    threads = [process.cpu_threads for process in torch if process.kernels]
     if not threads:
         return {}
     device = {"kind": "cpu", "name": cpu_name(), "threads": threads[0]}
@@ -161,19 +162,19 @@ def _found(built: Timeline) -> dict[str, Any]:
 
 def _count_lost(processes: Sequence[ProcessChunks], ends: Sequence[ProcessEnd], writer: RecordingWriter) -> None:
     """Count what the processes reported as lost, and what they recorded but did not write before they ended."""
-    for one in processes:
-        writer.count_lost("nvtx_unnamed", one.lost[1])
-        writer.count_lost("torn_bytes", one.torn_bytes)
-        for what, count in one.rows("lost"):
-            writer.count_lost(one.names[what], count)
+    for chunks in processes:
+        writer.count_lost("nvtx_unnamed", chunks.lost[1])
+        writer.count_lost("torn_bytes", chunks.torn_bytes)
+        for what, count in chunks.rows("lost"):
+            writer.count_lost(chunks.names[what], count)
     # Sums by process id: a process that calls exec has files of several programs.
-    for process in {one.process for one in processes} | {one.process for one in ends}:
-        chunks = [one for one in processes if one.process == process]
+    for process in {chunks.process for chunks in processes} | {end.process for end in ends}:
+        programs = [chunks for chunks in processes if chunks.process == process]
         counts = [end for end in ends if end.process == process]
         # The shared counts of a killed process are newer than its last chunk.
-        dropped = max(sum(one.lost[0] for one in chunks), sum(end.dropped for end in counts))
-        unwritten = max(sum(one.lost[2] for one in chunks), sum(end.unwritten for end in counts))
-        written = sum(one.begun for one in chunks)
+        dropped = max(sum(chunks.lost[0] for chunks in programs), sum(end.dropped for end in counts))
+        unwritten = max(sum(chunks.lost[2] for chunks in programs), sum(end.unwritten for end in counts))
+        written = sum(chunks.begun for chunks in programs)
         writer.count_lost("nvtx_dropped", dropped)
         writer.count_lost("nvtx_unwritten", unwritten)
         writer.count_lost("nvtx_unsaved", max(0, sum(end.begun for end in counts) - written - unwritten))

@@ -64,8 +64,8 @@ class Tool:
 def _nsys(folder: Path, _request: Request) -> list[str]:
     arguments = ["profile", "--trace=cuda,nvtx", "--sample=none", "--export=sqlite", "--force-overwrite=true"]
     # Versions before 2021 lack these options; without them a graph is one row, and the CPU is sampled needlessly.
-    known = _help_of("nsys", "profile")
-    arguments += [o for o in ("--cuda-graph-trace=node", "--cpuctxsw=none") if o.partition("=")[0] in known]
+    help_text = _help_of("nsys", "profile")
+    arguments += [o for o in ("--cuda-graph-trace=node", "--cpuctxsw=none") if o.partition("=")[0] in help_text]
     return [*arguments, f"--output={folder / 'profile'}"]
 
 
@@ -145,17 +145,17 @@ def record_with(
         profiled = [program, *tool.arguments(Path(folder), request or Request()), *command]
         code, interrupted = run_command(profiled, _GRACE_S)
         log = "".join(_read(file) for file in sorted(Path(folder).iterdir()) if file.name in ("log", "profile.csv"))
-        found = next((Path(folder) / file for file in tool.outputs if (Path(folder) / file).exists()), None)
-        _refuse_failure(tool, log, code, found)
-        assert found is not None
+        output = next((Path(folder) / file for file in tool.outputs if (Path(folder) / file).exists()), None)
+        _refuse_failure(tool, log, code, output)
+        assert output is not None
         meta = {"recorder": tool.name, "argv": without_secrets(command), **tool.meta, **describe_environment()}
-        done = import_profile(found, path, options, meta)
+        done = import_profile(output, path, options, meta)
     if interrupted:
         raise KeyboardInterrupt
     return code, done
 
 
-def _refuse_failure(tool: Tool, log: str, code: int, found: Path | None) -> None:
+def _refuse_failure(tool: Tool, log: str, code: int, output: Path | None) -> None:
     if any(words in log for words in _REFUSALS):
         raise CurvescopeError(f"{tool.name}: {NO_PERMISSION}")
     if tool.name == "nvprof" and _TOO_NEW in log:
@@ -166,7 +166,7 @@ def _refuse_failure(tool: Tool, log: str, code: int, found: Path | None) -> None
         raise CurvescopeError(
             f"{tool.name} profiled no kernel: the command launched none, or none that it was told to profile."
         )
-    if found is None or not found.stat().st_size:
+    if output is None or not output.stat().st_size:
         raise CurvescopeError(
             f"{tool.name} wrote no profile (exit code {code}); see its output above. Nothing was recorded."
         )

@@ -28,11 +28,11 @@ def record_by_plugin(name: str, command: Sequence[str], path: Path) -> tuple[int
     Raises:
         CurvescopeError: the recorder does not exist, it failed, or the recording cannot be created.
     """
-    found = {plugin.module.NAME: plugin for plugin in plugins.plugins(plugins.RECORDERS)}
-    if name not in found:
-        known = ", ".join(["cupti", *TOOLS, *sorted(found)])
-        raise CurvescopeError(f"--with {name}: no recorder has this name; choose one of {known}.")
-    plugin = found[name]
+    recorders = {plugin.module.NAME: plugin for plugin in plugins.plugins(plugins.RECORDERS)}
+    if name not in recorders:
+        names = ", ".join(["cupti", *TOOLS, *sorted(recorders)])
+        raise CurvescopeError(f"--with {name}: no recorder has this name; choose one of {names}.")
+    plugin = recorders[name]
     meta = {"recorder": name, "argv": without_secrets(command), **describe_environment()}
     with RecordingWriter(path, {**meta, "recording_type": "profile", "protocol": None}) as writer:
         try:

@@ -316,8 +316,8 @@ class RangeProfiler:
                 numMetrics=len(metrics),
                 pMetricValues=ctypes.addressof(values),
             )
-            found = zip(metrics, values, factors, strict=True)
-            counted.append({name: value * factor for name, value, factor in found if math.isfinite(value)})
+            evaluated = zip(metrics, values, factors, strict=True)
+            counted.append({name: value * factor for name, value, factor in evaluated if math.isfinite(value)})
         return counted
 
     def _call(self, function: str, **values: Any) -> Any:
@@ -358,7 +358,7 @@ def _loaded() -> str:
     except OSError:
         lines = []
     paths = (line.split(maxsplit=5)[-1] for line in lines)
-    found = next((path for path in paths if Path(path).name.startswith("libcupti.so")), None)
-    if found is None:
+    library = next((path for path in paths if Path(path).name.startswith("libcupti.so")), None)
+    if library is None:
         raise BackendMissingError("This process has loaded no libcupti: give the path of one in CURVESCOPE_CUPTI.")
-    return found
+    return library

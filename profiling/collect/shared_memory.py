@@ -266,29 +266,29 @@ def _append_rest(
     Raises:
         OSError: it could not be written; complete chunks stay, and the next call goes on after them.
     """
-    found = read_chunks(path) if path.exists() else ProcessChunks(process)
-    names = (found.names + list(names[len(found.names) :])) or _FIRST_NAMES
-    texts = [text.encode() for text in names[len(found.names) :]]
+    kept = read_chunks(path) if path.exists() else ProcessChunks(process)
+    names = (kept.names + list(names[len(kept.names) :])) or _FIRST_NAMES
+    texts = [text.encode() for text in names[len(kept.names) :]]
     chunks = []
     if texts:
         data = b"".join(len(text).to_bytes(4, "little") + text for text in texts)
-        chunks.append((STRINGS, len(found.names), data))
+        chunks.append((STRINGS, len(kept.names), data))
     for ring in rings:
-        events = ring.events[max(found.positions.get(ring.id, 0) - ring.first, 0) :]
+        events = ring.events[max(kept.positions.get(ring.id, 0) - ring.first, 0) :]
         if len(events):
             for field in ("name", "domain"):  # an id is without text if there was no memory for it
                 events[field][events[field] >= len(names)] = _UNNAMED
             about = np.array([(ring.id, ring.thread)], EVENTS_HEADER).tobytes()
             chunks.append((EVENTS, ring.first + len(ring.events) - len(events), about + events.tobytes()))
-    numbers = numbers[len(found.numbers) :]
+    numbers = numbers[len(kept.numbers) :]
     for field in ("what", "domain", "name"):
         numbers = numbers[numbers[field] < len(names)]
     if len(numbers):
-        chunks.append((NUMBERS, len(found.numbers), numbers.tobytes()))
-    if not chunks and not found.torn_bytes:
+        chunks.append((NUMBERS, len(kept.numbers), numbers.tobytes()))
+    if not chunks and not kept.torn_bytes:
         return
     with path.open("ab") as file:
-        file.truncate(found.whole_bytes)
+        file.truncate(kept.whole_bytes)
         for kind, first, payload in chunks:
             file.write(_chunk(kind, process, first, payload))
 

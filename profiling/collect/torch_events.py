@@ -92,17 +92,17 @@ class TorchProcess:
 
 def read_processes(folder: Path) -> list[TorchProcess]:
     """All processes with windows or a status in the folder."""
-    found: dict[int, TorchProcess] = {}
+    processes: dict[int, TorchProcess] = {}
     for path in sorted(folder.glob("*.json")):
         document = json.loads(path.read_bytes())
         if document.get("version") != _VERSION:
             raise CurvescopeError(f"{path} has version {document.get('version')}, not {_VERSION}.")
-        process = found.setdefault(document["process"], TorchProcess(document["process"]))
+        process = processes.setdefault(document["process"], TorchProcess(document["process"]))
         if "status" in document:
             process.status = document["status"]
         else:
             _add_window(document, process)
-    return list(found.values())
+    return list(processes.values())
 
 
 def _add_window(window: dict[str, Any], process: TorchProcess) -> None:

@@ -217,13 +217,13 @@ def _on_device(event: Any, columns: dict[str, Any]) -> DeviceEvent:
 
 def _list_types(roots: Iterable[Any]) -> dict[int, dict[int, str]]:
     """By correlation id and index of an argument, the entry of `dtypes` of each list of tensors."""
-    found: dict[int, dict[int, str]] = {}
+    types: dict[int, dict[int, str]] = {}
     events = list(roots)
     while events:
         event = events.pop()
         events += event.children
         for index, value in enumerate(getattr(event.extra_fields, "inputs", ())):
-            if isinstance(value, list) and all(hasattr(one, "dtype") for one in value):
-                names = [_PROFILER_DTYPES.get(str(one.dtype).removeprefix("torch."), "") for one in value]
-                found.setdefault(event.correlation_id, {})[index] = typed_list(names)
-    return found
+            if isinstance(value, list) and all(hasattr(tensor, "dtype") for tensor in value):
+                names = [_PROFILER_DTYPES.get(str(tensor.dtype).removeprefix("torch."), "") for tensor in value]
+                types.setdefault(event.correlation_id, {})[index] = typed_list(names)
+    return types

@@ -109,13 +109,13 @@ def load(device: Mapping[str, Any]) -> Ceilings | None:
     Args:
         device: `device` entry of a recording.
     """
-    found = []
+    measured = []
     for path in folder().glob("*.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):  # skip files of other programs and truncated files
             document = json.loads(path.read_bytes())
             if document["format"] == _FORMAT and document["version"] <= _VERSION and _same(document["device"], device):
-                found.append(_parse(document))
-    return max(found, key=lambda ceilings: ceilings.measured_utc, default=None)
+                measured.append(_parse(document))
+    return max(measured, key=lambda ceilings: ceilings.measured_utc, default=None)
 
 
 def entry_for(device: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -124,8 +124,8 @@ def entry_for(device: Mapping[str, Any]) -> dict[str, Any] | None:
     return None if ceilings is None else ceilings.entry()
 
 
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(one.get(name) == other.get(name) for name in _IDENTITY)
+def _same(device: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(device.get(name) == other.get(name) for name in _IDENTITY)
 
 
 def _parse(document: Mapping[str, Any]) -> Ceilings:

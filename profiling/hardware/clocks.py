@@ -108,6 +108,6 @@ class ClockSampler:
 
 def throttle_names(bits: int) -> str:
     """Names of the set bits, joined by `|`; unknown bits as hexadecimal."""
-    known = [name for bit, name in _THROTTLE_REASONS.items() if bits & bit]
+    names = [name for bit, name in _THROTTLE_REASONS.items() if bits & bit]
     unknown = bits & ~sum(_THROTTLE_REASONS)
-    return "|".join([*known, *([hex(unknown)] if unknown else [])])
+    return "|".join([*names, *([hex(unknown)] if unknown else [])])

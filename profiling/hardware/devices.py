@@ -199,13 +199,13 @@ def get_device(name: str) -> Device:
     Raises:
         CurvescopeError: the GPU is unknown; the message lists similar names, or all.
     """
-    known = _load()
-    keys = {_key(alias): device for device in known.values() for alias in (device.key, *device.aliases)}
+    by_name = _load()
+    keys = {_key(alias): device for device in by_name.values() for alias in (device.key, *device.aliases)}
     wanted = _key(name)
     if wanted not in keys:
         close = difflib.get_close_matches(wanted, keys, n=2)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
-        raise CurvescopeError(f"Unknown GPU {name!r}: {hint}Choose from {', '.join(known)}.")
+        raise CurvescopeError(f"Unknown GPU {name!r}: {hint}Choose from {', '.join(by_name)}.")
     return keys[wanted]
 
 

@@ -68,19 +68,19 @@ class Hardware:
             precision: precision of a compute roof; None for the recording's.
         """
         named = [roof for roof in (*self.roofs, *self.other_precisions) if roof.precision == precision]
-        found = [roof for roof in (named if precision else self.roofs) if roof.level == level]
-        return next((roof for roof in found if roof.kind == CEILING), found[0] if found else None)
+        of_level = [roof for roof in (named if precision else self.roofs) if roof.level == level]
+        return next((roof for roof in of_level if roof.kind == CEILING), of_level[0] if of_level else None)
 
     def exceeded(
         self, flops_per_s: float | None, bytes_per_s: float | None, precision: str | None = None
     ) -> tuple[str, ...]:
         """The roofs (`compute`, `DRAM`) that these rates exceed; `precision` as in `roof`."""
         rates = {"compute": flops_per_s, "DRAM": bytes_per_s}
-        found = (
+        limited = (
             (level, rate, self.roof(level, precision if level == "compute" else None)) for level, rate in rates.items()
         )
         return tuple(
-            level for level, rate, roof in found if roof is not None and rate is not None and rate > roof.per_s
+            level for level, rate, roof in limited if roof is not None and rate is not None and rate > roof.per_s
         )
 
     def blocks_per_sm(self, threads: int, registers_per_thread: int, shared_memory_bytes: int) -> int | None:
@@ -109,15 +109,15 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
         )
     # A modelled recording names its device by key; its SMs may be those of a what-if.
     modelled = [device for device in devices() if device.key == facts.get("key")]
-    known = modelled[0] if modelled else match_device(name, facts.get("compute_capability"), facts.get("sm_count"))
-    if known is not None and facts.get("what_if"):
-        known = known.with_facts(facts["what_if"])
-    peaks = _of_driver(facts, known)
-    if known is not None:
+    device = modelled[0] if modelled else match_device(name, facts.get("compute_capability"), facts.get("sm_count"))
+    if device is not None and facts.get("what_if"):
+        device = device.with_facts(facts["what_if"])
+    peaks = _of_driver(facts, device)
+    if device is not None:
         said = {(roof.level, roof.precision) for roof in peaks}
-        peaks += tuple(roof for roof in _of_table(known, precision) if (roof.level, roof.precision) not in said)
+        peaks += tuple(roof for roof in _of_table(device, precision) if (roof.level, roof.precision) not in said)
     roofs, others = _split(ceilings + peaks, precision)
-    if known is None:
+    if device is None:
         return Hardware(
             name,
             kind,
@@ -132,11 +132,11 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
     return Hardware(
         name,
         kind or "cuda",
-        known.compute_capability,
-        sm_count=facts.get("sm_count") or known.sm_count,
-        sm=known.sm if find_limits(known.compute_capability) else None,
-        cache_bytes=facts.get("l2_bytes") or facts.get("l2_cache_bytes") or _integer_fact(known, "l2_bytes"),
-        memory_bytes=facts.get("memory_bytes") or _integer_fact(known, "memory_bytes"),
+        device.compute_capability,
+        sm_count=facts.get("sm_count") or device.sm_count,
+        sm=device.sm if find_limits(device.compute_capability) else None,
+        cache_bytes=facts.get("l2_bytes") or facts.get("l2_cache_bytes") or _integer_fact(device, "l2_bytes"),
+        memory_bytes=facts.get("memory_bytes") or _integer_fact(device, "memory_bytes"),
         roofs=roofs,
         other_precisions=others,
     )
@@ -171,13 +171,13 @@ def _peak_source(device: Device, precision: str, peak: float) -> str:
     return f"fp32, lanes and SMs of {device.name} at its {clock}: it has no {precision} tensor cores"
 
 
-def _of_driver(facts: Mapping[str, Any], known: Device | None) -> tuple[Roof, ...]:
+def _of_driver(facts: Mapping[str, Any], device: Device | None) -> tuple[Roof, ...]:
     """Peaks from the driver's facts in the profile: clock, SMs, memory rate."""
     # The collector of version 0.1 called two facts otherwise.
     roofs, clock_hz = [], facts.get("clock_hz") or facts.get("sm_clock_hz")
     memory_bytes_per_s = facts.get("memory_bytes_per_s") or facts.get("memory_bandwidth_bytes_per_s")
     capability = facts.get("compute_capability")
-    alike = known or next((d for d in devices() if d.compute_capability == capability), None)
+    alike = device or next((d for d in devices() if d.compute_capability == capability), None)
     if alike is not None and clock_hz and facts.get("sm_count"):
         lanes = facts["sm_count"] * alike.fp32_lanes_per_sm
         source = f"fp32, SMs and clock {clock_hz / 1e6:.0f} MHz of the profile, lanes of capability {capability}"
@@ -216,9 +216,9 @@ def match_device(name: str | None, compute_capability: str | None = None, sm_cou
     if key := _DRIVER_NAMES.get(plain):
         return next(device for device in devices() if device.key == key)
     words = _words(name)
-    found = [d for d in devices() if words in map(_words, (d.name, d.key, *d.aliases))]
-    found = [device for device in found if _fits(device, compute_capability, sm_count)]
-    return found[0] if len(found) == 1 else None
+    matches = [d for d in devices() if words in map(_words, (d.name, d.key, *d.aliases))]
+    matches = [device for device in matches if _fits(device, compute_capability, sm_count)]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _fits(device: Device, compute_capability: str | None, sm_count: int | None) -> bool:
@@ -238,9 +238,9 @@ def _measured(ceilings: Mapping[str, Any]) -> tuple[Roof, ...]:
     if ceilings.get("flops_per_s"):
         named["fp32"] = {"per_s": ceilings["flops_per_s"], **named.get("fp32", {})}
     compute = tuple(
-        Roof("compute", float(one["per_s"]), CEILING, _how(one, ceilings), precision)
-        for precision, one in named.items()
-        if one.get("per_s")
+        Roof("compute", float(ceiling["per_s"]), CEILING, _how(ceiling, ceilings), precision)
+        for precision, ceiling in named.items()
+        if ceiling.get("per_s")
     )
     return compute + tuple(
         Roof(level, float(ceilings[key]), CEILING, _how((ceilings.get("bandwidth") or {}).get(level), ceilings))

@@ -104,8 +104,8 @@ def occupancy(architecture: int, block_threads: int, registers_per_thread: int, 
         CurvescopeError: the architecture is unknown, or the block size is impossible.
     """
     if architecture not in LIMITS:
-        known = ", ".join(f"sm_{key}" for key in LIMITS)
-        raise CurvescopeError(f"The occupancy of sm_{architecture} is unknown; known are {known}.")
+        supported = ", ".join(f"sm_{key}" for key in LIMITS)
+        raise CurvescopeError(f"The occupancy of sm_{architecture} is unknown; known are {supported}.")
     if not 1 <= block_threads <= MOST_THREADS_PER_BLOCK:
         raise CurvescopeError(f"A block has 1 to {MOST_THREADS_PER_BLOCK} threads, not {block_threads}.")
     return occupancy_of(LIMITS[architecture], block_threads, registers_per_thread, shared_bytes)

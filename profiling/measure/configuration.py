@@ -185,11 +185,11 @@ def configuration_of(meta: Mapping[str, Any]) -> Configuration:
             "that. Measure it again."
         )
     names = {field.name for field in fields(Configuration)}
-    known = {name: value for name, value in meta.items() if name in names and name not in ("device", "axis", "fixed")}
+    entries = {name: value for name, value in meta.items() if name in names and name not in ("device", "axis", "fixed")}
     return Configuration.from_entry(
         {
             "input_shape": None,
-            **known,
+            **entries,
             "device": meta["torch_device"],
             "axis": axis_of(meta).name,
             "fixed": tuple((meta.get("fixed") or {}).items()),

@@ -143,14 +143,14 @@ def count_kernels(
                 report(f"{batch} could not be counted: {error}")
                 continue
             done.append(_join(recording, writer, batch, counted, tools[0]))
-            entries = sorted([*counted_of(recording), *done], key=lambda one: one.batch)
-            used = sorted({one.tool for one in entries})
+            entries = sorted([*counted_of(recording), *done], key=lambda entry: entry.batch)
+            used = sorted({entry.tool for entry in entries})
             writer.update(
                 counters={
                     "tool": ", ".join(used),
-                    "replay": ", ".join(REPLAYED[one] for one in used),
+                    "replay": ", ".join(REPLAYED[entry] for entry in used),
                     **NCU_CONDITIONS,
-                    "batches": [asdict(one) for one in entries],
+                    "batches": [asdict(entry) for entry in entries],
                 }
             )
     return done
@@ -159,7 +159,7 @@ def count_kernels(
 def _chosen(recording: Recording, batches: Sequence[int] | None) -> list[int]:
     steps = recording.frame("steps")
     profiled = sorted(int(batch) for batch in steps.loc[steps["profiled"].astype(bool), "batch"].dropna().unique())
-    done = {one.batch for one in counted_of(recording)}
+    done = {entry.batch for entry in counted_of(recording)}
     wanted = [batch for batch in profiled if batch not in done] if batches is None else sorted(set(batches))
     if missing := [batch for batch in wanted if batch not in profiled]:
         listed = ", ".join(map(str, profiled)) or "none"
@@ -236,14 +236,16 @@ def _join(recording: Recording, writer: RecordingWriter, batch: int, counted: pd
         recorded.append(rows[rows["step"].isin(profiled)])
     rows = pd.concat(recorded or [pd.DataFrame(columns=[*columns, "part", "row"])], ignore_index=True)
     by_geometry = has_geometry(rows) and has_geometry(counted)
-    found = _counterparts(rows, counted, by_geometry)
-    rows = rows.assign(counted=found)[found >= 0]
+    counterparts = _counterparts(rows, counted, by_geometry)
+    rows = rows.assign(counted=counterparts)[counterparts >= 0]
     for number, of_part in rows.groupby("part"):
         values = {name: _column(name, of_part, counted, sizes[int(number)]) for name in COUNTED}
         writer.fill("kernels", parts[int(number)], values)
-    writer.count_lost("kernels_without_counters", len(found) - len(rows))
+    writer.count_lost("kernels_without_counters", len(counterparts) - len(rows))
     used = rows["counted"].nunique()
-    return Counted(batch, len(counted), len(counted) - used, len(profiled), len(found), len(rows), by_geometry, tool)
+    return Counted(
+        batch, len(counted), len(counted) - used, len(profiled), len(counterparts), len(rows), by_geometry, tool
+    )
 
 
 def _counterparts(rows: pd.DataFrame, counted: pd.DataFrame, by_geometry: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -252,14 +254,14 @@ def _counterparts(rows: pd.DataFrame, counted: pd.DataFrame, by_geometry: bool) 
     order = ["step", "correlation_id", "start_ns"] if rows["correlation_id"].notna().all() else ["step", "start_ns"]
     ordered = rows.sort_values(order, kind="stable")
     keys = launch_keys(counted, by_geometry)
-    known: dict[tuple[object, ...], list[int | None]] = {}
-    found = np.full(len(rows), -1, np.int64)
+    aligned: dict[tuple[object, ...], list[int | None]] = {}
+    counterparts = np.full(len(rows), -1, np.int64)
     for _, step in ordered.groupby("step", sort=False):
-        own = tuple(launch_keys(step, by_geometry))
-        if own not in known:
-            known[own] = align(own, keys)
-        found[step.index] = [-1 if position is None else position for position in known[own]]
-    return found
+        launches = tuple(launch_keys(step, by_geometry))
+        if launches not in aligned:
+            aligned[launches] = align(launches, keys)
+        counterparts[step.index] = [-1 if position is None else position for position in aligned[launches]]
+    return counterparts
 
 
 def _column(name: str, rows: pd.DataFrame, counted: pd.DataFrame, size: int) -> pa.Array:

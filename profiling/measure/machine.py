@@ -130,5 +130,5 @@ def _like(recorded: Mapping[str, Any], torch_device: str | None) -> dict[str, An
     names = [f"cuda:{index}" for index in range(cuda.device_count() if cuda.is_available() else 0)]
     if torch_device in names:
         names.insert(0, str(torch_device))
-    found = [describe_device(name) for name in names]
-    return min(found, key=lambda one: len(different_facts(recorded, one)), default={})
+    devices = [describe_device(name) for name in names]
+    return min(devices, key=lambda device: len(different_facts(recorded, device)), default={})

@@ -54,9 +54,9 @@ class StepChecks:
         if visit.unprofiled:
             self._times_ms.setdefault(batch, []).append(median(row["duration_ns"] for row in visit.unprofiled) / 1e6)
         if visit.profiled:
-            ran = [Counter((row.get("layer"), row.get("op")) for row in one.kernels) for one in visit.profiled]
+            ran = [Counter((row.get("layer"), row.get("op")) for row in step.kernels) for step in visit.profiled]
             if self.device != "cpu":  # the number of kernels of an operator depends on its algorithm
-                ran = [Counter(set(one)) for one in ran]
+                ran = [Counter(set(step)) for step in ran]
             self._operators.setdefault(batch, []).append(ran)
 
     def warnings(self) -> list[str]:

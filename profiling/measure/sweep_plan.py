@@ -161,7 +161,7 @@ def _run_configuration(
     def measure(batch: int) -> Visit | Empty:
         count_faults = not visits.has_operators(batch)
         result = measurer.visit(configuration, batch, plan.protocol, count_faults=count_faults)
-        if not any(measurer.machine is known for known in machines):
+        if not any(measurer.machine is machine for machine in machines):
             machines.append(measurer.machine)
             entry = {"first_step": visits.next_step, **measurer.machine.entry}
             writer.update(went_on_at=[*writer.meta.get("went_on_at", []), entry])

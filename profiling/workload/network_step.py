@@ -103,11 +103,11 @@ class Workload(AnyWorkload):
     @property
     def spec(self) -> dict[str, Any]:
         """Entries of `recording.json` from which `measure.configuration.configuration_of` builds it again."""
-        network, own = self.network, ":" in self.network.name
+        network, is_users_model = self.network, ":" in self.network.name
         varies_tokens = TOKENS in (self.axis.name, *self.fixed)
         return {
             "network": network.name,
-            "input_shape": list(network.input_shape) if own else None,
+            "input_shape": list(network.input_shape) if is_users_model else None,
             "sequence_length": network.input_shape[0] if network.reads_text and not varies_tokens else None,
             "mode": self.mode,
             "precision": self.precision,
@@ -183,7 +183,7 @@ class Workload(AnyWorkload):
         else:
             halves = enumerate(_halves(inputs, targets))
             losses = [self._add_gradients(ranges, *half, first=not number) for number, half in halves]
-            loss = torch.stack([one.detach() for one in losses]).sum()
+            loss = torch.stack([loss_of_half.detach() for loss_of_half in losses]).sum()
         if self._optimizer is not None:
             with ranges(range_names.PHASE_RANGE + "optimizer"):
                 self._scaler.step(self._optimizer)

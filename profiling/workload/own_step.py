@@ -72,7 +72,7 @@ def global_name(make_step: MakeStep, value: object) -> str | None:
         value: e.g. a model; None has no name.
     """
     variables = getattr(make_step, "__globals__", {})
-    return None if value is None else next((name for name, one in variables.items() if one is value), None)
+    return None if value is None else next((name for name, variable in variables.items() if variable is value), None)
 
 
 def global_named(make_step: MakeStep, name: str | None) -> Any:
@@ -123,9 +123,9 @@ class OwnStep(AnyWorkload):
         self.device, self._device_is_given = device or "cpu", device is not None
         self.axis, self.fixed = axis or Axis(), dict(fixed or {})
         self.clock_ns, self.profiler_is_warm, self.errors_are_results = clock_ns, False, errors_are_results
-        found, self._not_importable = (spec, None) if spec is not None else spec_of(make_step)
-        self._make_step, self._spec, self._module = make_step, found, module
-        self._name: str = name or found or str(getattr(make_step, "__qualname__", type(make_step).__name__))
+        importable_spec, self._not_importable = (spec, None) if spec is not None else spec_of(make_step)
+        self._make_step, self._spec, self._module = make_step, importable_spec, module
+        self._name: str = name or importable_spec or str(getattr(make_step, "__qualname__", type(make_step).__name__))
         self._kept: dict[int, Callable[[], object]] = {}
         self._calls: dict[int, int] = {}  # of each step that was made
         self._loaded: int | None = None
@@ -219,8 +219,8 @@ class OwnStep(AnyWorkload):
         what = super().describe_error(error)
         if isinstance(error, CurvescopeError):
             return str(error)
-        own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
-        where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+        users_frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+        where = f" ({Path(users_frames[-1].filename).name}, line {users_frames[-1].lineno})" if users_frames else ""
         calls = None if self._loaded is None else self._calls.get(self._loaded)
         call = "make_step" if not calls else f"call {calls} of the step"
         return f"{call} raised {what}{where}"
@@ -237,8 +237,8 @@ class OwnStep(AnyWorkload):
         return step
 
     def _find_module(self, step: Callable[[], object]) -> Any:
-        found = (self._module, getattr(step, "module", None), getattr(self._make_step, "module", None))
-        module = next((one for one in found if one is not None), None)
+        candidates = (self._module, getattr(step, "module", None), getattr(self._make_step, "module", None))
+        module = next((candidate for candidate in candidates if candidate is not None), None)
         if module is not None and not hasattr(module, "named_modules"):
             raise CurvescopeError(
                 f"The `module` of {self._name} is {_described(module)}, not a torch module: give the model whose "

@@ -199,15 +199,15 @@ class _Recorder:
 
     def _paths(self, module: Any) -> dict[int, str]:
         """Paths of the modules in a module, by identity; outside the model they begin with the type of the module."""
-        known: dict[int, str] | None = self._modules.get(module)
-        if known is None:
+        paths: dict[int, str] | None = self._modules.get(module)
+        if paths is None:
             is_model = self._model is None or self._model() is module
-            own = "" if is_model else type(module).__name__
-            parts = [(".".join(filter(None, (own, path))), part) for path, part in module.named_modules()]
-            known = {id(part): path for path, part in parts}
-            self._modules[module] = known
+            root = "" if is_model else type(module).__name__
+            parts = [(".".join(filter(None, (root, path))), part) for path, part in module.named_modules()]
+            paths = {id(part): path for path, part in parts}
+            self._modules[module] = paths
             self._classes.update((path, type(part).__name__) for path, part in parts if path)
-        return known
+        return paths
 
     # Windows.
 

@@ -37,13 +37,13 @@ def facts(network: Network) -> Facts:
     import torch
 
     model, inputs, targets = build_on_meta(network, 2)
-    own = {id(parameter) for parameter in model.parameters()}
+    parameters = {id(parameter) for parameter in model.parameters()}
     kept: dict[int, torch.Tensor] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         # Views of one activation (e.g. transposed or flattened) share one buffer.
         base = tensor._base if tensor._base is not None else tensor
-        if id(base) not in own:
+        if id(base) not in parameters:
             kept[id(base)] = base
         return tensor
 

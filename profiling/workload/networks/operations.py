@@ -38,15 +38,15 @@ def operations(network: Network) -> Row:
             f"{network.name} runs different operators at different batch sizes and cannot be modelled."
         )
     rows = []
-    for one, two in zip(small, large, strict=True):
-        row = {"layer": one["layer"], "op": one["op"]}
+    for at_small, at_large in zip(small, large, strict=True):
+        row = {"layer": at_small["layer"], "op": at_small["op"]}
         for side in ("inputs", "outputs"):
             row[side] = [
                 [_linear(network, a, b) for a, b in zip(first, second, strict=True)]
-                for first, second in zip(one[side], two[side], strict=True)
+                for first, second in zip(at_small[side], at_large[side], strict=True)
             ]
-        if one["settings"]:
-            row["settings"] = one["settings"]
+        if at_small["settings"]:
+            row["settings"] = at_small["settings"]
         rows.append(row)
     cost = facts(network)
     return {

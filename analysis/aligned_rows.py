@@ -56,8 +56,10 @@ class _Work(NamedTuple):
     @property
     def label(self) -> str:
         """The operator with its shapes; a part of a fused kernel has those of the kernel, not its own."""
-        own = self.shapes and self.operators[:1] == (self.path or str(self.op)).split(OPERATOR_SEPARATOR)[:1]
-        if not self.shapes or not own:
+        named_by_operator = (
+            self.shapes and self.operators[:1] == (self.path or str(self.op)).split(OPERATOR_SEPARATOR)[:1]
+        )
+        if not self.shapes or not named_by_operator:
             return str(self.op)
         long = len(self.shapes) > _MOST_SHAPES
         return f"{self.op} {self.shapes[:_MOST_SHAPES]}…" if long else f"{self.op} {self.shapes}"
@@ -77,27 +79,27 @@ def align(tables: Sequence[pd.DataFrame], by_layer: bool) -> list[pd.DataFrame]:
     works = [_works(table) for table in tables]
     sides = [dict.fromkeys(work for work in of_side if work is not None) for of_side in works]
     phased = all(any(work.phase for work in side) for side in sides)
-    found: list[dict[_Work, _Row]] = [{} for _ in sides]
+    aligned: list[dict[_Work, _Row]] = [{} for _ in sides]
     for level in _levels(sides, by_layer):
         keys = [
             {(work, label, work.phase if phased else None) for work in side if (label := level(work)) is not None}
-            for side in (_rest(*pair) for pair in zip(sides, found, strict=True))
+            for side in (_rest(*pair) for pair in zip(sides, aligned, strict=True))
         ]
         common = set.intersection(*({(label, phase) for _, label, phase in labelled} for labelled in keys))
-        for rows, labelled in zip(found, keys, strict=True):
+        for rows, labelled in zip(aligned, keys, strict=True):
             rows.update({work: (label, phase) for work, label, phase in labelled if (label, phase) in common})
     if len(sides) == 2:
-        _align_by_position(sides, found, phased)
-    own = _own_label(by_layer)
-    for side, rows, of_side, table in zip(sides, found, works, tables, strict=True):
+        _align_by_position(sides, aligned, phased)
+    label_of = _own_label(by_layer)
+    for side, rows, of_side, table in zip(sides, aligned, works, tables, strict=True):
         times: Counter[_Work | None] = Counter()
         for group, time_ms in zip(of_side, table["exclusive_ms"].tolist(), strict=True):
             times[group] += time_ms
         small = _SMALL * sum(times[work] for work in side)
         for work in _rest(side, rows):
-            label = own(work)
+            label = label_of(work)
             rows[work] = (OTHERS if label is not None and times[work] < small else label, work.phase)
-    return [_labelled(*one) for one in zip(tables, works, found, strict=True)]
+    return [_labelled(*columns) for columns in zip(tables, works, aligned, strict=True)]
 
 
 def _levels(sides: Sequence[dict[_Work, None]], by_layer: bool) -> Iterator[_Level]:
@@ -135,10 +137,10 @@ def _rest(side: dict[_Work, None], rows: dict[_Work, _Row]) -> list[_Work]:
     return [work for work in side if work not in rows]
 
 
-def _align_by_position(sides: Sequence[dict[_Work, None]], found: list[dict[_Work, _Row]], phased: bool) -> None:
+def _align_by_position(sides: Sequence[dict[_Work, None]], aligned: list[dict[_Work, _Row]], phased: bool) -> None:
     """Give groups without a row that lie between the same two rows in common one row."""
     orders = []
-    for side, rows in zip(sides, found, strict=True):
+    for side, rows in zip(sides, aligned, strict=True):
         # A row is where its first group is. Rows of operators without a counterpart are equal to none.
         order: dict[Any, list[_Work]] = {}
         for work in side:
@@ -151,14 +153,14 @@ def _align_by_position(sides: Sequence[dict[_Work, None]], found: list[dict[_Wor
             alone = [[work for work in rows if isinstance(work, _Work)] for rows in between]
             if all(alone):
                 row = " → ".join(map(_names, alone)), phase
-                for rows, works in zip(found, alone, strict=True):
+                for rows, works in zip(aligned, alone, strict=True):
                     rows.update(dict.fromkeys(works, row))
 
 
-def _differing(one: list[Any], other: list[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
+def _differing(left: list[Any], right: list[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
     """The parts of two sequences that differ, in order, the same whichever is first."""
-    swapped = repr(other) < repr(one)
-    first, second = (other, one) if swapped else (one, other)
+    swapped = repr(right) < repr(left)
+    first, second = (right, left) if swapped else (left, right)
     for kind, begin, end, begin_second, end_second in SequenceMatcher(None, first, second, False).get_opcodes():
         if kind != "equal":
             parts = first[begin:end], second[begin_second:end_second]

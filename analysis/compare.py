@@ -131,23 +131,25 @@ class Comparison:
     @property
     def modelled(self) -> list[str]:
         """Names of the modelled recordings."""
-        return [one.name for one in self.sides if one.settings["times"] == "modelled"]
+        return [side.name for side in self.sides if side.settings["times"] == "modelled"]
 
     @property
     def profiled(self) -> list[str]:
         """Names of the recordings in which every step was profiled."""
-        return [one.name for one in self.sides if one.curve.profiled and one.name not in self.modelled]
+        return [side.name for side in self.sides if side.curve.profiled and side.name not in self.modelled]
 
     @property
     def unseen(self) -> list[str]:
         """Names of the recordings with profiled steps, but without device work."""
-        return [one.name for one in self.sides if len(one.kernel_times) and (one.kernel_times["name"] == IDLE).all()]
+        return [
+            side.name for side in self.sides if len(side.kernel_times) and (side.kernel_times["name"] == IDLE).all()
+        ]
 
     @property
     def differences(self) -> dict[str, tuple[str, ...]]:
         """Settings that differ between recordings: one value per recording."""
-        names = dict.fromkeys(name for one in self.sides for name in one.settings)
-        values = {name: tuple(one.settings.get(name, "unknown") for one in self.sides) for name in names}
+        names = dict.fromkeys(name for side in self.sides for name in side.settings)
+        values = {name: tuple(side.settings.get(name, "unknown") for side in self.sides) for name in names}
         return {name: of_sides for name, of_sides in values.items() if len(set(of_sides)) > 1}
 
     def regressions(self, over: float) -> list[tuple[str, str, Change]]:
@@ -198,9 +200,11 @@ def side(
     """
     if steps.empty:
         raise CurvescopeError(f"{name} has no step: there is nothing to compare. Record or import one with steps.")
-    known = steps["batch"].notna()
-    steps = steps[known] if known.any() else steps.assign(batch=UNKNOWN)
-    kernel_times = kernel_times[kernel_times["batch"].notna()] if known.any() else kernel_times.assign(batch=UNKNOWN)
+    has_batch = steps["batch"].notna()
+    steps = steps[has_batch] if has_batch.any() else steps.assign(batch=UNKNOWN)
+    kernel_times = (
+        kernel_times[kernel_times["batch"].notna()] if has_batch.any() else kernel_times.assign(batch=UNKNOWN)
+    )
     profiled = bool(steps["profiled"].all())
     curve = estimate_terms(kernel_times, steps).curve(steps) if profiled else cost_curve(steps, statistic)
     hardware, classes = hardware_of(meta), meta.get("layer_classes") or {}
@@ -210,8 +214,8 @@ def side(
 def _clocks(hardware: Hardware, steps: pd.DataFrame, clocks: pd.DataFrame | None) -> dict[Any, float]:
     if hardware.kind == "cpu":
         return {}
-    found = {batch: sample_clock(of_batch, clocks)[0] for batch, of_batch in steps.groupby("batch")}
-    return {batch: hertz for batch, hertz in found.items() if hertz is not None}
+    sampled = {batch: sample_clock(of_batch, clocks)[0] for batch, of_batch in steps.groupby("batch")}
+    return {batch: hertz for batch, hertz in sampled.items() if hertz is not None}
 
 
 def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
@@ -260,9 +264,9 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
 
 def _common_rows(sides: Sequence[Side]) -> str:
     """The finest rows that all recordings may have."""
-    if set.intersection(*(set(one.kernel_times["layer"].dropna()) for one in sides)):
+    if set.intersection(*(set(side.kernel_times["layer"].dropna()) for side in sides)):
         return LAYER
-    named = all("op" in one.kernel_times and one.kernel_times["op"].notna().any() for one in sides)
+    named = all("op" in side.kernel_times and side.kernel_times["op"].notna().any() for side in sides)
     return OPERATOR if named else FAMILY
 
 
@@ -270,10 +274,10 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[Line, ...]:
     lines = []
     for batch in common:
         times, replicates, rounds = [], [], []
-        for one in sides:
-            times.append(one.curve.at(batch).time_ms.value)
-            replicates.append(one.curve.replicates_ms[:, one.curve.conditions.index(batch)])
-            rounds.append(one.curve.rounds)
+        for side in sides:
+            times.append(side.curve.at(batch).time_ms.value)
+            replicates.append(side.curve.replicates_ms[:, side.curve.conditions.index(batch)])
+            rounds.append(side.curve.rounds)
         lines.append(Line(str(batch), tuple(times), _changes(times, replicates, rounds)))
     return tuple(
         replace(line, remarks=tuple(_clock_remark(change, *pair) for change, pair in _with_clocks(line, sides, batch)))
@@ -338,9 +342,9 @@ def _rows(
     sides: Sequence[Side], by: str, batch: int, ratios: Sequence[dict[str, tuple[float, str]]]
 ) -> tuple[Line, ...]:
     terms, families = [], []
-    tables = [one.kernel_times[one.kernel_times["batch"] == batch] for one in sides]
-    for one, keyed in zip(sides, _keyed(tables, by), strict=True):
-        terms.append(estimate_terms(keyed, one.steps))
+    tables = [side.kernel_times[side.kernel_times["batch"] == batch] for side in sides]
+    for side, keyed in zip(sides, _keyed(tables, by), strict=True):
+        terms.append(estimate_terms(keyed, side.steps))
         families.append(_main_families(keyed))
     keys = list(dict.fromkeys(key for of_side in terms for key in of_side.keys))
     lines = []
@@ -348,17 +352,17 @@ def _rows(
         columns = [_column(of_side, key) for of_side in terms]
         times, replicates = tuple(time for time, _ in columns), [drawn for _, drawn in columns]
         rounds = [of_side.rounds[batch] for of_side in terms]
-        own = tuple(of_side.get(key[:2]) for of_side in families)
+        of_sides = tuple(of_side.get(key[:2]) for of_side in families)
         label = key.labelled(_class_of(sides, key.layer) if by == LAYER else None)
-        lines.append(Line(label, times, _changes(times, replicates, rounds), own))
+        lines.append(Line(label, times, _changes(times, replicates, rounds), of_sides))
     lines.sort(key=lambda line: (line.label == IDLE, -max(t or 0.0 for t in line.times_ms)))
     return tuple(replace(line, remarks=_remarks(line, ratios, sides, batch)) for line in _adjusted(lines))
 
 
 def _class_of(sides: Sequence[Side], layer: str | None) -> str | None:
     """The class of a layer, if all recordings that know one agree."""
-    found = {side.layer_classes[layer] for side in sides if layer is not None and layer in side.layer_classes}
-    return found.pop() if len(found) == 1 else None
+    classes = {side.layer_classes[layer] for side in sides if layer is not None and layer in side.layer_classes}
+    return classes.pop() if len(classes) == 1 else None
 
 
 def _keyed(tables: Sequence[pd.DataFrame], by: str) -> list[pd.DataFrame]:

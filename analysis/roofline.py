@@ -135,16 +135,16 @@ def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel",
     per = n_steps or 1
     points, without, without_ms = [], [], 0.0
     for label, group in _groups(rows, KEYS[by]):
-        known = group[group[["flops", "flops_executed"]].notna().any(axis=1)]
-        if known.empty:
+        counted = group[group[["flops", "flops_executed"]].notna().any(axis=1)]
+        if counted.empty:
             without_ms += float(group["exclusive_ms"].sum())
             if hardware.kind != "cpu":  # what is likely is known of GPUs
                 without.append(likely_point(label, group, per, hardware))
             continue
         # The work of a layer is stored in one row per operator call, its time in all of them.
-        timed = known if by == "kernel" else group
+        timed = counted if by == "kernel" else group
         without_ms += float(group["exclusive_ms"].sum()) - float(timed["exclusive_ms"].sum())
-        if point := _point(label, known, float(timed["exclusive_ms"].sum()) / 1e3 / per, per, hardware):
+        if point := _point(label, counted, float(timed["exclusive_ms"].sum()) / 1e3 / per, per, hardware):
             points.append(point)
     points.sort(key=lambda p: -p.time_s)
     without.sort(key=lambda p: -p.time_s)
@@ -161,8 +161,8 @@ def _drawn(points: Sequence[RoofPoint], hardware: Hardware) -> tuple[Roof, ...]:
 
 def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, pd.DataFrame]]:
     for key, group in rows.groupby(keys, dropna=False, sort=False):
-        known = [None if pd.isna(k) else str(k) for k in key]
-        yield work_label(known[0], known[1]) if keys[0] == "layer" else known[0] or f"no {keys[0]}", group
+        labels = [None if pd.isna(k) else str(k) for k in key]
+        yield work_label(labels[0], labels[1]) if keys[0] == "layer" else labels[0] or f"no {keys[0]}", group
 
 
 def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Hardware) -> RoofPoint | None:
@@ -178,7 +178,7 @@ def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Ha
         ("L1", "l1_bytes", MEASURED),
     ):
         size = float(rows[column].sum()) / per if column in rows and rows[column].notna().all() else 0.0
-        if size > 0 and level not in {found.level for found in levels}:
+        if size > 0 and level not in {reached.level for reached in levels}:
             levels.append(LevelTraffic(level, size, source, flops / size, size / time_s))
     by_precision = rows["flops_executed" if executed else "flops"].groupby(rows["name"].map(_precision)).sum() / per
     compute_s, compute_kind = _least_compute(by_precision, hardware)

@@ -153,7 +153,7 @@ def scale(
     """
     run = _Run(measured, statistic)
     series = (Series("weak", run.series(weak, strong=False)), Series("strong", run.series(strong, strong=True)))
-    return tuple(one for one in series if one.points)
+    return tuple(curve for curve in series if curve.points)
 
 
 class _Run:
@@ -176,7 +176,7 @@ class _Run:
             mean_ms = self._parts[point]["exclusive_ms"] / len(tables.ranks)
             parts.append(self._parts[point].assign(point=point, exclusive_ms=mean_ms))
         self._curve = cost_curve(pd.concat(steps), statistic, by="point") if steps else None
-        split = [one for one in parts if len(one)]
+        split = [part for part in parts if len(part)]
         self._terms = estimate_terms(pd.concat(split), pd.concat(steps), "point") if split else None
 
     def series(self, points: Sequence[ScalingPoint], strong: bool) -> tuple[ScaledPoint, ...]:
@@ -187,7 +187,7 @@ class _Run:
 
     def _scaled(self, point: ScalingPoint, alone: ScalingPoint, strong: bool) -> ScaledPoint:
         assert self._curve is not None
-        here, base = (self._curve.conditions.index(one) for one in (point, alone))
+        here, base = (self._curve.conditions.index(condition) for condition in (point, alone))
         tables, of_curve = self._tables[point], self._curve.points[here]
         time, times = of_curve.time_ms, self._curve.replicates_ms
         samples = point.total_batch * 1e3
@@ -226,8 +226,8 @@ class _Run:
         if strong:
             smaller = self._terms.sum(_functional({alone: 1.0, base: -1.0 / point.devices}))
             shares.append(Share(Key(None, None, SMALLER_BATCH), smaller))
-        shares += [one for one in by_kind.decompose(lost, self._curve) if one.key.kind in (LEFT_OVER, OVERHEAD)]
-        kernels = [one for one in self._terms.decompose(others) if one.key.kind == KERNELS]
+        shares += [share for share in by_kind.decompose(lost, self._curve) if share.key.kind in (LEFT_OVER, OVERHEAD)]
+        kernels = [share for share in self._terms.decompose(others) if share.key.kind == KERNELS]
         return Loss(
             self._curve.evaluate(lost),
             tuple(sorted(tested(shares), key=lambda share: LOSS_KINDS.index(share.key.kind))),
@@ -273,8 +273,8 @@ def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:
         ranks: tables of its ranks.
     """
     own_kinds = ~parts["kind"].isin([COMMUNICATION, WAITING])
-    own = parts.assign(own_ms=parts["exclusive_ms"].where(own_kinds, 0.0)).groupby(["rank", "step"])["own_ms"].sum()
-    excess = over_others(own.unstack("step").loc[[rank.rank for rank in ranks]].to_numpy(np.float64))
+    own_ms = parts.assign(own_ms=parts["exclusive_ms"].where(own_kinds, 0.0)).groupby(["rank", "step"])["own_ms"].sum()
+    excess = over_others(own_ms.unstack("step").loc[[rank.rank for rank in ranks]].to_numpy(np.float64))
     position = int(np.argmax(excess.mean(axis=1)))
     latest = ranks[position]
     steps = parts.groupby(["rank", "step"], as_index=False).agg(duration_ns=("exclusive_ms", lambda ms: ms.sum() * 1e6))

@@ -55,8 +55,8 @@ def select_served(steps: pd.DataFrame, mode: str | None = None) -> ServedSteps:
         mode = max(MODES, key=lambda name: (len(_repeated(by_mode[name])), not by_mode[name].empty))
     mine = by_mode[mode]
     if mine.empty:
-        found = ", ".join(name for name in MODES if not by_mode[name].empty)
-        raise CurvescopeError(f"--mode {mode}: no step of the profile is of this mode; it has {found}.")
+        present = ", ".join(name for name in MODES if not by_mode[name].empty)
+        raise CurvescopeError(f"--mode {mode}: no step of the profile is of this mode; it has {present}.")
     axis = Axis() if mode == DECODE else Axis("tokens")
     others = [counted(len(rows), f"{name} step") for name, rows in by_mode.items() if name != mode and len(rows)]
     notes = [f"{mode.capitalize()} steps only: {len(mine)} of {len(steps)}" + _left_out(others)]

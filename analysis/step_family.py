@@ -48,8 +48,8 @@ def families(cells: Sequence[Cell]) -> list[Family]:
         names = tuple(name for name, _ in _fixed(cell))
         key = (cell.network, cell.mode, cell.precision, cell.compiled, cell.framework, cell.device_and_origin)
         alike.setdefault((*key, cell.axis, names), []).append(cell)
-    found = [_family(group) for group in alike.values()]
-    return [family for family in found if family is not None]
+    candidates = [_family(group) for group in alike.values()]
+    return [family for family in candidates if family is not None]
 
 
 def _family(cells: Sequence[Cell]) -> Family | None:

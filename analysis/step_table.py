@@ -99,13 +99,13 @@ def cells_of(recording: Recording) -> list[Cell]:
     for point in cost_curve(steps, recording.statistic).points if len(measured) else ():
         peak = measured[measured["batch"] == point.condition]["peak_memory_bytes"].max()
         time = point.time_ms
-        known = time.low > float("-inf")
+        has_interval = time.low > float("-inf")
         cells.append(
             replace(
                 cell(point.condition),
                 time_ms=time.value,
-                low_ms=time.low if known else None,
-                high_ms=time.high if known else None,
+                low_ms=time.low if has_interval else None,
+                high_ms=time.high if has_interval else None,
                 spread=point.spread,
                 n=point.n,
                 samples_per_s=point.condition / time.value * 1e3,
@@ -183,10 +183,10 @@ def common_batch(cells: Sequence[Cell]) -> int | None:
     If some times were measured by Curvescope, only its batch sizes are considered.
     """
     timed = [c for c in cells if c.time_ms is not None]
-    own = {c.batch for c in timed if c.origin == "measured"}
+    measured = {c.batch for c in timed if c.origin == "measured"}
     rows: dict[int, set[tuple[str, ...]]] = {}
     for cell in timed:
-        if not own or cell.batch in own:
+        if not measured or cell.batch in measured:
             rows.setdefault(cell.batch, set()).add((cell.network, cell.configuration, cell.framework, cell.device))
     return max(rows, key=lambda batch: (len(rows[batch]), batch), default=None)
 
@@ -203,7 +203,7 @@ def _grid(
     rows: dict[tuple[str, ...], dict[str, Cell]] = {}
     for cell in cells:
         rows.setdefault(row_of(cell), {})[column_of(cell)] = cell  # the later recording replaces the earlier
-    return Grid(keys, columns, tuple((row, tuple(found.get(c) for c in columns)) for row, found in rows.items()))
+    return Grid(keys, columns, tuple((row, tuple(of_row.get(c) for c in columns)) for row, of_row in rows.items()))
 
 
 def to_csv(cells: Sequence[Cell]) -> str:

@@ -175,19 +175,21 @@ def pool(listed: Sequence[TestedCurve], names: Sequence[str | None] | None = Non
         The bends of five curves or more: anomalies first, the largest first.
     """
     effects: dict[tuple[str, str], list[float]] = {}
-    for name, series in zip(names or [one.problem for one in listed], listed, strict=True):
+    for name, series in zip(names or [series.problem for series in listed], listed, strict=True):
         for finding in series.findings:
             if name is not None and finding.tested.kind == "bend":  # a fixed cost makes an excess, but no bend
                 effects.setdefault((name, finding.tested.label), []).append(relative_to_last(series.curve, finding))
-    found = [(key, np.array(values)) for key, values in effects.items() if len(values) >= _LEAST_CURVES]
+    pooled_effects = [(key, np.array(values)) for key, values in effects.items() if len(values) >= _LEAST_CURVES]
     pooled = []
-    for ((name, label), values), p in zip(found, holm([_p_of_mean(values) for _, values in found]), strict=True):
+    for ((name, label), values), p in zip(
+        pooled_effects, holm([_p_of_mean(values) for _, values in pooled_effects]), strict=True
+    ):
         half = float(t.ppf(1 - LEVEL / 2, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5)
         mean = float(values.mean())
         large = FindingVerdict.ANOMALY if abs(mean) >= MATERIAL else FindingVerdict.SMALL_IN_TABLE
         verdict = large if p < LEVEL else FindingVerdict.NOISE
         pooled.append(Pooled(name, label, len(values), mean, mean - half, mean + half, float(p), verdict))
-    return tuple(sorted(pooled, key=lambda one: (one.verdict != FindingVerdict.ANOMALY, -abs(one.mean))))
+    return tuple(sorted(pooled, key=lambda effect: (effect.verdict != FindingVerdict.ANOMALY, -abs(effect.mean))))
 
 
 def _p_of_mean(values: npt.NDArray[np.float64]) -> float:

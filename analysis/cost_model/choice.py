@@ -198,8 +198,8 @@ def choose_algorithm(
     allowed = usable & np.stack([autotuned | offered(library, phase, problems, name) for name in names])
     index = np.argmin(np.where(allowed, times, np.inf), axis=0)
     if taken is not None:
-        known = usable & (np.array(names)[:, None] == taken)
-        index = np.where(known.any(axis=0), known.argmax(axis=0), index)
+        is_taken = usable & (np.array(names)[:, None] == taken)
+        index = np.where(is_taken.any(axis=0), is_taken.argmax(axis=0), index)
     for quirk in () if autotuned else QUIRKS:
         if quirk.library == library.name and quirk.phase == phase and quirk.algorithm in names:
             candidate = names.index(quirk.algorithm)

@@ -71,7 +71,7 @@ def estimate_algorithms(
     if problems.depthwise.any():
         algorithms[DEPTHWISE] = lambda: _depthwise(problems, machine)
     taken = {name: estimate() for name, estimate in algorithms.items() if only is None or name in only}
-    return {name: replace(one, possible=one.possible & _computes(name, problems)) for name, one in taken.items()}
+    return {name: replace(cost, possible=cost.possible & _computes(name, problems)) for name, cost in taken.items()}
 
 
 def _computes(name: str, problems: Convolutions) -> Flags:
@@ -207,8 +207,8 @@ def _unit(problems: Convolutions) -> Flags:
 def _transformed(problems: Convolutions, machine: ModelledGpu, unit: Flags | bool = True) -> Algorithms:
     """Winograd and FFT, which need stride 1; for a data gradient `problems` is mirrored, `unit` is not."""
 
-    def where_unit(one: CostEstimate) -> CostEstimate:
-        return replace(one, possible=one.possible & unit)
+    def where_unit(cost: CostEstimate) -> CostEstimate:
+        return replace(cost, possible=cost.possible & unit)
 
     return {
         "WINOGRAD": lambda: where_unit(_fused(problems, machine, machine.constants["winograd"])),

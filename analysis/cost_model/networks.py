@@ -271,8 +271,8 @@ def _convolution_terms(
     indices = [index for index, row in enumerate(rows) if row.op == "convolution"]
     if not indices:
         return []
-    found = [rows[index] for index in indices]
-    problems = Convolutions(*(np.concatenate(field) for field in zip(*map(_extents, found), strict=True)))
+    wanted = [rows[index] for index in indices]
+    problems = Convolutions(*(np.concatenate(field) for field in zip(*map(_extents, wanted), strict=True)))
     if (problems.groups > 1).any() and (tensor is not None or machine.device.architecture not in GROUPED_ON):
         raise CurvescopeError(
             "The cost model supports grouped and depthwise convolutions only in fp32 and from Volta on: on older GPUs, "
@@ -286,13 +286,13 @@ def _convolution_terms(
             estimates = estimate_algorithms(phase, problems, machine)
         else:
             estimates = {_TENSOR_ALGORITHMS[phase]: estimate_tensor_convolutions(phase, problems, tensor)}
-        estimates = {name: one for name, one in estimates.items() if name not in framework.excluded}
+        estimates = {name: estimate for name, estimate in estimates.items() if name not in framework.excluded}
         taken = known_choice(library, phase, problems, machine.device, load_learned(), timed=framework.autotuned)
         chosen = choose_algorithm(
-            estimates, problems, phase, library, np.tile(limit, len(found)), autotuned=fastest, taken=taken
+            estimates, problems, phase, library, np.tile(limit, len(wanted)), autotuned=fastest, taken=taken
         )
         launches = {name: len(estimate.launches) for name, estimate in estimates.items()}
-        for i, (index, row) in enumerate(zip(indices, found, strict=True)):
+        for i, (index, row) in enumerate(zip(indices, wanted, strict=True)):
             if phase == "backward_data" and index == indices[0] and not any(map(parameter_count, operations[:index])):
                 continue  # no parameter needs the gradient of the images
             part = slice(i * count, (i + 1) * count)
@@ -338,22 +338,22 @@ def _bias(row: _Row, phase: str, machine: ModelledGpu) -> Term:
 def _product_terms(
     rows: Sequence[_Row], kind: str, machine: ModelledGpu, library: Library, tensor: TensorGpu | None
 ) -> list[tuple[int, int, Term]]:
-    found = [
+    products = [
         (index, row, phase, problem)
         for index, row in enumerate(rows)
         if row.op in _PRODUCTS
         for phase, problem in _products(row, kind)
     ]
-    if not found:
+    if not products:
         return []
-    extents = zip(*((p.m, p.n, p.k, p.transposed, p.count) for *_, p in found), strict=True)
+    extents = zip(*((p.m, p.n, p.k, p.transposed, p.count) for *_, p in products), strict=True)
     problems = Products(*(np.concatenate(field) for field in extents))
     if tensor is None:
         estimate, kernel = estimate_products_of(problems, machine, library), "sgemm"
     else:
         estimate, kernel = estimate_tensor_products(problems, tensor), "hmma_gemm"
     terms = []
-    for i, (index, row, phase, problem) in enumerate(found):
+    for i, (index, row, phase, problem) in enumerate(products):
         part = slice(i * len(row.sizes), (i + 1) * len(row.sizes))
         term = Term(
             row.layer, phase, row.op, "product", (kernel,) * len(row.sizes), estimate.time_s[part], 1, problem.flops,
@@ -411,22 +411,22 @@ def _summed(rows: Sequence[_Row]) -> dict[int, Floats]:
     recognised by their shapes: an operator that does not read what the operator before it wrote begins a branch; a sum
     without such a branch adds a tensor to what was computed from it.
     """
-    found: dict[int, Floats] = {}
+    sums: dict[int, Floats] = {}
     branched, before = False, rows[0]
     for index, row in enumerate(rows):
         if row.op in _BRANCHING and index and not _same(row.inputs[0], before.outputs[0]):
-            found[index] = _product(row.inputs[0])
+            sums[index] = _product(row.inputs[0])
             branched = True
         elif row.op in ("add", "cat"):
             if row.op == "add" and len(row.inputs) > 1 and not branched:
-                found[index] = _product(row.outputs[0])
+                sums[index] = _product(row.outputs[0])
             branched = False
         before = row if row.outputs and row.outputs[0] else before  # counters have no extents
-    return found
+    return sums
 
 
-def _same(one: Sequence[Floats], other: Sequence[Floats]) -> bool:
-    return len(one) == len(other) and all((a == b).all() for a, b in zip(one, other, strict=True))
+def _same(first: Sequence[Floats], second: Sequence[Floats]) -> bool:
+    return len(first) == len(second) and all((a == b).all() for a, b in zip(first, second, strict=True))
 
 
 def _sum_gradients(row: _Row, elements: Floats, machine: ModelledGpu) -> Term:

@@ -26,12 +26,12 @@ class _Problems:
 
     def __post_init__(self) -> None:
         arrays = np.broadcast_arrays(*(np.asarray(getattr(self, f.name), np.float64) for f in fields(self)))
-        for one, array in zip(fields(self), arrays, strict=True):
-            object.__setattr__(self, one.name, np.atleast_1d(array))
+        for extent, array in zip(fields(self), arrays, strict=True):
+            object.__setattr__(self, extent.name, np.atleast_1d(array))
 
     def take(self: _P, rows: npt.NDArray[np.int64] | Flags) -> _P:
         """Some of the problems."""
-        return type(self)(*(getattr(self, one.name)[rows] for one in fields(self)))
+        return type(self)(*(getattr(self, extent.name)[rows] for extent in fields(self)))
 
 
 @dataclass(frozen=True)

@@ -61,10 +61,10 @@ def usual_library(device: Device) -> str:
 
 def _check(device: Device) -> None:
     if device.architecture not in _USUAL_LIBRARY:
-        known = ", ".join(_USUAL_LIBRARY)
+        libraries = ", ".join(_USUAL_LIBRARY)
         raise CurvescopeError(
             f"The cost model has no constants for {device.architecture} GPUs such as {device.name}: choose one of "
-            f"{known} (`curvescope devices`)."
+            f"{libraries} (`curvescope devices`)."
         )
 
 

@@ -131,14 +131,14 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
     if profiled.empty or not _communicates(work):
         return None
     calls = _calls(work, profiled)
-    own, other = calls[calls["communicates"]], calls[~calls["communicates"]]
-    if own.empty:
+    communicating, other = calls[calls["communicates"]], calls[~calls["communicates"]]
+    if communicating.empty:
         return None
     count, compared = len(profiled), _compared(other)
     excess = normal_estimate(float(compared["excess_ms"].sum()) / count, _error_ms(compared) / count)
     return Communication(
-        _collectives(own, count),
-        _union_ms(own) / count,
+        _collectives(communicating, count),
+        _union_ms(communicating) / count,
         (_union_ms(calls) - _union_ms(other)) / count,
         float(other.loc[other["beside"], "ms"].sum()) / count,
         float(compared["ms"].sum()) / count,
@@ -193,8 +193,8 @@ def _calls(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
     end = start + calls["duration_ns"].to_numpy(np.int64)
     overlap = np.zeros(len(calls), np.int64)
     for rows in calls.groupby(_PLACE, dropna=False).indices.values():
-        own = calls["communicates"].to_numpy()[rows]
-        for these, others in ((rows[own], rows[~own]), (rows[~own], rows[own])):
+        communicating = calls["communicates"].to_numpy()[rows]
+        for these, others in ((rows[communicating], rows[~communicating]), (rows[~communicating], rows[communicating])):
             overlap[these] = _covered(start[these], end[these], start[others], end[others])
     calls["ms"], calls["overlap_ms"] = (end - start) / 1e6, overlap / 1e6
     calls["beside"] = calls["overlap_ms"] >= _BESIDE * calls["ms"]
@@ -244,8 +244,8 @@ def _compared(other: pd.DataFrame) -> pd.DataFrame:
     other = other.assign(key=other.groupby(_SAME, dropna=False, observed=True).ngroup())
     alone = other[other["overlap_ms"] == 0].groupby("key")["ms"].agg(["mean", "var", "size"])
     slow = other[other["beside"]].groupby("key")["ms"].agg(["var", "size"])
-    known = alone.index[alone["size"] >= _LEAST_CALLS].intersection(slow.index[slow["size"] >= _LEAST_CALLS])
-    rows = other[other["beside"] & other["key"].isin(known)]
+    often = alone.index[alone["size"] >= _LEAST_CALLS].intersection(slow.index[slow["size"] >= _LEAST_CALLS])
+    rows = other[other["beside"] & other["key"].isin(often)]
     alone_ms = rows["key"].map(alone["mean"])
     return rows.assign(
         alone_ms=alone_ms,
@@ -262,7 +262,7 @@ def _error_ms(compared: pd.DataFrame) -> float:
 
 
 def _slowed(compared: pd.DataFrame, steps: int) -> tuple[Slowed, ...]:
-    found = [
+    slowed = [
         Slowed(
             str(name),
             len(rows) / steps,
@@ -272,26 +272,26 @@ def _slowed(compared: pd.DataFrame, steps: int) -> tuple[Slowed, ...]:
         )
         for name, rows in compared.groupby("name", observed=True)
     ]
-    return tuple(sorted(found, key=lambda one: -one.excess_ms))
+    return tuple(sorted(slowed, key=lambda kernel: -kernel.excess_ms))
 
 
-def _collectives(own: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
+def _collectives(calls: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
     """Calls by collective, group size, message and algorithm, the longest first."""
-    names = own["name"].astype(object)
+    names = calls["name"].astype(object)
     by_name = names.map({name: collective_of_kernel(name) or short_name(name) for name in names.unique()})
-    own = own.assign(
-        collective=own["collective"].astype(object).fillna(by_name),
+    calls = calls.assign(
+        collective=calls["collective"].astype(object).fillna(by_name),
         algorithm=names.map({name: algorithm(name) for name in names.unique()}),
     )
-    found = []
-    for (name, ranks, message, how), rows in own.groupby([*_DESCRIBED, "algorithm"], dropna=False, sort=False):
+    collectives = []
+    for (name, ranks, message, how), rows in calls.groupby([*_DESCRIBED, "algorithm"], dropna=False, sort=False):
         time_ms, calls = float(rows["ms"].sum()), len(rows)
         size = None if pd.isna(message) else int(message)
         group = None if pd.isna(ranks) else int(ranks)
         factor = None if group is None else bus_factor(str(name), group)
         mean = _gb_per_s(size, time_ms / calls)
         fastest = _gb_per_s(size, float(rows["ms"].min()))
-        found.append(
+        collectives.append(
             Collectives(
                 str(name),
                 group,
@@ -305,7 +305,7 @@ def _collectives(own: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
                 None if fastest is None or factor is None else fastest * factor,
             )
         )
-    return tuple(sorted(found, key=lambda one: -one.time_ms))
+    return tuple(sorted(collectives, key=lambda collective: -collective.time_ms))
 
 
 def _gb_per_s(size: int | None, time_ms: float) -> float | None:

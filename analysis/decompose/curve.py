@@ -102,8 +102,8 @@ class Curve:
 
     def behind(self, functional: Functional) -> Curve:
         """The curve that a functional is evaluated on: this one, or a focused one from more rounds."""
-        able = (one for one in self.focused if set(functional.conditions) <= set(one.conditions))
-        return max(able, key=lambda one: one.rounds, default=self)
+        able = (curve for curve in self.focused if set(functional.conditions) <= set(curve.conditions))
+        return max(able, key=lambda curve: curve.rounds, default=self)
 
     def evaluate(self, functional: Functional) -> Estimate:
         """The functional of T with its interval, in the functional's unit."""
@@ -173,12 +173,12 @@ def focused_rounds(steps: pd.DataFrame, by: str = "batch") -> list[tuple[tuple[C
     visited = _visited(steps, by)
     every = frozenset().union(*visited.values())
     complete = sum(conditions == every for conditions in visited.values())
-    found = []
+    focuses = []
     for some in sorted(set(visited.values()) - {every}, key=sorted):
         rounds = sorted(round_ for round_, conditions in visited.items() if conditions >= some)
         if len(some) > 1 and len(rounds) > max(complete, 1):
-            found.append((tuple(sorted(some)), rounds))
-    return found
+            focuses.append((tuple(sorted(some)), rounds))
+    return focuses
 
 
 def steps_in_rounds(
@@ -273,7 +273,9 @@ def _round_correlation(
     errors = logs.copy()
     for of_condition in positions.values():
         errors[of_condition] -= np.median(logs[of_condition])
-    return {condition: mean_correlation(errors, np.array(found)) for condition, found in positions.items()}
+    return {
+        condition: mean_correlation(errors, np.array(of_condition)) for condition, of_condition in positions.items()
+    }
 
 
 def _with_stated_errors(curve: Curve, timed: pd.DataFrame, noise: float) -> Curve:

@@ -54,8 +54,8 @@ def layered_exclusive_ns(
     free = np.diff(edges).astype(np.float64)
     exclusive = np.zeros(len(start))
     level = np.asarray(levels, dtype=np.int64)
-    for one in np.unique(level):
-        of_level = level == one
+    for number in np.unique(level):
+        of_level = level == number
         running = np.zeros(len(edges) + 1, dtype=np.int64)
         np.add.at(running, first[of_level], 1)
         np.add.at(running, last[of_level], -1)

@@ -99,9 +99,9 @@ def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
         curve: the cost curve.
         profiled: batch sizes with profiled steps; other pairs cannot be split.
     """
-    found = [fixed_cost(*pair) for pair in neighbours(curve.conditions)[0]]
-    values = [curve.evaluate(functional) for functional in found]
-    for functional, value, p in zip(found, values, holm([value.p for value in values]), strict=True):
+    fixed_costs = [fixed_cost(*pair) for pair in neighbours(curve.conditions)[0]]
+    values = [curve.evaluate(functional) for functional in fixed_costs]
+    for functional, value, p in zip(fixed_costs, values, holm([value.p for value in values]), strict=True):
         material = value.value >= MATERIAL * curve.at(functional.at).time_ms.value
         if p < LEVEL and material and set(functional.conditions) <= set(profiled):
             return functional

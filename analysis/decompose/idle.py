@@ -70,13 +70,13 @@ class HostSpans:
 
     def __init__(self, table: pd.DataFrame) -> None:
         """Take the spans of a table with `HOST_COLUMNS`; rows without start or duration are left out."""
-        known = table[table["start_ns"].notna() & table["duration_ns"].notna()].sort_values("start_ns", kind="stable")
-        self.start_ns = known["start_ns"].to_numpy(np.int64)
-        self.end_ns = self.start_ns + known["duration_ns"].to_numpy(np.int64)
-        codes, self.names = pd.factorize(known["name"])
+        timed = table[table["start_ns"].notna() & table["duration_ns"].notna()].sort_values("start_ns", kind="stable")
+        self.start_ns = timed["start_ns"].to_numpy(np.int64)
+        self.end_ns = self.start_ns + timed["duration_ns"].to_numpy(np.int64)
+        codes, self.names = pd.factorize(timed["name"])
         self.codes: Ints = codes.astype(np.int64)
-        self.processes = known["process"].to_numpy(np.float64, na_value=np.nan)
-        self._ended_ns = np.maximum.accumulate(self.end_ns) if len(known) else self.end_ns
+        self.processes = timed["process"].to_numpy(np.float64, na_value=np.nan)
+        self._ended_ns = np.maximum.accumulate(self.end_ns) if len(timed) else self.end_ns
 
     def during(self, begin_ns: int, end_ns: int, processes: Sequence[float]) -> Ints:
         """Positions of the spans that overlap a time.
@@ -91,8 +91,8 @@ class HostSpans:
         near = np.asarray(near[self.end_ns[near] > begin_ns], np.int64)
         if not len(processes):
             return near
-        own = self.processes[near]
-        return np.asarray(near[np.isin(own, processes) | np.isnan(own)])
+        of_near = self.processes[near]
+        return np.asarray(near[np.isin(of_near, processes) | np.isnan(of_near)])
 
 
 def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps:
@@ -182,16 +182,16 @@ def idle_times(
     end_ns = start_ns + rows["duration_ns"].to_numpy(np.int64)
     edges = np.searchsorted(rows["step"].to_numpy(np.int64), np.arange(len(steps) + 1)).tolist()
     windows = zip(steps["start_ns"].tolist(), steps["duration_ns"].tolist(), edges, edges[1:], strict=False)
-    found = []
+    tables = []
     for first_ns, length_ns, low, high in windows:
         gaps = find_gaps(start_ns[low:high], end_ns[low:high], int(first_ns), int(first_ns + length_ns))
-        own = np.unique(process[low:high])
-        codes = _reason_codes(gaps, own[~np.isnan(own)].tolist(), calls, read_ranges)
+        own_processes = np.unique(process[low:high])
+        codes = _reason_codes(gaps, own_processes[~np.isnan(own_processes)].tolist(), calls, read_ranges)
         after = np.append(layer[low:high], -1)[gaps.following]
-        found.append(pd.DataFrame({"code": codes, "after": after, "ns": gaps.end_ns - gaps.begin_ns}))
-    if not found:
+        tables.append(pd.DataFrame({"code": codes, "after": after, "ns": gaps.end_ns - gaps.begin_ns}))
+    if not tables:
         return ()
-    table = pd.concat(found).groupby(["code", "after"])["ns"].agg(["sum", "size"]).reset_index()
+    table = pd.concat(tables).groupby(["code", "after"])["ns"].agg(["sum", "size"]).reset_index()
     reason = {code: _text(code, calls, read_ranges) for code in table["code"].unique().tolist()}
     times = []
     for text, of_text in table.groupby(table["code"].map(lambda code: reason[code] or "")):
@@ -199,7 +199,7 @@ def idle_times(
         before = int(of_layers.idxmax())
         time_ms, gaps_per_step = int(of_layers.sum()) / len(steps) / 1e6, int(of_text["size"].sum()) / len(steps)
         times.append(IdleTime(text or None, time_ms, gaps_per_step, None if before < 0 else str(layers[before])))
-    return tuple(sorted(times, key=lambda one: -one.time_ms))
+    return tuple(sorted(times, key=lambda idle: -idle.time_ms))
 
 
 def _range_name(name: str) -> str:

@@ -207,7 +207,7 @@ def ratio_estimate(
         return (interval.high - interval.low) / 2
 
     top_error, bottom_error = (error(drawn) for drawn in replicates)
-    sizes = [drawn / own for drawn, own in zip(replicates, (top_error, bottom_error), strict=True)]
+    sizes = [drawn / size for drawn, size in zip(replicates, (top_error, bottom_error), strict=True)]
     correlation = (error(sizes[0] + sizes[1]) ** 2 - error(sizes[0] - sizes[1]) ** 2) / 4
     # The ratios r for which top - r·bottom cannot be distinguished from 0 lie between the roots of a·r² - 2·b·r + c.
     a = bottom**2 - bottom_error**2

@@ -191,8 +191,8 @@ class Terms:
 
     def behind(self, functional: Functional) -> Terms:
         """The terms that a functional is split into: these, or focused ones from more rounds."""
-        able = (one for one in self.focused if set(functional.conditions) <= set(one.conditions))
-        return max(able, key=lambda one: len(one.shared), default=self)
+        able = (terms for terms in self.focused if set(functional.conditions) <= set(terms.conditions))
+        return max(able, key=lambda terms: len(terms.shared), default=self)
 
     def decompose(self, functional: Functional, curve: Curve | None = None) -> list[Share]:
         """Split the functional of T; the values of the shares add up to it.
@@ -255,13 +255,13 @@ class Terms:
         """
         groups = [group(key) for key in self.keys]
         keys = tuple(dict.fromkeys(groups))
-        member = np.array([[one == key for key in keys] for one in groups], np.float64).reshape(-1, len(keys))
+        member = np.array([[of_key == key for key in keys] for of_key in groups], np.float64).reshape(-1, len(keys))
         return replace(
             self,
             keys=keys,
             values_ms=self.values_ms @ member,
             replicates_ms=self.replicates_ms @ member,
-            focused=tuple(one.grouped(group) for one in self.focused),
+            focused=tuple(of_key.grouped(group) for of_key in self.focused),
         )
 
     def curve(self, steps: pd.DataFrame, by: str = "batch") -> Curve:
@@ -355,17 +355,17 @@ def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: 
         shared: rounds that a replicate draws from, e.g. `curve.shared_rounds`. If there are fewer than two and all
             steps were profiled, steps are drawn instead of rounds.
     """
-    alone = not any(len(one.unprofiled_ms) for one in samples.values())
+    alone = not any(len(sample.unprofiled_ms) for sample in samples.values())
     if shared is None:
-        shared = sorted(set.intersection(*(set(one.rounds.tolist()) for one in samples.values())))
+        shared = sorted(set.intersection(*(set(sample.rounds.tolist()) for sample in samples.values())))
     drawn = None if alone and len(shared) < 2 else _drawn(len(shared))
     generator = np.random.default_rng(_SEED)
     values, replicates, overheads, overhead_replicates = [], [], [], []
     profiled, rounds = {}, {}
-    for condition, one in samples.items():
-        used = undisturbed(one.times_ms.sum(axis=1)) if one.used is None else one.used
-        times, of_round = one.times_ms[used], one.rounds[used]
-        profiled[condition] = (len(one.times_ms), len(used))
+    for condition, sample in samples.items():
+        used = undisturbed(sample.times_ms.sum(axis=1)) if sample.used is None else sample.used
+        times, of_round = sample.times_ms[used], sample.rounds[used]
+        profiled[condition] = (len(sample.times_ms), len(used))
         if drawn is None:
             counts = _counts(generator.integers(0, len(used), (REPLICATES, len(used))), len(used))
             sums, sizes = times, np.ones(len(used))
@@ -377,7 +377,7 @@ def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: 
         replicates.append(_means(counts, sums, sizes, value))
         rounds[condition] = int((sizes > 0).sum())
         if not alone:
-            differences, weights, of_visit = _visits(one, used)
+            differences, weights, of_visit = _visits(sample, used)
             overhead = np.average(differences, weights=weights, keepdims=True)
             sums, sizes = _by_round(differences[:, None], of_visit, shared, weights)
             overheads.append(float(overhead[0]))
@@ -395,25 +395,25 @@ def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: 
     )
 
 
-def overhead_ms(one: Samples, used: Ints) -> float:
+def overhead_ms(sample: Samples, used: Ints) -> float:
     """Profiling overhead at one condition, below 0 if profiled steps take longer.
 
     Args:
-        one: steps of the condition, some of them unprofiled.
+        sample: steps of the condition, some of them unprofiled.
         used: positions of the profiled steps that the terms average.
     """
-    differences, weights, _ = _visits(one, used)
+    differences, weights, _ = _visits(sample, used)
     return float(np.average(differences, weights=weights))
 
 
-def _visits(one: Samples, used: Ints) -> tuple[Floats, Floats, Ints]:
+def _visits(sample: Samples, used: Ints) -> tuple[Floats, Floats, Ints]:
     """Unprofiled minus profiled time of every visit with both, its number of profiled steps, and its round.
 
     A condition without such a visit counts as one visit.
     """
-    walls, of_round = one.times_ms.sum(axis=1)[used], one.rounds[used]
-    kept = undisturbed(one.unprofiled_ms)
-    timed, timed_round = one.unprofiled_ms[kept], one.unprofiled_rounds[kept]
+    walls, of_round = sample.times_ms.sum(axis=1)[used], sample.rounds[used]
+    kept = undisturbed(sample.unprofiled_ms)
+    timed, timed_round = sample.unprofiled_ms[kept], sample.unprofiled_rounds[kept]
     both = np.intersect1d(of_round, timed_round)
     if not len(both):
         difference = (timed.mean() if len(timed) else walls.mean()) - walls.mean()

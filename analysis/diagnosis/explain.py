@@ -51,10 +51,10 @@ def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -
         )
     times, evidence = with_times(replace(evidence, steps=evidence.steps[has_batch]), recording)
     if is_modelled(recording.meta):
-        found = diagnose_modelled(times, evidence, recording.meta, axis)
+        diagnosis = diagnose_modelled(times, evidence, recording.meta, axis)
     else:
-        found = split.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
-    return answered(found, recording, evidence.outcomes)
+        diagnosis = split.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
+    return answered(diagnosis, recording, evidence.outcomes)
 
 
 def explain_again(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:

@@ -74,18 +74,18 @@ def _switches(kernel_times: pd.DataFrame) -> list[str]:
     step_ms = kernel_times.groupby("batch")["exclusive_ms"].sum()
     kinds = kernel_times["name"].str.extract(r"^(forward|backward_data|backward_weights)_(\w+)$")
     named = kernel_times.assign(kind=kinds[0], algorithm=kinds[1]).dropna(subset=["kind", "layer"])
-    found = []
+    switches = []
     for (layer, kind), rows in named.groupby(["layer", "kind"]):
         rows = rows.sort_values("batch")
         points = zip(rows["batch"], rows["algorithm"], rows["exclusive_ms"], strict=True)
         for (small, before, before_ms), (large, after, after_ms) in pairwise(points):
             excess_ms = after_ms - large / small * before_ms
             if before != after and excess_ms > _WORTH_SAYING * step_ms[large]:
-                found.append((excess_ms, layer, kind.replace("_", " "), small, large, before, after))
+                switches.append((excess_ms, layer, kind.replace("_", " "), small, large, before, after))
     return [
         f"Modelled from batch {small} to {large}: {layer} {kind} changes from {before} to {after}, {excess_ms:+.0f} ms "
         f"over its share. To test it on a card, measure both batch sizes there."
-        for excess_ms, layer, kind, small, large, before, after in sorted(found, reverse=True)[:_SENTENCES]
+        for excess_ms, layer, kind, small, large, before, after in sorted(switches, reverse=True)[:_SENTENCES]
     ]
 
 

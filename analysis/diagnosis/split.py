@@ -72,9 +72,11 @@ def with_outcomes(diagnosis: Diagnosis, outcomes: Sequence[Outcome], *, waits_fo
         waits_for_time: whether the time for experiments was up before all were made.
     """
 
-    def again(one: Explanation) -> Explanation:
-        found = attribute(one.functional, one.value, one.weighed, outcomes, waits_for_time=waits_for_time)
-        return replace(one, attribution=found)
+    def again(explanation: Explanation) -> Explanation:
+        attribution = attribute(
+            explanation.functional, explanation.value, explanation.weighed, outcomes, waits_for_time=waits_for_time
+        )
+        return replace(explanation, attribution=attribution)
 
     fixed = diagnosis.fixed_cost
     return replace(
@@ -137,12 +139,12 @@ def diagnose_curve(
     anomalies = [f.tested for f in findings if f.verdict == FindingVerdict.ANOMALY]
     split = [functional for functional in anomalies if set(functional.conditions) <= set(terms.conditions)]
     fixed = find_fixed_cost(curve, terms.conditions)
-    batches = sorted({batch for one in (*split, *filter(None, [fixed])) for batch in one.conditions})
+    batches = sorted({batch for functional in (*split, *filter(None, [fixed])) for batch in functional.conditions})
     examined = examine(batches, kernel_times, recorded) if batches else None
-    explanations = [explain(one, curve, terms, kernel_times, recorded, examined) for one in split]
+    explanations = [explain(functional, curve, terms, kernel_times, recorded, examined) for functional in split]
     explained = explain(fixed, curve, terms, kernel_times, recorded, examined) if fixed else None
-    found = tuple(_fold(explanations))
-    return Diagnosis(curve, findings, found, terms, kernel_times, explained, axis=recorded.axis, notes=recorded.notes)
+    folded = tuple(_fold(explanations))
+    return Diagnosis(curve, findings, folded, terms, kernel_times, explained, axis=recorded.axis, notes=recorded.notes)
 
 
 def open_finding(diagnosis: Diagnosis) -> Finding | None:
@@ -152,13 +154,13 @@ def open_finding(diagnosis: Diagnosis) -> Finding | None:
     """
     undecided = (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT)
     large = []
-    for one in diagnosis.findings:
-        value = one.tested_value
-        upwards = one.tested.kind == "excess" and diagnosis.fixed_cost is not None
+    for finding in diagnosis.findings:
+        value = finding.tested_value
+        upwards = finding.tested.kind == "excess" and diagnosis.fixed_cost is not None
         reach = value.high if upwards else max(value.high, -value.low)
-        if one.verdict in undecided and reach >= LARGE * diagnosis.curve.at(one.tested.last).time_ms.value:
-            large.append(one)
-    return None if diagnosis.anomalies else min(large, key=lambda one: one.tested_value.p, default=None)
+        if finding.verdict in undecided and reach >= LARGE * diagnosis.curve.at(finding.tested.last).time_ms.value:
+            large.append(finding)
+    return None if diagnosis.anomalies else min(large, key=lambda finding: finding.tested_value.p, default=None)
 
 
 def _fold(explanations: Sequence[Explanation]) -> list[Explanation]:

@@ -99,7 +99,7 @@ def _expand(text: str) -> Iterator[AnyPath]:
     if match is None:
         yield from _under(as_path(text))
     elif "://" not in text:
-        yield from (Path(found) for found in glob.glob(text.rstrip("/")))
+        yield from (Path(path) for path in glob.glob(text.rstrip("/")))
     else:
         head, _, pattern = text[: match.start()].rpartition("/")
         try:

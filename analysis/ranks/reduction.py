@@ -69,17 +69,17 @@ def reduce_rank(rank_id: RankId, steps: pd.DataFrame, work: Work) -> Reduction:
     operations = {name: collective(name) for name in names.unique() if is_communication(name) and not between_two(name)}
     calls, call_names = _collectives(work, profiled, operations)
     rank = rank_id.rank
-    one = np.ones(len(calls), np.int64)
-    own: list[tuple[int | None]] = [(rank,), (rank_id.node,), (rank_id.local_rank,)]
+    ones = np.ones(len(calls), np.int64)
+    identity: list[tuple[int | None]] = [(rank,), (rank_id.node,), (rank_id.local_rank,)]
     columns: dict[str, list[object]] = {
-        "ranks": [*own, [round(groups["calls"].sum())], [len(number)], [sends]],
+        "ranks": [*identity, [round(groups["calls"].sum())], [len(number)], [sends]],
         "steps": [np.full(len(number), rank), number, window, communication.astype(np.int64), idle],
         "terms": [np.full(len(time), rank), term_ids[key], time],
         "kernel_times": [number[step], ids[key], time],
-        "calls": [rank * one, *(calls[c] for c in ("step", "channel")), one, calls["duration_ns"]],
+        "calls": [rank * ones, *(calls[c] for c in ("step", "channel")), ones, calls["duration_ns"]],
         "collectives": [
             *(calls[c] for c in ("step", "channel", "occurrence", "operation")),
-            *(one, calls["duration_ns"], shortest(calls["duration_ns"].to_numpy(np.int64), rank)),
+            *(ones, calls["duration_ns"], shortest(calls["duration_ns"].to_numpy(np.int64), rank)),
         ],
     }
     whole: _Names = [(t, t, *n[2:5], None) for n, t in zip(named, term_ids.tolist(), strict=True)]
@@ -115,10 +115,10 @@ def _collectives(work: Work, profiled: pd.DataFrame, operations: dict[str, str |
         Columns step, channel, occurrence, operation and duration_ns (numbers, ids, nanoseconds), and rows of `names`.
     """
     number = profiled["step"].to_numpy(np.int64)
-    known = pa.array([*operations], pa.string())
+    names = pa.array([*operations], pa.string())
     pieces = [pa.schema([(c, KERNELS_TABLE.arrow.field(c).type) for c in _CALL_COLUMNS]).empty_table()]
     for piece in work(_CALL_COLUMNS) if operations else ():
-        few, _ = of_steps(piece.filter(pc.is_in(piece["name"].cast(pa.string()), known)), number)
+        few, _ = of_steps(piece.filter(pc.is_in(piece["name"].cast(pa.string()), names)), number)
         pieces.append(few.select(_CALL_COLUMNS).cast(pieces[0].schema))
     calls = pa.concat_tables(pieces).to_pandas()
     by_name = calls["name"].astype(object).map(operations)

@@ -187,10 +187,10 @@ def _matrices(reduction: Reduction) -> tuple[Ints, Ints, Floats, Floats]:
     """Steps, ranks; wall and own time in ms, shape (ranks, steps), NaN if missing."""
     rank_of, row = np.unique(reduction.column("steps", "rank"), return_inverse=True)
     step, column = np.unique(reduction.column("steps", "step"), return_inverse=True)
-    wall, own = np.full((2, len(rank_of), len(step)), np.nan)
+    wall, own_work = np.full((2, len(rank_of), len(step)), np.nan)
     wall[row, column] = reduction.column("steps", "wall_ns") / 1e6
-    own[row, column] = wall[row, column] - reduction.column("steps", "communication_ns") / 1e6
-    return step, rank_of, wall, own
+    own_work[row, column] = wall[row, column] - reduction.column("steps", "communication_ns") / 1e6
+    return step, rank_of, wall, own_work
 
 
 def over_others(times: Floats) -> Floats:
@@ -223,29 +223,29 @@ def _stragglers(
     terms: tuple[Ints, Floats],
 ) -> tuple[Straggler, ...]:
     excess = over_others(own_ms)
-    known = ~np.isnan(excess)
-    steps = known.sum(axis=1)
-    if not known.any():
+    is_known = ~np.isnan(excess)
+    steps = is_known.sum(axis=1)
+    if not is_known.any():
         return ()
     step_ms = float(np.nanmedian(wall_ms))
-    filled = np.where(known, excess, 0.0)
+    filled = np.where(is_known, excess, 0.0)
     mean = filled.sum(axis=1) / np.maximum(steps, 1)
     drawn = resample_rounds(len(step))
     times_drawn = np.stack([np.bincount(row, minlength=len(step)) for row in drawn]).astype(np.float64)
-    count = times_drawn @ known.T.astype(np.float64)
+    count = times_drawn @ is_known.T.astype(np.float64)
     replicates = np.divide(times_drawn @ filled.T, count, out=np.zeros_like(count), where=count > 0)
     values = [estimate(float(mean[i]), replicates[:, i], int(steps[i]), step_ms) for i in range(len(rank_of))]
     adjusted = holm([value.p for value in values])
     bursts = _bursts(own_ms, excess, wall_ms)
     places = {row["rank"]: (row["node"], row["local_rank"]) for row in reduction["ranks"].to_pylist()}
-    found = []
+    stragglers = []
     for i, (value, p) in enumerate(zip(values, adjusted, strict=True)):
         slow = p < LEVEL and value.value >= MATERIAL * step_ms
         if not slow and not bursts[i].any():
             continue
-        over = known[i] & (filled[i] > MATERIAL * step_ms) if slow else bursts[i]
+        over = is_known[i] & (filled[i] > MATERIAL * step_ms) if slow else bursts[i]
         rank = int(rank_of[i])
-        found.append(
+        stragglers.append(
             Straggler(
                 rank,
                 *places[rank],
@@ -259,7 +259,7 @@ def _stragglers(
                 _terms_over(reduction, terms, i),
             )
         )
-    return tuple(sorted(found, key=lambda s: -s.excess_ms.value))
+    return tuple(sorted(stragglers, key=lambda s: -s.excess_ms.value))
 
 
 def _bursts(own_ms: Floats, excess: Floats, wall_ms: Floats) -> npt.NDArray[np.bool_]:
@@ -289,25 +289,25 @@ def _terms_over(reduction: Reduction, terms: tuple[Ints, Floats], row: int) -> t
     others = np.median(np.delete(times, row, axis=0), axis=0)
     excess = times[row] - others
     named = reduction.named()
-    found = [
+    excesses = [
         TermExcess(*named[int(ids[i])][:3], float(times[row, i]), float(excess[i]))
         for i in np.argsort(-excess, kind="stable").tolist()
         if excess[i] > 0
     ]
-    return tuple(term for term in found if term.kind != COMMUNICATION)[:_TOP]
+    return tuple(term for term in excesses if term.kind != COMMUNICATION)[:_TOP]
 
 
 def _imbalances(reduction: Reduction, rank_of: Ints, terms: tuple[Ints, Floats]) -> tuple[Imbalance, ...]:
     ids, times = terms
     named = reduction.named()
-    found = []
+    imbalances = []
     for term, of_ranks in zip(ids.tolist(), times.T, strict=True):
         layer, phase, kind, _, _ = named[term]
         mean, slowest = float(of_ranks.mean()), int(of_ranks.argmax())
         if kind == KERNELS and mean > 0:
             most = float(of_ranks[slowest])
-            found.append(Imbalance(layer, phase, mean, most, int(rank_of[slowest]), most / mean - 1))
-    return tuple(sorted(found, key=lambda i: i.mean_ms - i.slowest_ms))
+            imbalances.append(Imbalance(layer, phase, mean, most, int(rank_of[slowest]), most / mean - 1))
+    return tuple(sorted(imbalances, key=lambda i: i.mean_ms - i.slowest_ms))
 
 
 def _waits(reduction: Reduction, rank_of: Ints) -> tuple[tuple[Waiting, ...], dict[int, float], float | None, int]:
@@ -326,7 +326,7 @@ def _waits(reduction: Reduction, rank_of: Ints) -> tuple[tuple[Waiting, ...], di
     waiting = np.where(used, duration - ranks * least, 0)
     steps = len(np.unique(reduction.column("steps", "step")))
     named = reduction.named()
-    found: list[Waiting] = []
+    waits: list[Waiting] = []
     caused = np.zeros(len(rank_of))
     keys = sorted(set(zip(operation[used].tolist(), channel[used].tolist(), strict=True)))
     for one_operation, one_channel in keys:
@@ -335,7 +335,7 @@ def _waits(reduction: Reduction, rank_of: Ints) -> tuple[tuple[Waiting, ...], di
         by_rank = np.bincount(np.searchsorted(rank_of, last[rows]), each_ms, minlength=len(rank_of))
         caused += by_rank
         most = [(int(rank_of[i]), float(by_rank[i])) for i in np.argsort(-by_rank)[:_TOP] if by_rank[i] > 0]
-        found.append(
+        waits.append(
             Waiting(
                 operation=str(named[one_operation][3]),
                 channel=str(named[one_channel][3]),
@@ -347,8 +347,8 @@ def _waits(reduction: Reduction, rank_of: Ints) -> tuple[tuple[Waiting, ...], di
             )
         )
     total = float(waiting.sum()) / 1e6 / max(reduction["steps"].num_rows, 1)
-    found.sort(key=lambda w: -w.waiting_ms)
-    return tuple(found), dict(zip(rank_of.tolist(), caused.tolist(), strict=True)), total, differing
+    waits.sort(key=lambda w: -w.waiting_ms)
+    return tuple(waits), dict(zip(rank_of.tolist(), caused.tolist(), strict=True)), total, differing
 
 
 def _matching(reduction: Reduction) -> set[tuple[int, int]]:

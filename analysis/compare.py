@@ -37,7 +37,7 @@ _SPARE = 1.1
 UNKNOWN = "unknown"  # batch size of steps without one
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Side:
     """One recording in a comparison.
 
@@ -208,7 +208,16 @@ def side(
     profiled = bool(steps["profiled"].all())
     curve = estimate_terms(kernel_times, steps).curve(steps) if profiled else cost_curve(steps, statistic)
     hardware, classes = hardware_of(meta), meta.get("layer_classes") or {}
-    return Side(name, hardware, curve, steps, kernel_times, _settings(meta), classes, _clocks(hardware, steps, clocks))
+    return Side(
+        name=name,
+        hardware=hardware,
+        curve=curve,
+        steps=steps,
+        kernel_times=kernel_times,
+        settings=_settings(meta),
+        layer_classes=classes,
+        clocks_hz=_clocks(hardware, steps, clocks),
+    )
 
 
 def _clocks(hardware: Hardware, steps: pd.DataFrame, clocks: pd.DataFrame | None) -> dict[Any, float]:

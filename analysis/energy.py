@@ -34,7 +34,7 @@ class PowerSplit:
     by_power_j: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EnergyDiagnosis:
     """What `diagnose --of energy` shows.
 
@@ -91,14 +91,14 @@ def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
     findings = find(curve, axis)
     fixed = find_fixed_cost(curve, curve.conditions)
     return EnergyDiagnosis(
-        curve,
-        times,
-        findings,
-        tuple(split_by_power(finding.shown, curve, times) for finding in findings),
-        None if fixed is None else (fixed, curve.evaluate(fixed)),
-        dict(source),
-        len(timed) - len(measured),
-        axis_of(recording.meta),
+        curve=curve,
+        times=times,
+        findings=findings,
+        splits=tuple(split_by_power(finding.shown, curve, times) for finding in findings),
+        fixed_cost=None if fixed is None else (fixed, curve.evaluate(fixed)),
+        source=dict(source),
+        unmeasured=len(timed) - len(measured),
+        axis=axis_of(recording.meta),
     )
 
 

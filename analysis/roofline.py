@@ -84,7 +84,7 @@ class RoofPoint:
     precisions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Roofline:
     """Points of one batch size under the roofs of the device.
 
@@ -149,7 +149,15 @@ def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel",
     points.sort(key=lambda p: -p.time_s)
     without.sort(key=lambda p: -p.time_s)
     roofs = _drawn(points, hardware)
-    return Roofline(batch, by, tuple(points), roofs, without_ms / 1e3 / per, n_steps, tuple(without))
+    return Roofline(
+        batch=batch,
+        by=by,
+        points=tuple(points),
+        roofs=roofs,
+        time_without_work_s=without_ms / 1e3 / per,
+        n_steps=n_steps,
+        without_work=tuple(without),
+    )
 
 
 def _drawn(points: Sequence[RoofPoint], hardware: Hardware) -> tuple[Roof, ...]:

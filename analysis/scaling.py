@@ -92,7 +92,7 @@ class Loss:
     late: Lateness
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ScaledPoint:
     """One number of devices.
 
@@ -197,20 +197,22 @@ class _Run:
         nodes = {rank.node for rank in tables.ranks}
         kept = [int((~rank.steps["profiled"].astype(bool)).sum()) for rank in tables.ranks]
         return ScaledPoint(
-            point,
-            None if None in nodes else len(nodes),
-            time,
-            _ratio(samples / time.value, samples / times[:, here], rounds),
-            _ratio(faster, drawn, rounds) if point != alone else _exactly(1.0),
-            _ratio(faster / point.devices, drawn / point.devices, rounds) if point != alone else _exactly(1.0),
-            of_curve.n,
-            of_curve.rounds,
-            of_curve.spread,
-            tables.discarded,
-            max(kept) - of_curve.n,
-            self._unmatched[point],
-            _clock_error_ns(tables.ranks),
-            None if point == alone else self._loss(point, alone, strong),
+            point=point,
+            nodes=None if None in nodes else len(nodes),
+            time_ms=time,
+            throughput_per_s=_ratio(samples / time.value, samples / times[:, here], rounds),
+            speedup=_ratio(faster, drawn, rounds) if point != alone else _exactly(1.0),
+            efficiency=_ratio(faster / point.devices, drawn / point.devices, rounds)
+            if point != alone
+            else _exactly(1.0),
+            n=of_curve.n,
+            rounds=of_curve.rounds,
+            spread=of_curve.spread,
+            discarded=tables.discarded,
+            incomplete=max(kept) - of_curve.n,
+            unmatched=self._unmatched[point],
+            clock_error_ns=_clock_error_ns(tables.ranks),
+            loss=None if point == alone else self._loss(point, alone, strong),
         )
 
     def _loss(self, point: ScalingPoint, base: ScalingPoint, strong: bool) -> Loss | None:

@@ -47,7 +47,7 @@ class TestedCurve:
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pooled:
     """The mean of a bend over several curves of a network or a problem, each of which may be too uncertain alone.
 
@@ -188,7 +188,18 @@ def pool(listed: Sequence[TestedCurve], names: Sequence[str | None] | None = Non
         mean = float(values.mean())
         large = FindingVerdict.ANOMALY if abs(mean) >= MATERIAL else FindingVerdict.SMALL_IN_TABLE
         verdict = large if p < LEVEL else FindingVerdict.NOISE
-        pooled.append(Pooled(name, label, len(values), mean, mean - half, mean + half, float(p), verdict))
+        pooled.append(
+            Pooled(
+                name=name,
+                label=label,
+                curves=len(values),
+                mean=mean,
+                low=mean - half,
+                high=mean + half,
+                p_adjusted=float(p),
+                verdict=verdict,
+            )
+        )
     return tuple(sorted(pooled, key=lambda effect: (effect.verdict != FindingVerdict.ANOMALY, -abs(effect.mean))))
 
 

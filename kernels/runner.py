@@ -31,7 +31,7 @@ from .sweeps import Sweep
 _KEPT_BYTES = 1_000_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """The measured result of one problem; durations are of one call.
 
@@ -212,27 +212,27 @@ class _Run:
         work = measurement.problem.work
         clocks = [c.clock_hz for c in measurement.conditions if c.clock_hz]
         return Result(
-            measurement.problem.label,
-            value,
-            outcome,
-            detail,
-            error.largest if error and math.isfinite(error.largest) else None,
-            error.allowed if error else None,
-            error.projected if error else False,
-            len(durations),
-            len(measurement.visits),
-            measurement.calls * measurement.inner,
-            statistics.median(durations) if durations else None,
-            low,
-            high,
-            min(durations, default=None),
-            measurement.fastest_visit_ns(),
-            (min(clocks), max(clocks)) if clocks else None,
-            work.flops,
-            work.bytes_compulsory,
-            getattr(measurement.problem, "parts", None),
-            dict(measurement.discarded),
-            tuple(measurement.notes(self._backend, self._method)),
+            problem=measurement.problem.label,
+            value=value,
+            outcome=outcome,
+            detail=detail,
+            error=error.largest if error and math.isfinite(error.largest) else None,
+            error_allowed=error.allowed if error else None,
+            error_projected=error.projected if error else False,
+            n=len(durations),
+            visits=len(measurement.visits),
+            calls=measurement.calls * measurement.inner,
+            median_ns=statistics.median(durations) if durations else None,
+            low_ns=low,
+            high_ns=high,
+            best_ns=min(durations, default=None),
+            fastest_visit_ns=measurement.fastest_visit_ns(),
+            clock_hz=(min(clocks), max(clocks)) if clocks else None,
+            flops=work.flops,
+            bytes_compulsory=work.bytes_compulsory,
+            parts=getattr(measurement.problem, "parts", None),
+            discarded=dict(measurement.discarded),
+            notes=tuple(measurement.notes(self._backend, self._method)),
         )
 
 

@@ -240,9 +240,15 @@ def _fused(problems: Convolutions, machine: ModelledGpu, share: float) -> CostEs
     l2_bytes = ITEM_BYTES * blocks * problems.c * (32 * 16 / 2 + 16 * _FUSED_CHANNELS) + problems.output_bytes
     zeros = np.zeros_like(blocks)
     main = ModelledLaunch(
-        "winograd_3x3", machine.combine(compute_s, l2_bytes, operands), blocks, zeros + 256,
-        np.broadcast_to([128.0, 128.0], (*blocks.shape, 2)), 2 * 128 * 128 * blocks * problems.c, l2_bytes, operands,
-    )  # fmt: skip
+        name="winograd_3x3",
+        time_s=machine.combine(compute_s, l2_bytes, operands),
+        blocks=blocks,
+        threads=zeros + 256,
+        tile=np.broadcast_to([128.0, 128.0], (*blocks.shape, 2)),
+        flops_executed=2 * 128 * 128 * blocks * problems.c,
+        l2_bytes=l2_bytes,
+        dram_bytes=operands,
+    )
     weights = machine.transforming("transform_weights", 25 / 9 * problems.weight_bytes)
     possible = (problems.r == 3) & (problems.s == 3) & _unit(problems)
     return CostEstimate.of(weights, main, workspace_bytes=25 / 9 * problems.weight_bytes, possible=possible)

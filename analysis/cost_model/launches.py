@@ -111,7 +111,14 @@ class ModelledGpu:
         blocks = np.ceil(dram_bytes / (2 * self.item_bytes * 256))
         time_s = self.start_s + dram_bytes / (self.device.memory_bytes_per_s * share)
         return ModelledLaunch(
-            name, time_s, blocks, zeros + 256, np.zeros((*dram_bytes.shape, 2)), zeros, dram_bytes, dram_bytes
+            name=name,
+            time_s=time_s,
+            blocks=blocks,
+            threads=zeros + 256,
+            tile=np.zeros((*dram_bytes.shape, 2)),
+            flops_executed=zeros,
+            l2_bytes=dram_bytes,
+            dram_bytes=dram_bytes,
         )
 
     def tiled(
@@ -149,14 +156,14 @@ class ModelledGpu:
             compute_s = self.blocks_s(share, tile, blocks, depth, step) * slowdown
             l2_bytes = self.item_bytes * (blocks * (tile.rows + tile.columns) * depth + rows * columns * count)
             launch = ModelledLaunch(
-                name,
-                self.combine(compute_s, l2_bytes, dram_bytes, dram),
-                blocks,
-                np.full_like(blocks, tile.threads),
-                np.broadcast_to(np.array(tile[:2], np.float64), (*blocks.shape, 2)),
-                2 * blocks * tile.rows * tile.columns * depth,
-                l2_bytes,
-                dram_bytes + np.zeros_like(blocks),
+                name=name,
+                time_s=self.combine(compute_s, l2_bytes, dram_bytes, dram),
+                blocks=blocks,
+                threads=np.full_like(blocks, tile.threads),
+                tile=np.broadcast_to(np.array(tile[:2], np.float64), (*blocks.shape, 2)),
+                flops_executed=2 * blocks * tile.rows * tile.columns * depth,
+                l2_bytes=l2_bytes,
+                dram_bytes=dram_bytes + np.zeros_like(blocks),
             )
             if best is None:
                 best = launch

@@ -34,7 +34,7 @@ _TENSOR_ALGORITHMS = {"forward": "IMPLICIT_PRECOMP_GEMM", "backward_data": "ALGO
 Operations = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Term:
     """One operator in one phase; arrays of shape (batches,).
 
@@ -322,10 +322,17 @@ def _convolution_term(
     names = tuple(f"{phase}_{chosen.names[index]}" for index in chosen.index[part])
     moved = problems.input_bytes + problems.output_bytes + problems.weight_bytes
     return Term(
-        row.layer, "forward" if phase == "forward" else "backward", "convolution", phase, names,
-        chosen.time_s[part], max(launches[chosen.names[i]] for i in set(chosen.index[part])), problems.flops[part],
-        moved[part], chosen.workspace_bytes[part],
-    )  # fmt: skip
+        layer=row.layer,
+        phase="forward" if phase == "forward" else "backward",
+        op="convolution",
+        kind=phase,
+        kernel=names,
+        time_s=chosen.time_s[part],
+        launches=max(launches[chosen.names[i]] for i in set(chosen.index[part])),
+        flops=problems.flops[part],
+        bytes_compulsory=moved[part],
+        workspace_bytes=chosen.workspace_bytes[part],
+    )
 
 
 def _bias(row: _Row, phase: str, machine: ModelledGpu) -> Term:
@@ -356,9 +363,17 @@ def _product_terms(
     for i, (index, row, phase, problem) in enumerate(products):
         part = slice(i * len(row.sizes), (i + 1) * len(row.sizes))
         term = Term(
-            row.layer, phase, row.op, "product", (kernel,) * len(row.sizes), estimate.time_s[part], 1, problem.flops,
-            problem.touched_bytes, estimate.workspace_bytes[part],
-        )  # fmt: skip
+            layer=row.layer,
+            phase=phase,
+            op=row.op,
+            kind="product",
+            kernel=(kernel,) * len(row.sizes),
+            time_s=estimate.time_s[part],
+            launches=1,
+            flops=problem.flops,
+            bytes_compulsory=problem.touched_bytes,
+            workspace_bytes=estimate.workspace_bytes[part],
+        )
         terms.append((*_order(index, phase), term))
     return terms
 
@@ -464,7 +479,18 @@ def _streamed(
     launch = machine.streaming(kernel, moved)
     time_s = np.where(moved > 0, launch.time_s * slowdown, 0.0)
     zeros = np.zeros_like(time_s)
-    return Term(row.layer, phase, row.op, "streaming", (kernel,) * len(time_s), time_s, 1, None, moved, zeros)
+    return Term(
+        layer=row.layer,
+        phase=phase,
+        op=row.op,
+        kind="streaming",
+        kernel=(kernel,) * len(time_s),
+        time_s=time_s,
+        launches=1,
+        flops=None,
+        bytes_compulsory=moved,
+        workspace_bytes=zeros,
+    )
 
 
 def _optimizer(operations: Operations, machine: ModelledGpu, sizes: Floats, passes: int) -> Term:
@@ -472,5 +498,14 @@ def _optimizer(operations: Operations, machine: ModelledGpu, sizes: Floats, pass
     launch = machine.streaming("sgd_momentum", moved)
     zeros = np.zeros_like(moved)
     return Term(
-        None, "optimizer", "sgd", "streaming", ("sgd_momentum",) * len(sizes), launch.time_s, 1, None, moved, zeros
+        layer=None,
+        phase="optimizer",
+        op="sgd",
+        kind="streaming",
+        kernel=("sgd_momentum",) * len(sizes),
+        time_s=launch.time_s,
+        launches=1,
+        flops=None,
+        bytes_compulsory=moved,
+        workspace_bytes=zeros,
     )

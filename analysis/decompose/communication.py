@@ -36,7 +36,7 @@ _BESIDE = 0.5  # least share of a call beside communication
 _LEAST_CALLS = 3  # of a kernel alone and beside communication: two have hardly a spread
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Collectives:
     """Calls of one collective with one size of message.
 
@@ -84,7 +84,7 @@ class Slowed:
     excess_ms: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Communication:
     """The communication of one batch size, per step.
 
@@ -137,14 +137,14 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
     count, compared = len(profiled), _compared(other)
     excess = normal_estimate(float(compared["excess_ms"].sum()) / count, _error_ms(compared) / count)
     return Communication(
-        _collectives(communicating, count),
-        _union_ms(communicating) / count,
-        (_union_ms(calls) - _union_ms(other)) / count,
-        float(other.loc[other["beside"], "ms"].sum()) / count,
-        float(compared["ms"].sum()) / count,
-        _slowed(compared, count),
-        excess.value if len(compared) else None,
-        (excess.low, excess.high) if len(compared) else None,
+        collectives=_collectives(communicating, count),
+        time_ms=_union_ms(communicating) / count,
+        exposed_ms=(_union_ms(calls) - _union_ms(other)) / count,
+        beside_ms=float(other.loc[other["beside"], "ms"].sum()) / count,
+        compared_ms=float(compared["ms"].sum()) / count,
+        slowed=_slowed(compared, count),
+        excess_ms=excess.value if len(compared) else None,
+        interval_ms=(excess.low, excess.high) if len(compared) else None,
     )
 
 
@@ -293,16 +293,16 @@ def _collectives(calls: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
         fastest = _gb_per_s(size, float(rows["ms"].min()))
         collectives.append(
             Collectives(
-                str(name),
-                group,
-                size,
-                None if pd.isna(how) else str(how),
-                calls / steps,
-                time_ms / steps,
-                float(rows["overlap_ms"].sum()) / time_ms,
-                mean,
-                None if mean is None or factor is None else mean * factor,
-                None if fastest is None or factor is None else fastest * factor,
+                name=str(name),
+                ranks=group,
+                message_bytes=size,
+                algorithm=None if pd.isna(how) else str(how),
+                calls=calls / steps,
+                time_ms=time_ms / steps,
+                overlapped=float(rows["overlap_ms"].sum()) / time_ms,
+                algorithm_gb_per_s=mean,
+                bus_gb_per_s=None if mean is None or factor is None else mean * factor,
+                fastest_bus_gb_per_s=None if fastest is None or factor is None else fastest * factor,
             )
         )
     return tuple(sorted(collectives, key=lambda collective: -collective.time_ms))

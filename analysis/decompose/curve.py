@@ -61,7 +61,7 @@ class Point:
         return self.spread <= UNSTABLE_SPREAD
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Curve:
     """T at every measured condition, and the replicates that give intervals to functionals of it.
 
@@ -245,7 +245,16 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
         points.append(Point(condition, time, float((high - low) / center), len(values), len(rounds)))
         replicates.append(drawn_times)
     largest = max(correlation.values(), default=0.0)
-    curve = Curve(tuple(points), np.column_stack(replicates), len(shared), statistic, None, False, largest, focused)
+    curve = Curve(
+        points=tuple(points),
+        replicates_ms=np.column_stack(replicates),
+        rounds=len(shared),
+        statistic=statistic,
+        errors_ms=None,
+        profiled=False,
+        round_correlation=largest,
+        focused=focused,
+    )
     return curve if noise is None or len(shared) > 1 else _with_stated_errors(curve, timed, noise)
 
 

@@ -160,7 +160,7 @@ class Samples:
     used: Ints | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Terms:
     """The terms at every condition, estimated from the profiled steps.
 
@@ -279,7 +279,13 @@ class Terms:
             time = time_estimate(float(sums[i]), replicates[:, i], self.rounds[condition])
             points.append(Point(condition, time, float((high - low) / sums[i]), count, count))
         rounds = min(self.rounds.values())
-        return Curve(tuple(points), replicates, rounds, "mean of the undisturbed", profiled=True)
+        return Curve(
+            points=tuple(points),
+            replicates_ms=replicates,
+            rounds=rounds,
+            statistic="mean of the undisturbed",
+            profiled=True,
+        )
 
     def _estimate(self, functional: Functional, weights: Floats, term: int, scale: float) -> Estimate:
         values = self.values_ms[:, term]
@@ -383,15 +389,15 @@ def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: 
             overheads.append(float(overhead[0]))
             overhead_replicates.append(_means(counts, sums, sizes, overhead)[:, 0])
     return Terms(
-        tuple(keys),
-        tuple(samples),
-        np.array(values),
-        np.stack(replicates, axis=1),
-        profiled,
-        rounds,
-        None if alone else np.array(overheads),
-        None if alone else np.stack(overhead_replicates, axis=1),
-        tuple(shared),
+        keys=tuple(keys),
+        conditions=tuple(samples),
+        values_ms=np.array(values),
+        replicates_ms=np.stack(replicates, axis=1),
+        profiled=profiled,
+        rounds=rounds,
+        overhead_ms=None if alone else np.array(overheads),
+        overhead_replicates_ms=None if alone else np.stack(overhead_replicates, axis=1),
+        shared=tuple(shared),
     )
 
 

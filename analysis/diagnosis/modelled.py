@@ -63,7 +63,13 @@ def diagnose_modelled(
         for i, (batch, total) in enumerate(zip(terms.conditions, totals, strict=True))
     )
     recorded = replace(recorded, notes=(*recorded.notes, *_switches(kernel_times)))
-    return diagnose_curve(Curve(points, replicates, _ROUNDS, MODELLED), terms, kernel_times, recorded, axis)
+    return diagnose_curve(
+        Curve(points=points, replicates_ms=replicates, rounds=_ROUNDS, statistic=MODELLED),
+        terms,
+        kernel_times,
+        recorded,
+        axis,
+    )
 
 
 def _switches(kernel_times: pd.DataFrame) -> list[str]:
@@ -175,7 +181,14 @@ def _terms(kernel_times: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
         drawn[:, :, index] += values[:, column] * factors[:, :, column]
     batches = tuple(int(batch) for batch in table.index)
     rounds = dict.fromkeys(batches, _ROUNDS)
-    return Terms(merged, batches, summed, drawn, dict.fromkeys(batches, (1, 1)), rounds)
+    return Terms(
+        keys=merged,
+        conditions=batches,
+        values_ms=summed,
+        replicates_ms=drawn,
+        profiled=dict.fromkeys(batches, (1, 1)),
+        rounds=rounds,
+    )
 
 
 def _kind(kernel: str, flops: float, moved_bytes: float) -> str:

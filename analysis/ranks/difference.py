@@ -20,7 +20,7 @@ from ..decompose.terms import COMMUNICATION, IDLE, Key, Samples, Share, terms_of
 from .tables import Reduction
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Difference:
     """One group of ranks minus another.
 
@@ -130,13 +130,13 @@ def explain_difference(one: Group, other: Group, names: Reduction, steps: Collec
     ]
     shares.sort(key=lambda share: (share.key.kind == IDLE, -abs(share.value.value)))
     return Difference(
-        one.name,
-        other.name,
-        (one.ranks, other.ranks),
-        (len(common), len(used)),
-        split.sum(functional),
-        split.sum(functional, lambda key: key.kind != COMMUNICATION),
-        tuple(shares),
+        name=one.name,
+        against=other.name,
+        ranks=(one.ranks, other.ranks),
+        steps=(len(common), len(used)),
+        value=split.sum(functional),
+        own=split.sum(functional, lambda key: key.kind != COMMUNICATION),
+        shares=tuple(shares),
     )
 
 

@@ -52,7 +52,7 @@ class TermExcess:
     excess_ms: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Straggler:
     """A rank that delays the others.
 
@@ -247,16 +247,17 @@ def _stragglers(
         rank = int(rank_of[i])
         stragglers.append(
             Straggler(
-                rank,
-                *places[rank],
-                SLOW if slow else AT_TIMES,
-                value,
-                value.value / step_ms,
-                p,
-                int(steps[i]),
-                tuple(step[over].tolist()),
-                waited_for_ms.get(rank, 0.0),
-                _terms_over(reduction, terms, i),
+                rank=rank,
+                node=places[rank][0],
+                local_rank=places[rank][1],
+                verdict=SLOW if slow else AT_TIMES,
+                excess_ms=value,
+                share=value.value / step_ms,
+                p_adjusted=p,
+                steps=int(steps[i]),
+                slow_steps=tuple(step[over].tolist()),
+                waited_for_ms=waited_for_ms.get(rank, 0.0),
+                terms=_terms_over(reduction, terms, i),
             )
         )
     return tuple(sorted(stragglers, key=lambda s: -s.excess_ms.value))

@@ -39,7 +39,7 @@ _TENSOR_CORES = "tensor cores"  # part of the FLOPs, by `readers/metrics.toml`
 _TYPES = {column.name: column.dtype for column in KERNELS.columns}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Counted:
     """What was counted at one batch size; the entry of `counters` in `recording.json`.
 
@@ -244,7 +244,14 @@ def _join(recording: Recording, writer: RecordingWriter, batch: int, counted: pd
     writer.count_lost("kernels_without_counters", len(counterparts) - len(rows))
     used = rows["counted"].nunique()
     return Counted(
-        batch, len(counted), len(counted) - used, len(profiled), len(counterparts), len(rows), by_geometry, tool
+        batch=batch,
+        kernels=len(counted),
+        unused=len(counted) - used,
+        steps=len(profiled),
+        recorded=len(counterparts),
+        joined=len(rows),
+        by_geometry=by_geometry,
+        tool=tool,
     )
 
 

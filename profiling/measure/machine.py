@@ -18,7 +18,7 @@ from ..hardware.nvml import describe_settings
 from .clock_alignment import clock_identity
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Machine:
     """A device and the machine around it.
 
@@ -63,16 +63,16 @@ def describe_machine(device: str) -> Machine:
     described = describe_device(device)
     gpu = "cpu" if device == "cpu" else getattr(import_torch().cuda.get_device_properties(device), "uuid", device)
     return Machine(
-        described,
-        describe_settings(device),
-        describe_host(),
-        describe_versions(),
-        ceilings.entry_for(described),
-        os.environ.get("CUDNN_CONV_WSCAP_DBG"),
-        ClockSampler(device).missing,
-        f"{clock_identity()} {gpu}",
-        describe_energy(device),
-        locked_clock_hz(),
+        device=described,
+        device_settings=describe_settings(device),
+        host=describe_host(),
+        versions=describe_versions(),
+        ceilings=ceilings.entry_for(described),
+        cudnn_workspace_limit_mib=os.environ.get("CUDNN_CONV_WSCAP_DBG"),
+        clocks_missing=ClockSampler(device).missing,
+        identity=f"{clock_identity()} {gpu}",
+        energy=describe_energy(device),
+        locked_sm_clock_hz=locked_clock_hz(),
     )
 
 

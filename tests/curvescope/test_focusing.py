@@ -36,7 +36,7 @@ JUMP, BEND = (excess(4, 8), 3.0), (bend(4, 8, 16), -20.0)
 def undecided(value_ms):
     """A curve of 10, 20, 40 and 80 ms without an anomaly; its largest deviation is a value ± 1 ms, which may be 0."""
     points = tuple(Point(batch, Estimate(5.0 * batch, 1.0, 99.0, 0.0), 0.1, 9, 9) for batch in (2, 4, 8, 16))
-    curve = Curve(points, np.empty((0, 4)), 9, "median")
+    curve = Curve(points=points, replicates_ms=np.empty((0, 4)), rounds=9, statistic="median")
     of_bend = Finding(BEND[0], Estimate(0, -1, 1, 0.9), BEND[0], Estimate(0.1, -1, 1, 0.9), 1.0, FindingVerdict.NOISE)
     value = Estimate(value_ms, value_ms - 1.0, value_ms + 1.0, 0.2)
     of_jump = Finding(JUMP[0], value, JUMP[0], value, 0.4, FindingVerdict.NOISE)

@@ -11,7 +11,16 @@ CARD = {"kind": "cuda", "name": "Fake 100", "cudnn": 91002}
 
 def machine(identity="a", device=CARD, cpu="Some CPU", torch="2.13.0"):
     host = {"cpu": cpu, "usable_cores": 8}
-    return Machine(dict(device), None, host, {"torch": torch}, None, None, None, identity)
+    return Machine(
+        device=dict(device),
+        device_settings=None,
+        host=host,
+        versions={"torch": torch},
+        ceilings=None,
+        cudnn_workspace_limit_mib=None,
+        clocks_missing=None,
+        identity=identity,
+    )
 
 
 class FakeMeasurer:

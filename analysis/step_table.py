@@ -114,7 +114,7 @@ def cells_of(recording: Recording) -> list[Cell]:
         )
     done = {c.batch for c in cells}
     cells += [cell(e["batch"], e["why"]) for e in meta.get("unmeasured", ()) if e["batch"] not in done]
-    missing = set(meta.get("batches", ())) - {c.batch for c in cells}
+    missing = set(meta.get("batches") or ()) - {c.batch for c in cells}
     cells += [cell(batch, "not measured yet") for batch in missing]
     return sorted(cells, key=lambda c: c.batch)
 

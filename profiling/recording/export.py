@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ...base.errors import CurvescopeError
 from .atomic_files import atomic_file, storage_error
-from .schema import TABLES, conform
+from .schema import TABLES, conform, former_names, modernise
 from .store import FORMAT, Recording
 
 BASE_KEY = "baseTimeNanoseconds"
@@ -127,11 +127,13 @@ def _export_files(recording: Recording, target: Path, ending: str, open_writer: 
 
 
 def _batches(recording: Recording, table: str) -> Iterator[pa.Table]:
+    schema = TABLES[table]
     for part in recording.parts(table):
         try:
             with pq.ParquetFile(part) as file:
+                former = former_names(schema, file.schema_arrow.names)
                 for batch in file.iter_batches(_BATCH_ROWS):
-                    yield conform(TABLES[table], pa.Table.from_batches([batch]))
+                    yield conform(schema, modernise(schema, pa.Table.from_batches([batch]), former))
         except (pa.ArrowException, ValueError, OSError) as error:
             raise CurvescopeError(f"{part} is damaged or was not written by Curvescope ({error}).") from error
 

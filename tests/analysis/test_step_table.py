@@ -82,6 +82,7 @@ def test_one_round_has_no_interval_and_a_sweep_without_a_step_no_time(tmp_path):
     assert (cell.time_ms, cell.low_ms, cell.high_ms) == (10.0, None, None)
     (cell,) = cells_of(recording(tmp_path / "none", times_ms=(), batches=[1]))
     assert cell.time_ms is None
+    assert not cells_of(recording(tmp_path / "imported", times_ms=(), batches=None))  # no batch size is known
 
 
 def test_grids_by_batch_and_by_device(tmp_path):

@@ -232,3 +232,11 @@ def test_one_profile_alone_is_no_curve(tmp_path, capsys):
     assert main(["explain", str(tmp_path / "r")]) == 2
     assert "--as sweep" in capsys.readouterr().err
     assert pd.notna(open_recording(tmp_path / "r").frame("steps")["batch"]).all()
+
+
+def test_a_recording_of_an_older_schema_version_is_exported_with_the_names_of_today(tmp_path):
+    stored = Path(__file__).parents[2] / "data" / "networks" / "alexnet"
+    export.export_parquet(open_recording(stored), tmp_path / "exported")
+    steps = pq.read_table(tmp_path / "exported" / "steps.parquet")
+    assert {"round", "mode", "run_queue_wait_ns"} <= set(steps.column_names)
+    assert steps["round"].null_count == 0

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 Floats = npt.NDArray[np.float64]
 
@@ -147,6 +146,8 @@ def estimate(value: float, replicates: Floats, rounds: float, scale: float) -> E
     """
     if rounds < 2:
         return Estimate(value, -np.inf, np.inf, 1.0)
+    from scipy.special import ndtri, stdtr, stdtrit
+
     # Not their standard deviation: one disturbed step in six moves a few replicates far, though not the estimate. Not
     # less than the central 80 % either: medians of few steps have too few distinct values inside it.
     low, high = np.percentile(replicates, [100 * _TAIL, 100 * (1 - _TAIL)])
@@ -171,6 +172,8 @@ def time_estimate(value: float, replicates: Floats, rounds: int, round_correlati
     """
     if rounds < 2 or value <= 0 or replicates.min() <= 0:
         return estimate(value, replicates, rounds, value)
+    from scipy.special import ndtri, stdtrit
+
     freedom = max((rounds - 1) * (1 - round_correlation) / (1 + (rounds - 1) * round_correlation), 1.0)
     low, high = np.log(np.percentile(replicates, [100 * _TAIL_OF_TIMES, 100 * (1 - _TAIL_OF_TIMES)]))
     error = max(float(high - low) / 2 / float(ndtri(1 - _TAIL_OF_TIMES)), _RELATIVE_ROUNDING) * np.sqrt(
@@ -236,6 +239,8 @@ def mean_correlation(errors: Floats, positions: npt.NDArray[np.int64]) -> float:
 
 def normal_estimate(value: float, error: float) -> Estimate:
     """An interval and a p-value from a known standard error."""
+    from scipy.special import ndtr, ndtri
+
     half = float(ndtri((1 + CONFIDENCE) / 2)) * error
     p = float(2 * ndtr(-abs(value) / error)) if error > 0 else float(value == 0)
     return Estimate(value, value - half, value + half, p)

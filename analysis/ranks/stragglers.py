@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from ..decompose.statistics import LEVEL, MATERIAL, Estimate, estimate, holm, resample_rounds
 from ..decompose.terms import COMMUNICATION, KERNELS
@@ -270,6 +269,8 @@ def _bursts(own_ms: Floats, excess: Floats, wall_ms: Floats) -> npt.NDArray[np.b
     with np.errstate(invalid="ignore"):
         middle = np.nanmedian(own_ms, axis=0)
         spread = _NORMAL_MAD * np.nanmedian(np.abs(own_ms - middle), axis=0)
+        from scipy.special import ndtri
+
         farthest = float(ndtri(1 - LEVEL / 2 / own_ms.size))
         return np.asarray((excess > farthest * spread) & (excess > _BURST * np.nanmedian(wall_ms, axis=0)))
 

@@ -6,10 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,7 +19,7 @@ from ..native import demangle
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, columns_of
 from .collectives import is_communication
-from .columns import Growing, Timed, code_array, code_column, constant, dictionary, int_column
+from .columns import Growing, Timed, code_array, code_column, constant, dictionary, factorize, int_column
 from .fused_kernels import shares_of_name
 from .nesting import NONE, Bools, Codes, Ints
 from .operator_calls import LaunchedWork, attach_work
@@ -280,10 +280,12 @@ class _Assembly:
         else:
             step_of = _steps_by_work(outer, work, len(self._timeline.step_rows))
         names = self._names.to_pylist()
-        steps = pd.DataFrame(self._timeline.step_rows).sort_values("duration_ns", kind="stable")
+        steps_of: dict[int | None, list[int]] = {}
+        for row in sorted(self._timeline.step_rows, key=itemgetter("duration_ns")):
+            steps_of.setdefault(row.get("batch"), []).append(row["step"])
         rows = []
-        for batch, of_batch in steps.groupby("batch", dropna=False):
-            step = int(of_batch["step"].iloc[(len(of_batch) - 1) // 2])
+        for batch in sorted(steps_of, key=lambda batch: (batch is None, batch)):
+            step = steps_of[batch][(len(steps_of[batch]) - 1) // 2]
             at = np.flatnonzero((work.step == step) & work.timed & (work.kernel_name != NONE) & ~work.captured)
             kernels = OperatorKernels(
                 work.range_[at],
@@ -292,7 +294,7 @@ class _Assembly:
                 work.on_host[at],
             )
             found = operator_calls(nested, placement, outer, kernels, step_of == step).rows
-            rows += [{"batch": None if pd.isna(batch) else int(batch), **row} for row in found]
+            rows += [{"batch": batch, **row} for row in found]
         if rows:
             self._write("operators", self._writer.next_part("operators"), columns_of(rows), len(rows))
 
@@ -420,7 +422,7 @@ def _spans(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[pa.Ta
     key = name
     for code, known in kinds:
         key = key * (len(known) + 1) + code + 1
-    code, distinct = pd.factorize(key)
+    code, distinct = factorize(key)
     read = options.names.read
     full, meanings = [], []
     for number in distinct.tolist():
@@ -468,7 +470,7 @@ def _operations(table: pa.Table, name: Ints, names: Sequence[str]) -> tuple[Ints
     rows = np.flatnonzero(columns[0][0] != NONE)
     key = name[rows]
     for code, texts in columns:
-        key = pd.factorize(key * (len(texts) + 1) + code[rows] + 1)[0]
+        key = factorize(key * (len(texts) + 1) + code[rows] + 1)[0]
     _, first = np.unique(key, return_index=True)
     call[rows] = key
     found = []

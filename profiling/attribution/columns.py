@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,13 @@ _LATEST_NS = 1 << 62  # differences of later times do not fit 64 bits; no clock 
 _DTYPES: dict[str, npt.DTypeLike] = {"Ints": np.int64, "Codes": np.int32, "Bools": np.bool_}
 
 _Rows = TypeVar("_Rows", bound="DataclassInstance")
+
+
+def factorize(values: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[Any]]:
+    """Numbers of equal values in the order of their first appearance, `NONE` for None, and the distinct values."""
+    encoded = pa.array(values, from_pandas=True).dictionary_encode()
+    codes = encoded.indices.fill_null(NONE).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, encoded.dictionary.to_numpy(zero_copy_only=False)
 
 
 class Timed:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from .kernel_names import short_name
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import pandas as pd
 
+from .columns import factorize
 from .fused_kernels import (
     Call,
     CompiledGraphs,
@@ -168,7 +168,7 @@ def kernel_rows(
             row[name] = value
     if count_work is not None:
         duration = np.array([row["duration_ns"] for row in rows], np.int64)
-        code, names = pd.factorize(np.array([row["name"] for row in rows], object))
+        code, names = factorize(np.array([row["name"] for row in rows], object))
         work = LaunchedWork(span, duration, code, names.tolist(), on_host)
         counted = attach_work(spans, placement.nest, work, count_work)
         for name, values in zip(("flops", "bytes_compulsory"), counted, strict=True):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from .nesting import NONE, Ints
@@ -39,7 +38,7 @@ class GraphNodes:
             for clone in (*originals, *created)
             if (first := _first_of(clone, originals)) in created
         }
-        self._nodes = pd.MultiIndex.from_tuples(captured, names=("process", "node")) if captured else None
+        self._row_of = {clone: row for row, clone in enumerate(captured)}
         self._places = np.array(list(captured.values()), np.int64).reshape(-1, 2)
 
     def columns(self, process: Ints, node: Ints) -> dict[str, Any]:
@@ -54,8 +53,10 @@ class GraphNodes:
         """
         found = np.full(len(node), NONE, np.int64)
         of_graph = node > 0
-        if self._nodes is not None and of_graph.any():
-            found[of_graph] = self._nodes.get_indexer(pd.MultiIndex.from_arrays([process[of_graph], node[of_graph]]))
+        if self._row_of and of_graph.any():
+            pairs, pair = np.unique(np.stack([process[of_graph], node[of_graph]]), axis=1, return_inverse=True)
+            rows = [self._row_of.get(clone, NONE) for clone in zip(*pairs.tolist(), strict=True)]
+            found[of_graph] = np.array(rows, np.int64)[pair.ravel()]
         places = self._places[found] if len(self._places) else np.zeros((len(node), 2), np.int64)
         unknown = found == NONE
         return {

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
+from .columns import factorize
 from .convolution_shapes import with_third_shapes
 from .kernel_names import ALGORITHMS, family, gradient
 from .nesting import NONE, Bools, Codes, Ints, Nest
@@ -64,14 +64,14 @@ def attach_work(spans: HostSpans, nested: Nest, work: LaunchedWork, count: Count
         call[rows] = np.where(above == NONE, call[rows], above)
     of_row = np.where(work.span == NONE, NONE, call[work.span])
     rows = np.flatnonzero((of_row != NONE) & (work.duration_ns != NONE))
-    group, calls = pd.factorize(of_row[rows])
+    group, calls = factorize(of_row[rows])
     used, operation = np.unique(operation_of[calls], return_inverse=True)  # few distinct calls
     parts = [[counted[one], *map(dict(counted[one].parts).get, _ROLES[1:])] for one in used.tolist()]
     wanted = np.array([[False, *(part is not None for part in row[1:])] for row in parts], np.bool_)
     wanted = wanted.reshape(-1, len(_ROLES))
     rows, group, role = _workers(rows, group, work, wanted[operation])
     # From here on one number stands for a call and a role.
-    share, shares = pd.factorize(group * len(_ROLES) + role)
+    share, shares = factorize(group * len(_ROLES) + role)
     order = np.lexsort((rows, share))
     rows, share = rows[order], share[order]
     for values, name in ((flops, "flops"), (size, "bytes_compulsory")):
@@ -95,7 +95,7 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tupl
         wanted: roles into which the work of each call is split, shape (calls, roles).
     """
     families = [family(name) for name in work.names]
-    family_code, _ = pd.factorize(np.array(families, object))
+    family_code, _ = factorize(np.array(families, object))
     is_algorithm = np.array([one in ALGORITHMS for one in families], np.bool_)
     role_of = np.array([_ROLES.index(gradient(name)) for name in work.names], np.int64)
 

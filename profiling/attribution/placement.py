@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
+from .columns import factorize
 from .nesting import NONE, Bools, Codes, Ints, Nest, nest
 from .operator_work import BatchSource, Operation, batch_of
 from .range_names import COMMUNICATION, LONGEST_NAME, MODULE_CALL, RangeName
@@ -217,7 +217,7 @@ def _shapes(spans: HostSpans, nested: Nest, restarts: Bools) -> tuple[Ints, list
     if spans.call is None or not spans.operations:
         return np.full(len(spans.name), NONE, np.int64), []
     texts = [shapes_text(operation.shapes) for operation in spans.operations]
-    code, distinct = pd.factorize(np.array([*texts, None], object))  # the last one: a span without call
+    code, distinct = factorize(np.array([*texts, None], object))  # the last one: a span without call
     shapes, parent = code[spans.call], nested.parent
     for rows in nested.levels:
         above = shapes[parent[rows]]
@@ -258,9 +258,9 @@ def _numbers(spans: HostSpans, sequence: Ints, draws: Bools, takes: Bools) -> In
     most of the sequence numbers which nodes with this number carry. In a process without such numbers all threads count
     as one.
     """
-    process, processes = pd.factorize(spans.process)
-    code, distinct = pd.factorize(sequence)
-    thread, threads = pd.factorize(spans.thread)
+    process, processes = factorize(spans.process)
+    code, distinct = factorize(sequence)
+    thread, threads = factorize(spans.thread)
     forward = np.zeros(len(code), np.int64)
     if spans.forward_thread is not None:
         for one in range(len(processes)):

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from ...base.counted import counted
@@ -134,7 +133,9 @@ def _replays(launches: pa.Table, kernels: pa.Table) -> list[Ints]:
     rows = np.flatnonzero(np.isin(correlation, replay_ids[replay_ids != NONE]))
     rows = rows[np.argsort(start[rows], kind="stable")]
     node = int_column(kernels, "graph_node_id")
-    found = [rows[own] for own in pd.Series(rows).groupby(correlation[rows]).indices.values()]
+    order = np.argsort(correlation[rows], kind="stable")
+    of_replay = np.split(order, np.flatnonzero(np.diff(correlation[rows][order])) + 1) if len(rows) else []
+    found = [rows[positions] for positions in of_replay]
     found.sort(key=lambda one: int(start[one[0]]))
     numbered = [len(np.unique(node[one])) == len(one) and bool((node[one] > 0).all()) for one in found]
     in_order = (one[np.argsort(node[one], kind="stable")] for one in found)

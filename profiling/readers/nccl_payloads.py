@@ -14,12 +14,11 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import pandas as pd
+import numpy as np
 import pyarrow as pa
 
 from ..attribution.collectives import between_two, collective
 from ..attribution.columns import int_column
-from ..attribution.nesting import NONE
 from .sqlite_tables import SqliteTables
 
 _ENTRIES, _EVENTS = "NVTX_PAYLOAD_SCHEMA_ENTRIES", "NVTX_EVENTS"
@@ -83,13 +82,12 @@ class NcclPayloads:
         if not self.calls:
             return {}
         known = {(call.thread_key, call.start_ns): call for call in self.calls}
-        index = pd.MultiIndex.from_tuples(list(known))
-        places = pd.MultiIndex.from_arrays([int_column(ranges, "thread_key"), int_column(ranges, "start_ns")])
-        calls = list(known.values())
         rows: list[dict[str, Any]] = [{}] * ranges.num_rows
-        found = index.get_indexer(places)
-        for row in (found != NONE).nonzero()[0].tolist():
-            rows[row] = self._facts(names[row], calls[found[row]])
+        started = np.isin(int_column(ranges, "start_ns"), [call.start_ns for call in self.calls])
+        for row in np.flatnonzero(started).tolist():
+            place = (ranges["thread_key"][row].as_py(), ranges["start_ns"][row].as_py())
+            if place in known:
+                rows[row] = self._facts(names[row], known[place])
         types = {"collective": pa.string(), "message_bytes": pa.int64(), "group_size": pa.int32()}
         types |= {"communicator": pa.string()}
         return {name: pa.array([row.get(name) for row in rows], dtype) for name, dtype in types.items()}

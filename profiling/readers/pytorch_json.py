@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.collectives import collective_of_torch, message_bytes
+from ..attribution.columns import factorize
 from ..attribution.library_calls import own_time
 from ..attribution.nesting import NONE, Bools, Ints, nest
 from ..attribution.profile import profile_of_tables
@@ -344,7 +344,7 @@ class _Events:
         """Texts by their index among those of the trace."""
         known = code != NONE
         short, distinct = np.zeros(len(code), np.int32), np.zeros(0, np.int64)
-        short[known], distinct = pd.factorize(code[known])
+        short[known], distinct = factorize(code[known])
         texts = pa.array([self._texts[index] for index in distinct.tolist()], pa.string())
         return pa.DictionaryArray.from_arrays(pa.array(short, mask=~known), texts)
 
@@ -362,18 +362,18 @@ class _Events:
         graphs = {name: np.where(device[name] > 0, device[name], NONE) for name in _GRAPH}  # 0 outside graphs
         rows = self._named({**{name: device[name] for name in wanted}, **graphs})
         if self._compiled:
-            code, distinct = pd.factorize(device["name"])
+            code, distinct = factorize(device["name"])
             known = np.array([self._compiled.get(name, (NONE, NONE)) for name in distinct.tolist()], np.int64)
             known = np.where((known > 0) & (known < 1 << 31), known, NONE).reshape(-1, 2)
             for column, values in zip(("compiled_warps", "pipeline_stages"), known[code].T, strict=True):
                 rows = rows.append_column(column, _nullable(values.copy()))
         for what in ("grid", "block"):
-            code, distinct = pd.factorize(device[what])
+            code, distinct = factorize(device[what])
             extents = np.array([self._extents(text) for text in distinct.tolist()], np.int64).reshape(-1, 3)
             for axis, name in enumerate("xyz"):
                 rows = rows.append_column(f"{what}_{name}", _nullable(extents[code, axis]))
         # Groups on different ranks may have the same name; the profiler truncates long lists of ranks.
-        code, distinct = pd.factorize(device["group"].astype(np.int64) << 32 | (device["members"] + 1))
+        code, distinct = factorize(device["group"].astype(np.int64) << 32 | (device["members"] + 1))
         groups = [self._group(pair >> 32, (pair & 0xFFFFFFFF) - 1) for pair in distinct.tolist()]
         rows = rows.append_column("communicator", pa.array(groups, pa.string()).take(pa.array(code)))
         for column, values in self._collectives(device).items():
@@ -405,7 +405,7 @@ class _Events:
 
     def _memory_rows(self, device: _Table) -> pa.Table:
         columns = {name: device[name] for name in ("start_ns", "end_ns", *_PLACE, "bytes")}
-        code, distinct = pd.factorize(device["name"])
+        code, distinct = factorize(device["name"])
         kinds = [next((k for s, k in _COPY_KINDS.items() if s in self._texts[n]), None) for n in distinct.tolist()]
         copied = pa.array(np.where(device["kind"] == _COPY, code, NONE), mask=device["kind"] != _COPY)
         names = pa.array(["memcpy", "memset"]).take(pa.array((device["kind"] != _COPY).astype(np.int32)))
@@ -421,7 +421,7 @@ class _Events:
 
     def _named(self, columns: _Table, prefix: str = NODE_PREFIX) -> pa.Table:
         """A table with names as texts, without this prefix."""
-        code, distinct = pd.factorize(columns["name"])
+        code, distinct = factorize(columns["name"])
         names = [scrub(self._texts[name].removeprefix(prefix)) or "?" for name in distinct.tolist()]
         name = pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), pa.array(names, pa.string()))
         rest = {key: _nullable(column) for key, column in columns.items() if key not in ("name", "thread")}

@@ -20,10 +20,8 @@ from datetime import datetime, timezone
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,6 +33,10 @@ from .lost import Severity, loss
 from .part_files import count_rows, read_part, write_part
 from .remote_store import AnyPath, RemotePath, as_path
 from .schema import EXPERIMENTS, FORMER_TABLES, SCHEMA_VERSION, TABLES, conform, modernise_meta
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
 
 META_FILE = "recording.json"
 FORMAT = "curvescope recording"
@@ -168,10 +170,8 @@ class RecordingWriter:
             ValueError: the data does not fit the table's schema, or an extended recording already has the part.
             CurvescopeError: the disk is full or the folder is not writable.
         """
-        if isinstance(data, pd.DataFrame):
-            data = pa.Table.from_pandas(data, preserve_index=False)
-        elif not isinstance(data, pa.Table):
-            data = pa.table(dict(data))
+        if not isinstance(data, pa.Table):
+            data = pa.table(data if isinstance(data, Mapping) else {name: data[name] for name in data.columns})
         conformed = conform(TABLES[table], data)
         if not conformed.num_rows:
             return
@@ -321,8 +321,11 @@ class Recording:
         key = table if columns is None else f"{table}:{','.join(columns)}"
         if key not in self._frames:
             # Arrow columns are freed as they are converted, so that both forms never exist in full.
+            from pandas import BooleanDtype, Int32Dtype, Int64Dtype
+
+            nullable = {pa.int64(): Int64Dtype(), pa.int32(): Int32Dtype(), pa.bool_(): BooleanDtype()}
             self._frames[key] = self.arrow(table, columns).to_pandas(
-                types_mapper=_PANDAS_TYPES.get, split_blocks=True, self_destruct=True
+                types_mapper=nullable.get, split_blocks=True, self_destruct=True
             )
         return self._frames[key]
 
@@ -362,6 +365,8 @@ class Recording:
     @cached_property
     def sql(self) -> duckdb.DuckDBPyConnection:
         """An in-memory DuckDB with one view per table, over the Parquet files."""
+        import duckdb
+
         connection = duckdb.connect()
         if isinstance(self.path, RemotePath):
             connection.register_filesystem(self.path.filesystem)
@@ -377,13 +382,6 @@ class Recording:
 
 def _now_utc() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-_PANDAS_TYPES: dict[pa.DataType, Any] = {
-    pa.int64(): pd.Int64Dtype(),
-    pa.int32(): pd.Int32Dtype(),
-    pa.bool_(): pd.BooleanDtype(),
-}
 
 
 def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:

@@ -1,0 +1,17 @@
+"""What an import of a profile loads: a small file is read sooner than the large packages start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROFILE = Path(__file__).parents[2] / "data" / "profiles" / "hta_alexnet_trace.json.gz"
+
+
+def test_an_import_loads_no_package_that_it_does_not_use(tmp_path):
+    code = "import sys; from curvescope.cli import main; main(sys.argv[1:]); print(*sys.modules)"
+    command = [sys.executable, "-c", code, "import", str(PROFILE), "-o", str(tmp_path / "recording")]
+    loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert "msgspec" in loaded
+    assert not loaded & {"torch", "scipy", "duckdb", "nvtx", "pynvml", "distributed", "adbc_driver_sqlite", "google"}

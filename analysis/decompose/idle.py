@@ -182,16 +182,18 @@ def idle_times(
     end_ns = start_ns + rows["duration_ns"].to_numpy(np.int64)
     edges = np.searchsorted(rows["step"].to_numpy(np.int64), np.arange(len(steps) + 1)).tolist()
     windows = zip(steps["start_ns"].tolist(), steps["duration_ns"].tolist(), edges, edges[1:], strict=False)
-    tables = []
+    collected = []
     for first_ns, length_ns, low, high in windows:
         gaps = find_gaps(start_ns[low:high], end_ns[low:high], int(first_ns), int(first_ns + length_ns))
         own_processes = np.unique(process[low:high])
         codes = _reason_codes(gaps, own_processes[~np.isnan(own_processes)].tolist(), calls, read_ranges)
         after = np.append(layer[low:high], -1)[gaps.following]
-        tables.append(pd.DataFrame({"code": codes, "after": after, "ns": gaps.end_ns - gaps.begin_ns}))
-    if not tables:
+        collected.append((codes, after, gaps.end_ns - gaps.begin_ns))
+    if not collected:
         return ()
-    table = pd.concat(tables).groupby(["code", "after"])["ns"].agg(["sum", "size"]).reset_index()
+    code, after, idle_ns = map(np.concatenate, zip(*collected, strict=True))
+    idle = pd.DataFrame({"code": code, "after": after, "ns": idle_ns})
+    table = idle.groupby(["code", "after"])["ns"].agg(["sum", "size"]).reset_index()
     reason = {code: _text(code, calls, read_ranges) for code in table["code"].unique().tolist()}
     times = []
     for text, of_text in table.groupby(table["code"].map(lambda code: reason[code] or "")):

@@ -21,7 +21,9 @@ import pandas as pd
 from rich.progress import track
 
 from curvescope.analysis.decompose.functionals import bend
-from curvescope.analysis.verdicts.outcome import TOO_WIDE, Outcome, Verdict, outcomes_of
+from curvescope.analysis.verdicts.outcome import Outcome, outcomes_of
+from curvescope.analysis.verdicts.rule import TOO_WIDE
+from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.plan import hopeful, rounds_of, with_more_rounds
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 

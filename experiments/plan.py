@@ -31,8 +31,10 @@ import numpy as np
 from ..analysis import causes
 from ..analysis.decompose.functionals import FIXED_COST
 from ..analysis.decompose.terms import KERNELS, Key, Share
-from ..analysis.verdicts.outcome import LEVELLED, TOO_WIDE, Outcome, Reproduction, Verdict, subject
+from ..analysis.verdicts.outcome import Outcome, subject
 from ..analysis.verdicts.proof import about, decisive, reproduces
+from ..analysis.verdicts.rule import LEVELLED, TOO_WIDE
+from ..analysis.verdicts.words import Reproduction, Verdict
 from ..profiling.recording.experiments import Experiment, Scope, Stage, experiments_of
 from ..profiling.recording.store import Recording
 

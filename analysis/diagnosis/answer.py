@@ -25,9 +25,10 @@ from ..causes import (
 from ..decompose.functionals import FIXED_COST, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, OPTIMIZER, Share
-from ..verdicts.outcome import Outcome, Reproduction, Verdict
-from ..verdicts.proof import about, alone_of, decisive, reproduces
+from ..verdicts.outcome import Outcome
+from ..verdicts.proof import about, decisive, isolated_of, reproduces
 from ..verdicts.shape import Shape, shape
+from ..verdicts.words import Reproduction, Verdict
 
 if TYPE_CHECKING:
     from .result import Diagnosis, Explanation
@@ -78,7 +79,7 @@ class Evidence:
         label: label of the term; "the step" for complete steps.
         share: the term's share in the step, in the functional's unit; None for the complete step.
         alone: the term alone, without a change; None if it was not run. For the complete step, the step as it is.
-        reproduction: see `outcome.Reproduction`; None for the complete step, or if it was not run alone.
+        reproduction: see `words.Reproduction`; None for the complete step, or if it was not run alone.
         shape: shape of the curve on a finer grid; None if it was not run.
         factors: one outcome per factor, the decisive one: the last of those that were confirmed or refuted on fresh
             rounds, else the last; confirmed ones first.
@@ -87,7 +88,7 @@ class Evidence:
     label: str
     share: Estimate | None
     alone: Outcome | None
-    reproduction: str | None
+    reproduction: Reproduction | None
     shape: Shape | None
     factors: tuple[Outcome, ...]
 
@@ -102,7 +103,7 @@ class Answer:
         what: name of the anomaly with its value, e.g. "The bend at 4 (−28.9 ms)".
         where: label of the term that makes most of it; None if no term does.
         cause: the largest confirmed cause, else the largest that the recording suggests; None without any.
-        verdict: verdict on that cause, see `outcome.Verdict`.
+        verdict: verdict on that cause.
         why: the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a cause.
         taken: share that the decisive factor takes away; None if nothing was tested.
         remedy: the remedy with the largest gain; None if no remedy was measured.
@@ -116,7 +117,7 @@ class Answer:
     what: str
     where: str | None
     cause: str | None
-    verdict: str
+    verdict: Verdict
     why: str | None
     taken: Estimate | None
     remedy: Remedy | None
@@ -242,10 +243,10 @@ def _evidence(
     """The experiments on each term, the largest first, then those on complete steps."""
     shares = sorted(explanation.shares, key=lambda share: -abs(share.value.value))
     for share in (*(one for one in shares if one.key.kind == KERNELS), None):
-        own = about(outcomes, explanation.functional, share)
+        own = explanation.attribution.on_steps if share is None else about(outcomes, explanation.functional, share)
         if not own:
             continue
-        alone = alone_of(own) or next(one for one in own if one.factor is None)
+        alone = isolated_of(own) or next(one for one in own if one.factor is None)
         grids = [one for one in own if one.factor is None and one.experiment.stage == Stage.GRID and one.value]
         found = None
         if grids:
@@ -256,21 +257,12 @@ def _evidence(
             alone,
             None if share is None else reproduces(own, share),
             found,
-            tuple(sorted(_with_claims(explanation, decisive(own).values()), key=_by_verdict)),
+            tuple(sorted(decisive(own).values(), key=_by_verdict)),
         )
 
 
-def _with_claims(explanation: Explanation, outcomes: Iterable[Outcome]) -> Iterable[Outcome]:
-    """The outcomes; one that confirms what a cause claims of complete steps is confirmed, whatever its share."""
-    measured = [t.measured for t in explanation.attribution.causes if t.confirmed_on_steps]
-    for one in outcomes:
-        confirmed = one.experiment.scope == Scope.STEP and one.removed in measured
-        yield replace(one, verdict=Verdict.CONFIRMED, reason=None) if confirmed else one
-
-
 def _by_verdict(outcome: Outcome) -> tuple[int, float]:
-    order = (Verdict.CONFIRMED, Verdict.UNDECIDED, Verdict.REFUTED, Verdict.UNTESTED)
-    return order.index(outcome.verdict), -(outcome.taken.value if outcome.taken else 0.0)
+    return outcome.verdict.rank, -(outcome.taken.value if outcome.taken else 0.0)
 
 
 def _intervention(total: CauseTotal) -> Intervention | None:

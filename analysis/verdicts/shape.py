@@ -10,7 +10,7 @@ import pandas as pd
 from ...profiling.recording.axis import Axis
 from ..decompose.functionals import bend
 from ..decompose.statistics import LEVEL, estimate, holm
-from .outcome import Floats, Outcome, Times, round_medians
+from .measurement import Floats, Measurement, Times, round_medians
 
 _LEAST_JUMP = 0.02  # of the middle time of the grid; a smaller jump is not named
 _ONE_JUMP = 0.7  # share of all jumps that one of them makes where the curve is called a jump
@@ -33,11 +33,11 @@ class Shape:
     sentence: str
 
 
-def shape(outcome: Outcome, rows: pd.DataFrame, axis: Axis) -> Shape:
+def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
     """The shape of a curve on a finer grid.
 
     Args:
-        outcome: outcome of a grid, without a factor.
+        outcome: measurement on a grid, without a factor.
         rows: rows of the experiment.
         axis: axis of the recording.
     """

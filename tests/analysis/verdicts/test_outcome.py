@@ -9,16 +9,10 @@ import pytest
 
 from curvescope.analysis.decompose.functionals import FIXED_COST
 from curvescope.analysis.decompose.statistics import Estimate, ratio_estimate
-from curvescope.analysis.verdicts.outcome import (
-    LEVELLED,
-    TOO_SLOW,
-    Reproduction,
-    Verdict,
-    outcomes_of,
-    reproduction,
-    settled,
-)
+from curvescope.analysis.verdicts.outcome import outcomes_of, settled
+from curvescope.analysis.verdicts.rule import LEVELLED, TOO_SLOW, reproduction
 from curvescope.analysis.verdicts.shape import shape
+from curvescope.analysis.verdicts.words import Reproduction, Verdict
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.experiments import Stage
 

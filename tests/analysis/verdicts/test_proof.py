@@ -8,12 +8,15 @@ from functools import cache
 
 import pytest
 
-from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, TermCause, _totals, factors, interventions
+from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, TermCause, factors, interventions
+from curvescope.analysis.causes.totals import totals
 from curvescope.analysis.decompose.functionals import excess, fixed_cost
 from curvescope.analysis.decompose.terms import KERNELS, Key
 from curvescope.analysis.diagnosis.split import diagnose, explain
-from curvescope.analysis.verdicts.outcome import LEVELLED, Verdict, outcomes_of
-from curvescope.analysis.verdicts.proof import prove_step, spread
+from curvescope.analysis.verdicts.outcome import outcomes_of
+from curvescope.analysis.verdicts.proof import of_claims, prove_step, spread
+from curvescope.analysis.verdicts.rule import LEVELLED
+from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.step_factors import STEP_FACTORS
 from curvescope.experiments.term_factors import NAMES
 from curvescope.profiling.recording.experiments import Scope, Stage
@@ -193,7 +196,9 @@ def test_page_faults_take_what_the_step_saves_without_them():
 def proved_on_the_step(factor, times, claimed_ms, noise=0.01):
     one = on_the_step(factor)
     outcomes = outcomes_of(one, rows_of(one, times, noise=noise), {})
-    return prove_step(outcomes, outcomes[0].value, claimed_ms, (factor,))
+    value = outcomes[0].value
+    claims = {factor: min(claimed_ms, value.value)}
+    return prove_step(of_claims(outcomes, claims), value, (factor,))
 
 
 def test_a_claim_beyond_the_anomaly_counts_as_all_of_it():
@@ -236,17 +241,17 @@ def test_a_cause_confirmed_alone_and_on_the_step_takes_its_amount_once():
     assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
 
 
-def test_a_cause_that_some_terms_confirm_and_others_do_not_has_two_totals():
+def test_a_cause_that_some_terms_confirm_and_others_do_not_has_twototals():
     """What is confirmed is confirmed for its own amount, however much else the recording suggests of the cause."""
     terms = [TermCause(f"layer {n}", 3.0, None, ()) for n in range(10)]
     fc6 = TermCause("fc6", 20.0, None, (), Verdict.CONFIRMED)
-    confirmed, rest = _totals("weights read every step", [*terms, fc6], None, "the time was up")
+    confirmed, rest = totals("weights read every step", [*terms, fc6], None, "the time was up")
     assert (confirmed.amount, confirmed.verdict, confirmed.terms) == (20, Verdict.CONFIRMED, (fc6,))
     assert (rest.amount, rest.verdict, rest.reason) == (30, Verdict.UNTESTED, "the time was up")
     undecided = TermCause("fc7", 1.0, None, (), Verdict.UNDECIDED, "the interval is too wide")
-    _, rest = _totals("weights read every step", [*terms, fc6, undecided], None, None)
+    _, rest = totals("weights read every step", [*terms, fc6, undecided], None, None)
     assert (rest.amount, rest.verdict, rest.reason) == (31, Verdict.UNDECIDED, "the interval is too wide")
-    assert [one.verdict for one in _totals("weights read every step", [fc6], None, None)] == [Verdict.CONFIRMED]
+    assert [one.verdict for one in totals("weights read every step", [fc6], None, None)] == [Verdict.CONFIRMED]
 
 
 def test_complete_steps_do_not_confirm_page_faults_that_were_not_counted():

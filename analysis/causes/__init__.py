@@ -4,7 +4,7 @@ Every cause is a module with `CAUSE`, `weigh(case) -> Claim | None` and `INTERVE
 module may have `possible(case, amount) -> bool`: where that is False, no experiment confirms the cause for that amount.
 """
 
-from .attribution import attribute, claims_of_steps
+from .attribution import attribute, claims_of_steps, outcomes_of_steps
 from .case import Case, Claim, Fact, Intervention
 from .catalogue import (
     CAUSES,
@@ -37,5 +37,6 @@ __all__ = [
     "factors",
     "interventions",
     "interventions_with",
+    "outcomes_of_steps",
     "weigh_causes",
 ]

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Sequence
 from ...profiling.recording.experiments import TIME_IS_UP
 from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, Estimate
-from ..verdicts.measurement import Effect, effect_of
 from ..verdicts.outcome import Outcome
 from ..verdicts.proof import Proof, about, by_cause, of_claims, prove_step, prove_term, reproduces, spread
 from ..verdicts.words import Reproduction, Verdict
@@ -77,7 +76,7 @@ def attribute(
     untried = TIME_IS_UP if waits_for_time else None
     sums = [total for cause, of_terms in parts.items() for total in totals(cause, of_terms, steps.get(cause), untried)]
     noise = math.isfinite(value.low) and value.p >= LEVEL
-    return Attribution(functional, value.value, noise, tuple(sorted(sums, key=order)), tuple(on_steps))
+    return Attribution(functional, value.value, noise, tuple(sorted(sums, key=order)))
 
 
 def claims_of_steps(
@@ -85,10 +84,17 @@ def claims_of_steps(
 ) -> dict[str, float]:
     """What the cause of each factor of complete steps claims of an anomaly, in the functional's unit.
 
-    Without the factors that are judged by the share of the functional: those whose cause claims nothing, that bring it
-    about, and that remove a part of it only. For the arguments see `attribute`.
+    Without the factors whose cause claims nothing. For the arguments see `attribute`.
     """
     return _claims_of_steps(_terms(functional, weighed, outcomes), value.value)[1]
+
+
+def outcomes_of_steps(
+    functional: Functional, value: Estimate, weighed: Iterable[Weighed], outcomes: Sequence[Outcome]
+) -> list[Outcome]:
+    """The outcomes of complete steps that test an anomaly, with the verdicts that `attribute` goes by."""
+    on_steps = about(outcomes, functional, None)
+    return of_claims(on_steps, claims_of_steps(functional, value, weighed, outcomes)) if on_steps else []
 
 
 def _claims_of_steps(terms: Sequence[_Term], value: float) -> tuple[dict[str, tuple[str, ...]], dict[str, float]]:
@@ -101,7 +107,7 @@ def _claims_of_steps(terms: Sequence[_Term], value: float) -> tuple[dict[str, tu
         name: math.copysign(min(abs(claimed[cause]), abs(value)), value)
         for cause, names in factors.items()
         for name in names
-        if cause in evident and effect_of(name) not in (Effect.BRINGING, Effect.PARTIAL)
+        if cause in evident
     }
     return factors, claims
 

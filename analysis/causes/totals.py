@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
-from ..verdicts.outcome import Outcome
 from ..verdicts.proof import Proof
 from ..verdicts.words import Verdict
 from .case import Claim
@@ -74,14 +73,12 @@ class Attribution:
         noise: whether the anomaly is smaller than its noise.
         causes: the largest first, and last, apart from them, what is not significant. A cause that some terms confirm
             and others do not comes twice.
-        on_steps: outcomes of complete steps with the verdict on what their cause claims.
     """
 
     functional: Functional
     value: float
     noise: bool
     causes: tuple[CauseTotal, ...]
-    on_steps: tuple[Outcome, ...] = field(default=(), repr=False, metadata={"document": False})
 
     @property
     def verdict(self) -> CauseTotal | None:

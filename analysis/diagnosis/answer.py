@@ -20,6 +20,7 @@ from ..causes import (
     Intervention,
     interventions,
     interventions_with,
+    outcomes_of_steps,
     page_faults,
 )
 from ..decompose.functionals import FIXED_COST, Functional
@@ -242,8 +243,9 @@ def _evidence(
 ) -> Iterable[Evidence]:
     """The experiments on each term, the largest first, then those on complete steps."""
     shares = sorted(explanation.shares, key=lambda share: -abs(share.value.value))
+    by_step = outcomes_of_steps(explanation.functional, explanation.value, explanation.weighed, outcomes)
     for share in (*(one for one in shares if one.key.kind == KERNELS), None):
-        own = explanation.attribution.on_steps if share is None else about(outcomes, explanation.functional, share)
+        own = by_step if share is None else about(outcomes, explanation.functional, share)
         if not own:
             continue
         alone = isolated_of(own) or next(one for one in own if one.factor is None)

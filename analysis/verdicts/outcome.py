@@ -12,7 +12,7 @@ import pandas as pd
 from ...profiling.recording.experiments import Experiment, FactorFacts, Stage, experiments_of, factors_of
 from ...profiling.recording.store import Recording
 from .measurement import Measurement, Runs, measure
-from .rule import REFUTED_BELOW, Decision, confirmed_above, decide, ends_early
+from .rule import REFUTED_BELOW, Decision, confirmed_above, decide, ends_early, goes_by_claim
 from .words import Verdict
 
 # What the causes of factors of complete steps claim of a functional, in its unit, by its coefficients and the factor.
@@ -101,15 +101,21 @@ def outcomes_of(
     return [Outcome.of(each, decide(each, None, families.get(each.factor, ()))) for each, _ in measured]
 
 
-def settled(experiment: Experiment, rows: pd.DataFrame, claims: Claims = MappingProxyType({})) -> bool:
+def settled(
+    experiment: Experiment,
+    rows: pd.DataFrame,
+    claims: Claims = MappingProxyType({}),
+    facts: Mapping[str, FactorFacts] = MappingProxyType({}),
+) -> bool:
     """Whether more rounds of an experiment that runs are not worth their time, see `rule.ends_early`.
 
     Args:
         experiment: an experiment that runs.
         rows: its rows of the table `experiments` so far.
         claims: claims of causes; other factors are judged by the share that they remove.
+        facts: facts on the factors, by name.
     """
-    measured = [each for test in experiment.by_functional() for each in measure(test, rows, {})]
+    measured = [each for test in experiment.by_functional() for each in measure(test, rows, facts)]
     return ends_early(
         [
             _p_values(each, runs, claims.get((each.experiment.functional, each.factor or "")))
@@ -122,7 +128,7 @@ def settled(experiment: Experiment, rows: pd.DataFrame, claims: Claims = Mapping
 def _p_values(measured: Measurement, runs: Runs, claim: float | None = None) -> tuple[float, float]:
     """One-sided p of the tests that confirm and refute."""
     least = confirmed_above(measured.effect, measured.experiment.functional_kind)
-    return runs.p_values(least, REFUTED_BELOW, claim)
+    return runs.p_values(least, REFUTED_BELOW, claim if goes_by_claim(measured.effect) else None)
 
 
 def subject(experiment: Experiment) -> tuple[object, ...]:

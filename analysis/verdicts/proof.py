@@ -15,7 +15,7 @@ from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Share
 from .outcome import Outcome
-from .rule import decide, reproduction
+from .rule import decide, goes_by_claim, reproduction
 from .words import Reproduction, Verdict
 
 
@@ -115,8 +115,8 @@ def of_claims(outcomes: Sequence[Outcome], claims: Mapping[str, float]) -> list[
     """
     others = [1.0] * (len({outcome.factor for outcome in outcomes} - {None}) - 1)
     return [
-        Outcome.of(outcome, decide(outcome, claims[outcome.factor], [outcome.removed.p, *others]))
-        if outcome.factor is not None and outcome.factor in claims and outcome.removed is not None
+        Outcome.of(outcome, decide(outcome, claim, [outcome.removed.p, *others]))
+        if (claim := claims.get(outcome.factor or "")) and outcome.removed and goes_by_claim(outcome.effect)
         else outcome
         for outcome in outcomes
     ]

@@ -20,8 +20,7 @@ from .words import Reproduction, Verdict
 
 CONFIRMED_ABOVE = 1 / 2  # what removes more than half of an effect is its main cause: no two can
 REFUTED_BELOW = 1 / 5  # far below one half, so that noise does not refute a main cause
-# A factor that turns the functional round, to more than half its size, puts another bend in its place.
-_MOST_REMOVED = 1.5
+_MOST_REMOVED = 1.5  # beyond it, the factor turns the anomaly round, to more than half its size
 EARLY_LEVEL = 0.001  # of all tests at one look at an experiment that still runs
 TOO_WIDE = "the interval is too wide"
 ONLY_SCREENED = "only the screen of all changes shows it; fresh rounds have to confirm it"
@@ -42,7 +41,8 @@ def decide(measured: Measurement, claim: float | None, family: Sequence[float]) 
 
     Args:
         measured: what one factor changed in one experiment.
-        claim: amount that the cause claims of the functional, in its unit, with its sign; None to judge by all of it.
+        claim: amount in ms that the cause claims of the functional, with its sign; None to judge by all of it. Not for
+            effects that never go by it, see `goes_by_claim`.
         family: p of this test, then of the others that were tried beside it. By share: one-sided, of a share of at most
             `confirmed_above`. By claim: of nothing being removed.
     """
@@ -55,12 +55,11 @@ def decide(measured: Measurement, claim: float | None, family: Sequence[float]) 
 
 def _by_share(measured: Measurement, share: Estimate, family: Sequence[float]) -> Decision:
     effect, reason = measured.effect, None
-    if share.high < REFUTED_BELOW:
-        # What removes only a part of its cause cannot refute it.
-        if effect == Effect.PARTIAL:
-            return Decision(Verdict.UNDECIDED, "it takes away a part of the cause only")
+    if share.high < REFUTED_BELOW and effect != Effect.PARTIAL:
         return Decision(Verdict.REFUTED)
-    if measured.rounds < 2:
+    if share.high < REFUTED_BELOW:
+        reason = "it takes away a part of the cause only"
+    elif measured.rounds < 2:
         reason = "a single round has no interval"
     elif not np.isfinite(share.low):
         reason = "without the factor, nothing can be distinguished from 0"
@@ -99,6 +98,11 @@ def _by_claim(measured: Measurement, removed: Estimate, claim: float, family: Se
     return Decision(Verdict.UNDECIDED if reason else Verdict.CONFIRMED, reason)
 
 
+def goes_by_claim(effect: Effect) -> bool:
+    """Whether a factor of complete steps is judged by its cause's claim; else always by its share of the anomaly."""
+    return effect not in (Effect.BRINGING, Effect.PARTIAL)
+
+
 def confirmed_above(effect: Effect, kind: str) -> float:
     """Least share removed that confirms the cause of a factor with this effect, of a functional of this kind.
 
@@ -117,11 +121,10 @@ def _levels(measured: Measurement, size: float | None = None) -> bool:
 
 def _overtakes(measured: Measurement, share: Estimate) -> bool:
     """Whether F' is another anomaly; an excess under 0 is a fixed cost, if the larger batch size became faster."""
-    if not np.isfinite(share.low) or share.value <= _MOST_REMOVED:
-        return False
     f = measured.value.value if measured.value else 0.0
     fixed = measured.experiment.functional_kind == "excess" and f > 0 and measured.saved_ms > CONFIRMED_ABOVE * f
-    return measured.effect == Effect.BRINGING or not fixed
+    beyond = np.isfinite(share.low) and share.value > _MOST_REMOVED
+    return bool(beyond) and (measured.effect == Effect.BRINGING or not fixed)
 
 
 def _is_material(measured: Measurement) -> bool:

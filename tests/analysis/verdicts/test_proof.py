@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 
 from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, TermCause, factors, interventions
+from curvescope.analysis.causes.attribution import _claims_of_steps
 from curvescope.analysis.causes.totals import totals
 from curvescope.analysis.decompose.functionals import excess, fixed_cost
 from curvescope.analysis.decompose.terms import KERNELS, Key
 from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.analysis.verdicts.outcome import outcomes_of
-from curvescope.analysis.verdicts.proof import of_claims, prove_step, spread
+from curvescope.analysis.verdicts.proof import spread
 from curvescope.analysis.verdicts.rule import LEVELLED
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.step_factors import STEP_FACTORS
@@ -193,30 +195,6 @@ def test_page_faults_take_what_the_step_saves_without_them():
     assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
 
 
-def proved_on_the_step(factor, times, claimed_ms, noise=0.01):
-    one = on_the_step(factor)
-    outcomes = outcomes_of(one, rows_of(one, times, noise=noise), {})
-    value = outcomes[0].value
-    claims = {factor: min(claimed_ms, value.value)}
-    return prove_step(of_claims(outcomes, claims), value, (factor,))
-
-
-def test_a_claim_beyond_the_anomaly_counts_as_all_of_it():
-    # terms claim 100 ms of a fixed cost of 50 ms, as other terms take 50 ms off it; the factor takes away 40 ms
-    times = {None: {4: 60.0, 8: 70.0}, "priority": {4: 20.0, 8: 30.0}}
-    proof = proved_on_the_step("priority", times, claimed_ms=100.0)
-    assert proof.verdict == Verdict.CONFIRMED
-    assert proof.amount == pytest.approx(40, abs=3)
-
-
-def test_a_factor_that_turns_the_fixed_cost_round_confirms_no_cause():
-    # 10 ms of fixed cost, 4 of them claimed; the factor makes the larger batch slower still, so that -20 ms are left
-    times = {None: {4: 60.0, 8: 110.0}, "no_onednn": {4: 70.0, 8: 160.0}}
-    proof = proved_on_the_step("no_onednn", times, claimed_ms=4.0, noise=0.002)
-    assert proof.verdict == Verdict.UNDECIDED
-    assert proof.reason == "it puts another bend in its place"
-
-
 def test_steps_that_count_too_few_page_faults_have_another_cause():
     # the same experiment, once where steps count 20,000 faults and once where they count none
     alone = {None: {4: 80.0, 8: 80.0}, "reused_memory": {4: 20.0, 8: 20.0}}
@@ -301,6 +279,15 @@ def test_a_narrow_measurement_alone_ends_what_was_not_significant():
     times = {None: {8: 24.0, 16: 48.0 + unclear["conv3 backward"]}}
     after = explained("not significant", [(one, times)])
     assert "conv3 backward" not in {term.label for term in after[NOT_SIGNIFICANT].terms}
+
+
+def test_a_claim_beyond_the_anomaly_counts_as_all_of_it():
+    """Terms claim 80 ms of page faults and 15 of contention, of a fixed cost of 50 ms: others take 45 ms off it."""
+    amounts = {"page faults": 80.0, "CPU contention": 15.0, "launch- or host-bound": 90.0, "optimizer work": -3.0}
+    term = SimpleNamespace(claimed=lambda cause: amounts.get(cause, 0.0))
+    _, claims = _claims_of_steps([term], 50.0)
+    assert (claims["kept_memory"], claims["priority"]) == (50.0, 15.0)
+    assert _claims_of_steps([term], -50.0)[1] == {}
 
 
 def test_an_amount_spreads_over_what_is_left():

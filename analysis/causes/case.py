@@ -15,7 +15,7 @@ from ..decompose.terms import Key, Share
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Use:
     """All launches of one kernel with one launch configuration in a term at one batch size, per step.
 
@@ -101,7 +101,7 @@ class MeanHostUse:
         return self.cpu_ms / (self.cpu_ms + self.run_queue_wait_ms)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BatchFacts:
     """Facts about one batch size besides its kernels; None or empty if not recorded.
 
@@ -203,7 +203,7 @@ class Intervention:
     untested: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """One term of one functional.
 

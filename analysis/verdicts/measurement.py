@@ -54,67 +54,47 @@ def effect_of(factor: str | None) -> Effect:
     return _EFFECTS.get(factor or "", Effect.REMOVING)
 
 
-@dataclass(frozen=True)
-class Times:
-    """Times over batch sizes, each the mean of the faster half of the rounds, with replicates of the rounds.
+def times_of(rounds_ms: Floats) -> Floats:
+    """Times over batch sizes, each the mean of the faster half of the rounds: of all rounds, then of each replicate.
 
-    Attributes:
-        values: times in ms, shape (batch sizes,).
-        replicates: the same of each replicate, shape (replicates, batch sizes).
-        rounds: number of rounds.
+    Equal rounds give equal replicates of all tables.
+
+    Args:
+        rounds_ms: times of each round, shape (rounds, batch sizes).
+
+    Returns:
+        Shape (1 + replicates, batch sizes).
     """
+    rounds = len(rounds_ms)
+    values, drawn = faster_half(rounds_ms, 0), faster_half(rounds_ms[resample_rounds(rounds)], 1)
+    return np.vstack([values, widened(drawn, values, rounds)])
 
-    values: Floats
-    replicates: Floats
-    rounds: int
 
-    @classmethod
-    def of(cls, rounds_ms: Floats) -> Times:
-        """The times of some rounds, shape (rounds, batch sizes); equal rounds give equal replicates of all tables."""
-        rounds = len(rounds_ms)
-        values, drawn = faster_half(rounds_ms, 0), faster_half(rounds_ms[resample_rounds(rounds)], 1)
-        return cls(values, widened(drawn, values, rounds), rounds)
+def functional_of(times: Floats, weights: Floats, rounds: int, scale: float, minus: float = 0.0) -> Estimate:
+    """A functional with its interval.
 
-    def times(self, factor: float) -> Times:
-        """All times, multiplied by a number."""
-        return replace(self, values=factor * self.values, replicates=factor * self.replicates)
+    Args:
+        times: result of `times_of`, or a difference of such times of the same rounds.
+        weights: coefficients of the functional, shape (batch sizes,).
+        rounds: number of rounds.
+        scale: size of the numbers behind it; a spread far below it is rounding.
+        minus: number to take from it.
+    """
+    return estimate(float(times[0] @ weights) - minus, times[1:] @ weights - minus, rounds, scale)
 
-    def minus(self, other: Times) -> Times:
-        """The difference from times of the same rounds."""
-        return replace(self, values=self.values - other.values, replicates=self.replicates - other.replicates)
 
-    def where(self, kept: npt.NDArray[np.bool_], other: Times) -> Times:
-        """These times, but at some batch sizes those of others."""
-        values, replicates = (
-            np.where(kept, *pair) for pair in ((other.values, self.values), (other.replicates, self.replicates))
-        )
-        return replace(self, values=values, replicates=replicates)
+def _by_batch(times: Floats, rounds: int) -> tuple[Estimate, ...]:
+    """Every time with its interval, which never reaches 0."""
+    return tuple(time_estimate(float(of_batch[0]), of_batch[1:], rounds) for of_batch in times.T)
 
-    def by_batch(self) -> tuple[Estimate, ...]:
-        """Every time with its interval, which never reaches 0."""
-        each = zip(self.values, self.replicates.T, strict=True)
-        return tuple(time_estimate(float(value), drawn, self.rounds) for value, drawn in each)
 
-    def functional(self, weights: Floats, scale: float, minus: float = 0.0) -> Estimate:
-        """A functional with its interval.
-
-        Args:
-            weights: its coefficients, shape (batch sizes,).
-            scale: size of the numbers behind it; a spread far below it is rounding.
-            minus: number to take from it.
-        """
-        return estimate(float(self.values @ weights) - minus, self.replicates @ weights - minus, self.rounds, scale)
-
-    def gains(self, unmodified: Times) -> tuple[Estimate, ...]:
-        """Shares of the time that these save against others, by batch size."""
-        values, replicates = np.log(self.values / unmodified.values), np.log(self.replicates / unmodified.replicates)
-        logs = (
-            estimate(float(value), drawn, self.rounds, 1.0) for value, drawn in zip(values, replicates.T, strict=True)
-        )
-        return tuple(
-            Estimate(1 - float(np.exp(log.value)), 1 - float(np.exp(log.high)), 1 - float(np.exp(log.low)), log.p)
-            for log in logs
-        )
+def _gains(changed: Floats, unmodified: Floats, rounds: int) -> tuple[Estimate, ...]:
+    """Shares of the time that the changed times save, by batch size."""
+    logs = (estimate(float(log[0]), log[1:], rounds, 1.0) for log in np.log(changed / unmodified).T)
+    return tuple(
+        Estimate(1 - float(np.exp(log.value)), 1 - float(np.exp(log.high)), 1 - float(np.exp(log.low)), log.p)
+        for log in logs
+    )
 
 
 def round_medians(rows: pd.DataFrame) -> pd.DataFrame:
@@ -195,15 +175,17 @@ class Runs(NamedTuple):
     """The times behind the share that a factor removes.
 
     Attributes:
-        unmodified: unmodified times.
+        unmodified: unmodified times, see `times_of`.
         counted: times behind F'.
         weights: coefficients of the functional, shape (batch sizes,).
-        scale: size of the numbers behind it, in ms.
+        rounds: number of rounds.
+        scale: size of the numbers behind the functional, in ms.
     """
 
-    unmodified: Times
-    counted: Times
+    unmodified: Floats
+    counted: Floats
     weights: Floats
+    rounds: int
     scale: float
 
     def p_values(self, least: float, most: float, claim: float | None = None) -> tuple[float, float]:
@@ -211,18 +193,22 @@ class Runs(NamedTuple):
 
         The share is one of F, or of what a cause claims, in ms.
         """
-        of_all = float(self.unmodified.values @ self.weights)
+        of_all = float(self.unmodified[0] @ self.weights) if claim is None else 0.0
         direction = float(np.sign(of_all if claim is None else claim))
         tests = []
-        for threshold, sign in ((least, direction), (most, -direction)):
-            if claim is None:
-                beyond = self.unmodified.times(1 - threshold).minus(self.counted)
-                tests.append(beyond.functional(sign * self.weights, self.scale))
-            else:
-                removed, limit = self.unmodified.minus(self.counted), threshold * abs(claim) * sign * direction
-                tests.append(removed.functional(sign * self.weights, self.scale, limit))
+        for share, sign in ((least, direction), (most, -direction)):
+            beyond = (1.0 if claim is not None else 1 - share) * self.unmodified - self.counted
+            limit = 0.0 if claim is None else share * claim * sign
+            tests.append(functional_of(beyond, sign * self.weights, self.rounds, self.scale, limit))
         first, second = (test.p / 2 if test.value > 0 else 1 - test.p / 2 for test in tests)
         return first, second
+
+    def removed(self) -> tuple[Estimate, Estimate]:
+        """F − F' in ms, and its share of F."""
+        both = self.unmodified - self.counted, self.unmodified
+        values, replicates = [float(t[0] @ self.weights) for t in both], [t[1:] @ self.weights for t in both]
+        share = ratio_estimate((values[0], values[1]), (replicates[0], replicates[1]), self.rounds, self.scale)
+        return functional_of(both[0], self.weights, self.rounds, self.scale), share
 
 
 def measure(
@@ -254,35 +240,28 @@ def _measure(
     rounds = sorted(set.intersection(*(set(table.index) for table in complete))) if batches else []
     if not rounds or (factor or "") in experiment.untested:
         return Measurement(experiment=experiment, factor=factor, facts=facts), None
-    unmodified, changed = (Times.of(table.loc[rounds].to_numpy(np.float64)) for table in (complete[0], complete[-1]))
+    unmodified, changed = (times_of(table.loc[rounds].to_numpy(np.float64)) for table in (complete[0], complete[-1]))
     measured = Measurement(
         experiment=experiment,
         factor=factor,
         facts=facts,
         rounds=len(rounds),
         batches=batches,
-        times_ms=unmodified.by_batch(),
-        changed_ms=() if factor is None else changed.by_batch(),
-        gains=() if factor is None else changed.gains(unmodified),
+        times_ms=_by_batch(unmodified, len(rounds)),
+        changed_ms=() if factor is None else _by_batch(changed, len(rounds)),
+        gains=() if factor is None else _gains(changed, unmodified, len(rounds)),
     )
     coefficients = dict(experiment.functional)
     if not coefficients.keys() <= set(batches):
         return measured, None
     weights = np.array([coefficients.get(b, 0.0) for b in batches])
-    scale = float(np.abs(weights * unmodified.values).max())
-    measured = replace(measured, value=unmodified.functional(weights, scale))
+    scale = float(np.abs(weights * unmodified[0]).max())
+    measured = replace(measured, value=functional_of(unmodified, weights, len(rounds), scale))
     if factor is None:
         return measured, None
     if measured.effect == Effect.BRINGING:
-        changed = changed.where(np.array(batches) == max(coefficients), unmodified)
-    removed = unmodified.minus(changed)
-    share = ratio_estimate(
-        (float(removed.values @ weights), float(unmodified.values @ weights)),
-        (removed.replicates @ weights, unmodified.replicates @ weights),
-        unmodified.rounds,
-        scale,
-    )
-    measured = replace(
-        measured, changed=changed.functional(weights, scale), removed=removed.functional(weights, scale), taken=share
-    )
-    return measured, Runs(unmodified, changed, weights, scale)
+        changed = np.where(np.array(batches) == max(coefficients), unmodified, changed)
+    runs = Runs(unmodified, changed, weights, len(rounds), scale)
+    removed, share = runs.removed()
+    rest = functional_of(changed, weights, len(rounds), scale)
+    return replace(measured, changed=rest, removed=removed, taken=share), runs

@@ -7,6 +7,7 @@ such verdicts are right: docs/statistics.md (simulated) and docs/planted-causes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -41,8 +42,7 @@ def decide(measured: Measurement, claim: float | None, family: Sequence[float]) 
 
     Args:
         measured: what one factor changed in one experiment.
-        claim: amount in ms that the cause claims of the functional, with its sign; None to judge by all of it. Not for
-            effects that never go by it, see `goes_by_claim`.
+        claim: amount in ms that the cause claims of the functional, with its sign; None: all, see `goes_by_claim`.
         family: p of this test, then of the others that were tried beside it. By share: one-sided, of a share of at most
             `confirmed_above`. By claim: of nothing being removed.
     """
@@ -61,7 +61,7 @@ def _by_share(measured: Measurement, share: Estimate, family: Sequence[float]) -
         reason = "it takes away a part of the cause only"
     elif measured.rounds < 2:
         reason = "a single round has no interval"
-    elif not np.isfinite(share.low):
+    elif not math.isfinite(share.low):
         reason = "without the factor, nothing can be distinguished from 0"
     elif _overtakes(measured, share):
         reason = TOO_SLOW if effect == Effect.BRINGING else OVERTAKEN
@@ -115,16 +115,16 @@ def confirmed_above(effect: Effect, kind: str) -> float:
 
 def _levels(measured: Measurement, size: float | None = None) -> bool:
     """Whether a factor that runs batch sizes at nearly one size makes none faster, by half of `size` (default: F)."""
-    size = abs(measured.value.value) if size is None and measured.value else size
-    return measured.effect == Effect.LEVELLING and measured.saved_ms < CONFIRMED_ABOVE * (size or 0.0)
+    f = abs(measured.value.value) if measured.value else 0.0
+    return measured.effect == Effect.LEVELLING and measured.saved_ms < CONFIRMED_ABOVE * (f if size is None else size)
 
 
 def _overtakes(measured: Measurement, share: Estimate) -> bool:
     """Whether F' is another anomaly; an excess under 0 is a fixed cost, if the larger batch size became faster."""
     f = measured.value.value if measured.value else 0.0
     fixed = measured.experiment.functional_kind == "excess" and f > 0 and measured.saved_ms > CONFIRMED_ABOVE * f
-    beyond = np.isfinite(share.low) and share.value > _MOST_REMOVED
-    return bool(beyond) and (measured.effect == Effect.BRINGING or not fixed)
+    beyond = math.isfinite(share.low) and share.value > _MOST_REMOVED
+    return beyond and (measured.effect == Effect.BRINGING or not fixed)
 
 
 def _is_material(measured: Measurement) -> bool:
@@ -134,11 +134,10 @@ def _is_material(measured: Measurement) -> bool:
 
 
 def ends_early(tests: Sequence[tuple[float, float]]) -> bool:
-    """Whether every test of an experiment that still runs is so far from undecided that more rounds are not worth it.
+    """Whether every test of an experiment that still runs is far from undecided: one-sided p to confirm and to refute.
 
     Looks at so strict a level (Bonferroni) add next to nothing to the error of the last one, which keeps its level
-    (Haybittle, Brit. J. Radiology 44 (1971); Peto et al., Brit. J. Cancer 34 (1976)). `tests` are one-sided p of
-    confirming and of refuting, see `Runs.p_values`.
+    (Haybittle, Brit. J. Radiology 44 (1971); Peto et al., Brit. J. Cancer 34 (1976)).
     """
     return bool(tests) and all(min(p_values) < EARLY_LEVEL / len(tests) for p_values in tests)
 

@@ -24,8 +24,8 @@ from curvescope.experiments.term_factors import NAMES
 from curvescope.profiling.recording.experiments import Scope, Stage
 
 from ...experiments.planted_experiments import experiment, rows_of
-from ..causes.planted_causes import CPU, Plan, planted
 from ..synthetic import times_of
+from .planted_causes import CPU, Plan, planted
 
 SLOW_FROM_16 = {4: 12.0, 8: 24.0, 16: 96.0}
 PROPORTIONAL = {4: 12.0, 8: 24.0, 16: 48.0}

@@ -21,7 +21,9 @@ import pandas as pd
 from rich.progress import track
 
 from curvescope.analysis.decompose.functionals import bend
-from curvescope.analysis.verdicts.outcome import TOO_WIDE, Outcome, Verdict, outcomes_of
+from curvescope.analysis.verdicts.outcome import Outcome, outcomes_of
+from curvescope.analysis.verdicts.rule import TOO_WIDE
+from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.plan import hopeful, rounds_of, with_more_rounds
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 
@@ -46,8 +48,9 @@ TEXT = """
 `python benchmarks/experiment_verdicts.py --write` writes this section. It simulates experiments on a term whose cost is 5 ms plus 1 ms
 per sample at batch 2, 4 and 8, with the noise above and {runs} runs per visit, {sweeps} times each, and with the fewest rounds that
 the plan makes: {screen} for a screen of nine factors, then {confirm} fresh ones for what the screen suggests, and twice as many if that
-is undecided. One factor takes the planted bend away, the other eight change nothing. *Confirmed* is a factor whose interval of the
-share taken away lies above one half, after Holm's correction over all that had fresh rounds. With nothing planted, a term does not show
+is undecided. One factor removes the planted bend, the other eight change nothing. `analysis/verdicts/rule.py` makes every
+verdict: *confirmed* is a factor whose interval of the share removed lies above one half, after Holm's correction over all that had
+fresh rounds. With nothing planted, a term does not show
 its share alone and the plan would end before; the simulation goes on, so that the first column is an upper bound.
 
 The goals: the interval of the share holds its true value in at least 95 of 100 experiments, and at most 2 of 100 experiments confirm a

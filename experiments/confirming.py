@@ -18,7 +18,7 @@ from ..profiling.recording.store import Recording, RecordingWriter, open_recordi
 
 if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Diagnosis
-    from ..analysis.verdicts.outcome import Claimed
+    from ..analysis.verdicts.outcome import Claims
 
 _STAGES = {
     Stage.ALONE: "alone",
@@ -125,11 +125,11 @@ def _enough(experiment: Experiment, diagnosis: Diagnosis) -> Callable[[Sequence[
     from ..analysis.causes import claims_of_steps
     from ..analysis.verdicts.outcome import settled
 
-    claims: dict[Claimed, float] = {}
+    claims: Claims = {}
     if experiment.scope == Scope.STEP:
         for one in (*diagnosis.explanations, *filter(None, [diagnosis.fixed_cost])):
             found = claims_of_steps(one.functional, one.value, one.weighed, diagnosis.outcomes)
-            claims |= {(one.functional.weights, name): amount for name, amount in found.items()}
+            claims = {**claims, **{(one.functional.weights, name): amount for name, amount in found.items()}}
     looked = 0
 
     def enough(rows: Sequence[Mapping[str, Any]]) -> bool:

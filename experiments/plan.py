@@ -31,8 +31,10 @@ import numpy as np
 from ..analysis import causes
 from ..analysis.decompose.functionals import FIXED_COST
 from ..analysis.decompose.terms import KERNELS, Key, Share
-from ..analysis.verdicts.outcome import LEVELLED, TOO_WIDE, Outcome, Reproduction, Verdict, subject
+from ..analysis.verdicts.outcome import Outcome, subject
 from ..analysis.verdicts.proof import about, decisive, reproduces
+from ..analysis.verdicts.rule import LEVELLED, TOO_WIDE
+from ..analysis.verdicts.words import Reproduction, Verdict
 from ..profiling.recording.experiments import Experiment, Scope, Stage, experiments_of
 from ..profiling.recording.store import Recording
 
@@ -241,7 +243,7 @@ class _Planner:
                     names[name] = max(share, outbid)
         yield from self._of_step(target, Stage.CONFIRM, sorted(names, key=lambda name: -names[name]))
 
-    def _of_step(self, target: Explanation, stage: str, names: Iterable[str]) -> Iterator[Experiment]:
+    def _of_step(self, target: Explanation, stage: Stage, names: Iterable[str]) -> Iterator[Experiment]:
         """Complete steps with the factors not yet tried so."""
         one = self._experiment(target, None, stage)
         tried = {name for earlier in self._like(one, (stage,)) for name in earlier.factors}
@@ -436,7 +438,7 @@ class _Planner:
             batches = tuple(sorted({*one.batches, largest}))
             yield from self._fitting(replace(one, factors=tuple(new[:_MOST_STEP_FACTORS]), batches=batches))
 
-    def _experiment(self, target: Explanation, share: Share | None, stage: str) -> Experiment:
+    def _experiment(self, target: Explanation, share: Share | None, stage: Stage) -> Experiment:
         """An experiment without factors, with the usual rounds.
 
         On a term it tests all targets that the term makes and that do not make it much longer, on complete steps all
@@ -540,7 +542,7 @@ class _Planner:
         return float(np.interp(sorted(map(float, batches)), [float(size) for size in sizes], times).sum())
 
 
-def rounds_of(stage: str, scope: str) -> tuple[int, int]:
+def rounds_of(stage: Stage, scope: Scope) -> tuple[int, int]:
     """Minimum and maximum number of rounds of an experiment."""
     return _ROUNDS[stage, scope][0]
 

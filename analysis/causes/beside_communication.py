@@ -27,12 +27,12 @@ def weigh(case: Case) -> Claim | None:
     """Claim the slow-down, where it is larger than its error."""
     if case.share.key.kind not in (KERNELS, COMMUNICATION) or not case.slow_downs:
         return None
-    found = {batch: case.slow_downs.get(batch, _NONE) for batch in case.functional.conditions}
-    amount = math.fsum(weight * found[batch].time_ms for batch, weight in case.functional.coefficients)
-    error = math.hypot(*(weight * found[batch].error_ms for batch, weight in case.functional.coefficients))
+    slowed = {batch: case.slow_downs.get(batch, _NONE) for batch in case.functional.conditions}
+    amount = math.fsum(weight * slowed[batch].time_ms for batch, weight in case.functional.coefficients)
+    error = math.hypot(*(weight * slowed[batch].error_ms for batch, weight in case.functional.coefficients))
     if normal_estimate(amount, error).p >= LEVEL:
         return None
-    sides = [found[batch] for batch in (case.before, case.after)]
+    sides = [slowed[batch] for batch in (case.before, case.after)]
     evidence = (
         seen("time of calls beside communication, had they run alone", (s.expected_ms for s in sides), "ms", _TABLE),
         seen("their slow-down per step", (s.excess_ms for s in sides), "ms", _TABLE),

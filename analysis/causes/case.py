@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from ..decompose.terms import Key, Share
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Use:
     """All launches of one kernel with one launch configuration in a term at one batch size, per step.
 
@@ -101,7 +101,7 @@ class MeanHostUse:
         return self.cpu_ms / (self.cpu_ms + self.run_queue_wait_ms)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BatchFacts:
     """Facts about one batch size besides its kernels; None or empty if not recorded.
 
@@ -139,7 +139,7 @@ class BatchFacts:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Fact:
     """One fact from the recording.
 
     Attributes:
@@ -157,10 +157,10 @@ class Evidence:
     table: str
 
 
-def seen(what: str, sides: Iterable[float | None], unit: str, table: str) -> Evidence:
-    """Evidence from two values: at the smaller and at the larger batch size."""
+def seen(what: str, sides: Iterable[float | None], unit: str, table: str) -> Fact:
+    """Fact from two values: at the smaller and at the larger batch size."""
     before, after = sides
-    return Evidence(what, before, after, unit, table)
+    return Fact(what, before, after, unit, table)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Claim:
     cause: str
     amount: float
     score: float
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[Fact, ...]
     refuted_by: str
     detail: str | None = None
 
@@ -190,22 +190,20 @@ class Intervention:
 
     Attributes:
         expected: result of the experiment if the cause is right; one sentence.
-        remedy: ignored; the factors say what to do. Plugins may still pass it.
-        term: names of factors that take the cause away from a term that runs alone, the most telling first.
-        step: names of factors that take it away from complete steps, the most telling first.
+        term: names of factors that remove the cause from a term in isolation, the most telling first.
+        step: names of factors that remove it from complete steps, the most telling first.
         shared: names of factors of other causes that test this cause instead, in terms where it has evidence.
         untested: reason that no factor tests it, as a clause without a full stop; None if one does.
     """
 
     expected: str
-    remedy: InitVar[str | None] = None
     term: tuple[str, ...] = ()
     step: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     untested: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """One term of one functional.
 
@@ -272,5 +270,5 @@ def counted_total(uses: tuple[Use, ...], column: str) -> float | None:
 def total(uses: tuple[Use, ...], column: str) -> float | None:
     """Sum of one column over the uses that have a value; None if none has."""
     values = [getattr(use, column) for use in uses]
-    known = [float(value) for value in values if value is not None]
-    return sum(known) if known else None
+    counted = [float(value) for value in values if value is not None]
+    return sum(counted) if counted else None

@@ -113,13 +113,22 @@ def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -
     coefficients = dict(functional.coefficients)
     facts = {batch: examined.facts[batch] for batch in functional.conditions}
     for share in shares:
-        own = tuple(
+        uses = tuple(
             replace(use, share=coefficients[use.batch] * use.share)
             for use in examined.uses.get(share.key, ())
             if use.batch in facts
         )
         slowed = examined.slow_downs.get(share.key, {})
-        yield Case(functional, share, functional.at, functional.last, own, facts, examined.hardware, slowed)
+        yield Case(
+            functional=functional,
+            share=share,
+            before=functional.at,
+            after=functional.last,
+            uses=uses,
+            facts=facts,
+            hardware=examined.hardware,
+            slow_downs=slowed,
+        )
 
 
 def count_faults(operators: pa.Table) -> dict[int, dict[Key, float]]:
@@ -128,16 +137,16 @@ def count_faults(operators: pa.Table) -> dict[int, dict[Key, float]]:
     Args:
         operators: columns `batch`, `layer`, `phase` and `page_faults` of the `operators` table.
     """
-    found: dict[int, dict[Key, float]] = {}
+    faults: dict[int, dict[Key, float]] = {}
     for row in operators.filter(pc.is_valid(operators["page_faults"])).to_pylist():
-        of_batch, key = found.setdefault(row["batch"], {}), Key.of(row["layer"], row["phase"], KERNELS)
+        of_batch, key = faults.setdefault(row["batch"], {}), Key.of(row["layer"], row["phase"], KERNELS)
         of_batch[key] = of_batch.get(key, 0.0) + row["page_faults"]
-    return found
+    return faults
 
 
 def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:
     """By term and batch size: of every layer and phase, and of communication as a whole."""
-    found: dict[Key, dict[int, SlowDown]] = {}
+    slowed: dict[Key, dict[int, SlowDown]] = {}
     terms = [(Key.of(row.layer, row.phase, KERNELS), row, row.own_ms) for row in rows.itertuples()]
     whole = rows.drop(columns=["layer", "phase"]).assign(error_ms=rows["error_ms"] ** 2).groupby("batch").sum()
     whole["error_ms"] **= 0.5
@@ -145,8 +154,8 @@ def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:
     for key, row, time_ms in terms:
         error_ms = abs(row.error_ms * time_ms / row.excess_ms) if row.excess_ms else 0.0
         of_batch = SlowDown(float(time_ms), float(error_ms), float(row.expected_ms), float(row.excess_ms))
-        found.setdefault(key, {})[int(row.batch)] = of_batch
-    return found
+        slowed.setdefault(key, {})[int(row.batch)] = of_batch
+    return slowed
 
 
 def _uses(rows: pd.DataFrame, used: Mapping[int, list[int]]) -> dict[Key, list[Use]]:
@@ -155,21 +164,23 @@ def _uses(rows: pd.DataFrame, used: Mapping[int, list[int]]) -> dict[Key, list[U
     grouped = table.groupby(keys, dropna=False, sort=False, observed=True)
     sums = grouped[["exclusive_ms", "calls", *_WORK]].sum(min_count=1)
     sums[_COUNTED] = sums[_COUNTED].where(grouped[_COUNTED].count().eq(grouped.size(), axis=0))
-    found: dict[Key, list[Use]] = {}
+    uses: dict[Key, list[Use]] = {}
     for key, row in zip(sums.index, sums.itertuples(index=False), strict=True):
         layer, phase, kind, batch, name, *geometry = key
         n, time_ms = len(used[int(batch)]), float(row[0]) / len(used[int(batch)])
+        sizes = {c: None if pd.isna(v) else int(v) for c, v in zip((*_GEOMETRY, *_SIZES), geometry, strict=True)}
+        work = {c: None if pd.isna(v) else float(v) / n for c, v in zip(_WORK, row[2:], strict=True)}
         use = Use(
-            int(batch),
-            str(name),
-            time_ms,
-            time_ms,
-            float(row[1]) / n,
-            *(None if pd.isna(value) else int(value) for value in geometry),
-            *(None if pd.isna(value) else float(value) / n for value in row[2:]),
+            batch=int(batch),
+            name=str(name),
+            time_ms=time_ms,
+            share=time_ms,
+            calls=float(row[1]) / n,
+            **sizes,
+            **work,  # type: ignore[arg-type]
         )
-        found.setdefault(Key.of(layer, phase, kind), []).append(use)
-    return found
+        uses.setdefault(Key.of(layer, phase, kind), []).append(use)
+    return uses
 
 
 def _product(rows: pd.DataFrame, columns: tuple[str, ...]) -> Any:
@@ -188,20 +199,20 @@ def _facts(
     clock_hz, reasons = sample_clock(of_batch, recorded.clocks)
     graph_batch, graph_marked = graph or (None, False)
     return BatchFacts(
-        timed["duration_ns"].to_numpy(np.float64) / 1e6,
-        float(mine.loc[idle, "exclusive_ms"].sum()) / len(used),
-        float(mine.loc[~idle, "exclusive_ms"].sum()) / len(used),
-        float(mine.loc[~idle, "calls"].sum()) / len(used),
-        _host_calls(of_batch[of_batch["step"].isin(used)], recorded.api_calls),
-        _largest(of_batch, "peak_memory_bytes"),
-        _largest(of_batch, "allocator_retries"),
-        clock_hz,
-        reasons,
-        float(mine["bytes_compulsory"].sum()) / len(used),
-        _host_use(timed),
-        graph_batch,
-        graph_marked,
-        recorded.term_faults.get(batch),
+        timed_ms=timed["duration_ns"].to_numpy(np.float64) / 1e6,
+        idle_ms=float(mine.loc[idle, "exclusive_ms"].sum()) / len(used),
+        kernel_ms=float(mine.loc[~idle, "exclusive_ms"].sum()) / len(used),
+        kernel_calls=float(mine.loc[~idle, "calls"].sum()) / len(used),
+        host=_host_calls(of_batch[of_batch["step"].isin(used)], recorded.api_calls),
+        peak_memory_bytes=_largest(of_batch, "peak_memory_bytes"),
+        allocator_retries=_largest(of_batch, "allocator_retries"),
+        sm_clock_hz=clock_hz,
+        throttle_reasons=reasons,
+        kernel_bytes=float(mine["bytes_compulsory"].sum()) / len(used),
+        host_use=_host_use(timed),
+        graph_batch=graph_batch,
+        graph_marked=graph_marked,
+        term_faults=recorded.term_faults.get(batch),
     )
 
 
@@ -218,8 +229,8 @@ def _host_use(timed: pd.DataFrame) -> MeanHostUse | None:
 
 
 def _largest(rows: pd.DataFrame, column: str) -> float | None:
-    known = rows[column].dropna() if column in rows else pd.Series(dtype=float)
-    return None if known.empty else float(known.max())
+    values = rows[column].dropna() if column in rows else pd.Series(dtype=float)
+    return None if values.empty else float(values.max())
 
 
 def _host_calls(steps: pd.DataFrame, api_calls: pd.DataFrame | None) -> dict[str, HostCalls]:

@@ -43,7 +43,7 @@ def weigh(case: Case) -> Claim | None:
 
 def _extra_ms(case: Case, batch: int, name: str) -> float:
     """Time of a kernel's calls at a batch size beyond the fewest at any."""
-    calls = {one: _calls(case, one, name) for one in case.functional.conditions}
+    calls = {batch: _calls(case, batch, name) for batch in case.functional.conditions}
     fewest = min((number for number in calls.values() if number), default=0.0)
     return case.time_ms(batch, name) * (1 - fewest / calls[batch]) if calls[batch] else 0.0
 

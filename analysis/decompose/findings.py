@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...base.words import Word
 from .curve import Curve
 from .functionals import Functional, bend, curvature, excess, fixed_cost, neighbours
 from .statistics import LEVEL, MATERIAL, Estimate, holm
 
 
-class FindingVerdict:
+class FindingVerdict(Word):
     """Verdicts on a functional."""
 
     ANOMALY = "anomaly"
@@ -40,7 +41,7 @@ class Finding:
         tested: the functional behind the verdict: the excess itself, or the bend for a curvature.
         tested_value: its value and interval, in ms.
         p_adjusted: p of `tested`, adjusted over the family.
-        verdict: see `FindingVerdict`.
+        verdict: verdict on it.
     """
 
     shown: Functional
@@ -48,7 +49,7 @@ class Finding:
     tested: Functional
     tested_value: Estimate
     p_adjusted: float
-    verdict: str
+    verdict: FindingVerdict
 
     @property
     def shape(self) -> str:
@@ -71,7 +72,7 @@ def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:
     )
 
 
-def _verdict(curve: Curve, shown: Functional, tested: Functional, value: Estimate, p_adjusted: float) -> str:
+def _verdict(curve: Curve, shown: Functional, tested: Functional, value: Estimate, p_adjusted: float) -> FindingVerdict:
     size_ms = curve.at(tested.last).time_ms.value
     if p_adjusted < LEVEL:
         if tested.kind == "excess" and value.value < 0:

@@ -20,14 +20,16 @@ from ..causes import (
     Intervention,
     interventions,
     interventions_with,
+    outcomes_of_steps,
     page_faults,
 )
 from ..decompose.functionals import FIXED_COST, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, OPTIMIZER, Share
-from ..verdicts.outcome import Outcome, Reproduction, Verdict
-from ..verdicts.proof import about, alone_of, decisive, reproduces
+from ..verdicts.outcome import Outcome
+from ..verdicts.proof import about, decisive, isolated_of, reproduces
 from ..verdicts.shape import Shape, shape
+from ..verdicts.words import Reproduction, Verdict
 
 if TYPE_CHECKING:
     from .result import Diagnosis, Explanation
@@ -43,7 +45,7 @@ _COUNTED = {page_faults.CAUSE: page_faults.COUNT}
 THE_STEP = "the step"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Remedy:
     """Something to do, with its measured gain.
 
@@ -78,7 +80,7 @@ class Evidence:
         label: label of the term; "the step" for complete steps.
         share: the term's share in the step, in the functional's unit; None for the complete step.
         alone: the term alone, without a change; None if it was not run. For the complete step, the step as it is.
-        reproduction: see `outcome.Reproduction`; None for the complete step, or if it was not run alone.
+        reproduction: see `words.Reproduction`; None for the complete step, or if it was not run alone.
         shape: shape of the curve on a finer grid; None if it was not run.
         factors: one outcome per factor, the decisive one: the last of those that were confirmed or refuted on fresh
             rounds, else the last; confirmed ones first.
@@ -87,12 +89,12 @@ class Evidence:
     label: str
     share: Estimate | None
     alone: Outcome | None
-    reproduction: str | None
+    reproduction: Reproduction | None
     shape: Shape | None
     factors: tuple[Outcome, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """The answer on one anomaly, or on the fixed cost.
 
@@ -102,7 +104,7 @@ class Answer:
         what: name of the anomaly with its value, e.g. "The bend at 4 (−28.9 ms)".
         where: label of the term that makes most of it; None if no term does.
         cause: the largest confirmed cause, else the largest that the recording suggests; None without any.
-        verdict: verdict on that cause, see `outcome.Verdict`.
+        verdict: verdict on that cause.
         why: the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a cause.
         taken: share that the decisive factor takes away; None if nothing was tested.
         remedy: the remedy with the largest gain; None if no remedy was measured.
@@ -115,11 +117,11 @@ class Answer:
     value: Estimate
     what: str
     where: str | None
-    cause: str | None
-    verdict: str
-    why: str | None
-    taken: Estimate | None
-    remedy: Remedy | None
+    cause: str | None = None
+    verdict: Verdict = Verdict.UNTESTED
+    why: str | None = None
+    taken: Estimate | None = None
+    remedy: Remedy | None = None
     how_sure: str
     sentence: str
     evidence: tuple[Evidence, ...]
@@ -156,29 +158,27 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
     alone = _confirmed_alone(total, evidence)
     on_step = total.confirmed_on_steps and alone is None
     where = None if on_step else alone or total.terms[0].label
-    decisive_one = _decisive(total, where, evidence)
+    deciding = _decisive(total, where, evidence)
     remedy = _remedy(evidence)
-    taken = decisive_one.taken if decisive_one else None
-    how_sure = _how_sure(total, decisive_one, on_step)
-    why = None if total.cause == UNEXPLAINED else _why(total, decisive_one, _portion(explanation, where))
+    how_sure = _how_sure(total, deciding, on_step)
+    cause = None if total.cause == UNEXPLAINED else total.cause
+    why = None if cause is None else _why(total, deciding, _portion(explanation, where))
     sentence = _sentence(explanation, what, total, where, why, how_sure, evidence)
     if remedy is not None:
         sentence += f" {remedy_sentence(remedy, axis)}"
-    cause = None if total.cause == UNEXPLAINED else total.cause
-    verdict = Verdict.UNTESTED if cause is None else total.verdict
     return Answer(
-        explanation.functional,
-        explanation.value,
-        what,
-        where,
-        cause,
-        verdict,
-        why,
-        taken,
-        remedy,
-        how_sure,
-        sentence,
-        evidence,
+        functional=explanation.functional,
+        value=explanation.value,
+        what=what,
+        where=where,
+        cause=cause,
+        verdict=Verdict.UNTESTED if cause is None else total.verdict,
+        why=why,
+        taken=deciding.taken if deciding else None,
+        remedy=remedy,
+        how_sure=how_sure,
+        sentence=sentence,
+        evidence=evidence,
     )
 
 
@@ -187,9 +187,10 @@ def _confirmed_alone(total: CauseTotal, evidence: Sequence[Evidence]) -> str | N
     intervention = _intervention(total)
     names = intervention.term if intervention else ()
     confirmed = {
-        of.label
-        for of in evidence
-        if of.share is not None and any(one.factor in names and one.verdict == Verdict.CONFIRMED for one in of.factors)
+        of_term.label
+        for of_term in evidence
+        if of_term.share is not None
+        and any(outcome.factor in names and outcome.verdict == Verdict.CONFIRMED for outcome in of_term.factors)
     }
     return next((term.label for term in total.terms if term.label in confirmed), None)
 
@@ -198,8 +199,15 @@ def _plain(
     explanation: Explanation, what: str, sentence: str, evidence: tuple[Evidence, ...], where: str | None = None
 ) -> Answer:
     """An answer without a cause."""
-    of = explanation.functional, explanation.value, what, where
-    return Answer(*of, None, Verdict.UNTESTED, None, None, None, "not significant", sentence, evidence)
+    return Answer(
+        functional=explanation.functional,
+        value=explanation.value,
+        what=what,
+        where=where,
+        how_sure="not significant",
+        sentence=sentence,
+        evidence=evidence,
+    )
 
 
 def _what(explanation: Explanation) -> str:
@@ -241,36 +249,26 @@ def _evidence(
 ) -> Iterable[Evidence]:
     """The experiments on each term, the largest first, then those on complete steps."""
     shares = sorted(explanation.shares, key=lambda share: -abs(share.value.value))
-    for share in (*(one for one in shares if one.key.kind == KERNELS), None):
-        own = about(outcomes, explanation.functional, share)
-        if not own:
+    by_step = outcomes_of_steps(explanation.functional, explanation.value, explanation.weighed, outcomes)
+    for share in (*(share for share in shares if share.key.kind == KERNELS), None):
+        tests = by_step if share is None else about(outcomes, explanation.functional, share)
+        if not tests:
             continue
-        alone = alone_of(own) or next(one for one in own if one.factor is None)
-        grids = [one for one in own if one.factor is None and one.experiment.stage == Stage.GRID and one.value]
-        found = None
-        if grids:
-            found = shape(grids[-1], rows[rows["experiment"] == grids[-1].experiment.number], axis)
+        alone = isolated_of(tests) or next(test for test in tests if test.factor is None)
+        grids = [test for test in tests if test.factor is None and test.experiment.stage == Stage.GRID and test.value]
+        grid = grids[-1] if grids else None
         yield Evidence(
             THE_STEP if share is None else share.label,
             None if share is None else share.value,
             alone,
-            None if share is None else reproduces(own, share),
-            found,
-            tuple(sorted(_with_claims(explanation, decisive(own).values()), key=_by_verdict)),
+            None if share is None else reproduces(tests, share),
+            None if grid is None else shape(grid, rows[rows["experiment"] == grid.experiment.number], axis),
+            tuple(sorted(decisive(tests).values(), key=_by_verdict)),
         )
 
 
-def _with_claims(explanation: Explanation, outcomes: Iterable[Outcome]) -> Iterable[Outcome]:
-    """The outcomes; one that confirms what a cause claims of complete steps is confirmed, whatever its share."""
-    measured = [t.measured for t in explanation.attribution.causes if t.confirmed_on_steps]
-    for one in outcomes:
-        confirmed = one.experiment.scope == Scope.STEP and one.removed in measured
-        yield replace(one, verdict=Verdict.CONFIRMED, reason=None) if confirmed else one
-
-
 def _by_verdict(outcome: Outcome) -> tuple[int, float]:
-    order = (Verdict.CONFIRMED, Verdict.UNDECIDED, Verdict.REFUTED, Verdict.UNTESTED)
-    return order.index(outcome.verdict), -(outcome.taken.value if outcome.taken else 0.0)
+    return outcome.verdict.rank, -(outcome.taken.value if outcome.taken else 0.0)
 
 
 def _intervention(total: CauseTotal) -> Intervention | None:
@@ -285,10 +283,12 @@ def _decisive(total: CauseTotal, where: str | None, evidence: Sequence[Evidence]
     if intervention is None:
         return None
     for label, names in ((where, intervention.term), (THE_STEP, intervention.step)):
-        of_label = next((one for one in evidence if one.label == label), None)
-        found = [one for one in of_label.factors if one.factor in names and one.taken] if of_label else []
-        if found:
-            return found[0]
+        of_label = next((term for term in evidence if term.label == label), None)
+        tested = (
+            [outcome for outcome in of_label.factors if outcome.factor in names and outcome.taken] if of_label else []
+        )
+        if tested:
+            return tested[0]
     return None
 
 
@@ -385,37 +385,43 @@ def _refuted(evidence: Sequence[Evidence]) -> list[str]:
 
 def _remedy(evidence: Sequence[Evidence]) -> Remedy | None:
     """What helped most: on complete steps if that was measured, else on the largest term."""
-    of_step = {one.factor: one for of in evidence if of.share is None for one in of.factors if _measured(one)}
-    found: list[tuple[bool, float, Remedy]] = []
+    of_step = {
+        outcome.factor: outcome for of in evidence if of.share is None for outcome in of.factors if _measured(outcome)
+    }
+    candidates: list[tuple[bool, float, Remedy]] = []
     for of_term in evidence:
-        for one in of_term.factors:
-            if not _measured(one) or one.facts is None or one.facts.remedy is None or one.factor is None:
+        for outcome in of_term.factors:
+            if (
+                not _measured(outcome)
+                or outcome.facts is None
+                or outcome.facts.remedy is None
+                or outcome.factor is None
+            ):
                 continue
-            step = of_step.get(one.factor)
-            gain, batch = one.gains[one.gain_index], one.batches[one.gain_index]
+            step = of_step.get(outcome.factor)
+            gain, batch = outcome.gains[outcome.gain_index], outcome.batches[outcome.gain_index]
             step_gain = step.gains[step.batches.index(batch)] if step and batch in step.batches else None
             least = _LEAST_TERM_GAIN if step_gain is None else _LEAST_STEP_GAIN
             judged = gain if step_gain is None else step_gain
             if judged.low <= 0 or judged.value < least:
                 continue
             where = of_term.label
-            changed = one.changed_results or (step.changed_results if step else None)
             remedy = Remedy(
-                one.factor,
-                where,
-                one.facts.remedy.format(where=where),
-                one.facts.how,
-                batch,
-                None if of_term.share is None else gain,
-                step_gain,
-                tuple(zip(step.batches, step.gains, strict=True)) if step else (),
-                changed,
+                factor=outcome.factor,
+                where=where,
+                what=outcome.facts.remedy.format(where=where),
+                how=outcome.facts.how,
+                batch=batch,
+                term_gain=None if of_term.share is None else gain,
+                step_gain=step_gain,
+                step_gains=tuple(zip(step.batches, step.gains, strict=True)) if step else (),
+                changed_results=outcome.changed_results or (step.changed_results if step else None),
             )
             # A gain of the complete step counts more than any of a term; else what is saved, in ms.
-            of_gain = step if step is not None and step_gain is not None else one
+            of_gain = step if step is not None and step_gain is not None else outcome
             saved_ms = judged.value * of_gain.times_ms[of_gain.batches.index(batch)].value
-            found.append((step_gain is not None, saved_ms, remedy))
-    return max(found, key=lambda item: item[:2])[2] if found else None
+            candidates.append((step_gain is not None, saved_ms, remedy))
+    return max(candidates, key=lambda item: item[:2])[2] if candidates else None
 
 
 def _measured(outcome: Outcome) -> bool:

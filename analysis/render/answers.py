@@ -15,8 +15,9 @@ from ...profiling.recording.store import Recording
 from ..cost_model.recording import is_modelled
 from ..decompose.statistics import Estimate
 from ..diagnosis.answer import Answer, Evidence, Remedy, remedy_sentence
-from ..verdicts.outcome import Outcome, Reproduction, Verdict
+from ..verdicts.outcome import Outcome
 from ..verdicts.shape import Shape
+from ..verdicts.words import Reproduction, Verdict
 from .tables import Indented, table
 from .text import hidden_note, interval
 
@@ -92,7 +93,9 @@ def reproduction_sentence(evidence: Evidence, unit: str) -> str:
         Reproduction.REPRODUCES: f"{evidence.label} shows its share alone",
         Reproduction.PARTLY: f"{evidence.label} shows part of its share alone",
         Reproduction.NOT: f"{evidence.label} does not show its share alone",
-    }.get(evidence.reproduction or "", f"{evidence.label} alone, not yet distinguished from its share")
+    }.get(
+        evidence.reproduction or Reproduction.UNDECIDED, f"{evidence.label} alone, not yet distinguished from its share"
+    )
     text = f"{lead}: {_value(alone, unit)}; {in_step}."
     if evidence.reproduction == Reproduction.NOT:
         text += " The rest of the step makes it: caches, the allocator, overlap or neighbours."

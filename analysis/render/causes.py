@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.numbers import number, quantity, signed
-from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
+from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Fact
 from ..decompose.statistics import Estimate
-from ..verdicts.outcome import Verdict
+from ..verdicts.words import Verdict
 from .answers import VERDICT_STYLES
 from .tables import Indented, table
 from .text import interval, share, shortened
@@ -116,7 +116,7 @@ def refutation_text(claim: Claim) -> str:
     return f"Refuted if: {claim.refuted_by[0].lower()}{claim.refuted_by[1:]}"
 
 
-def evidence_text(evidence: Evidence) -> str:
+def evidence_text(evidence: Fact) -> str:
     """One fact in a line, with its table."""
     before, after = (_value(v, evidence.unit) for v in (evidence.before, evidence.after))
     both = before if before == after else f"{before} → {after}"

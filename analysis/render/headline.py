@@ -15,7 +15,7 @@ from ..decompose.functionals import FIXED_COST
 from ..decompose.terms import IDLE
 from ..diagnosis.answer import Answer, remedy_sentence
 from ..diagnosis.result import Diagnosis, Explanation
-from ..verdicts.outcome import Verdict as Tested
+from ..verdicts.words import Verdict as Tested
 from .names import fit
 
 _MUCH = 0.2  # of a step; less idle time is normal

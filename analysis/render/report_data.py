@@ -40,7 +40,7 @@ from ..diagnosis.modelled import diagnose_modelled
 from ..diagnosis.result import Diagnosis, Explanation
 from ..step_family import families
 from ..step_table import cells_of
-from ..verdicts.outcome import Verdict
+from ..verdicts.words import Verdict
 from .answers import how_to_test
 from .causes import evidence_text, verdict_sentence
 from .compare import verdicts

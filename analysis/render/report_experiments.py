@@ -13,7 +13,8 @@ from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Key
 from ..diagnosis.answer import Answer, Evidence, remedy_sentence
 from ..diagnosis.result import Diagnosis
-from ..verdicts.outcome import CONFIRMED_ABOVE, REFUTED_BELOW, Outcome, subject
+from ..verdicts.outcome import Outcome, subject
+from ..verdicts.rule import CONFIRMED_ABOVE, REFUTED_BELOW
 from .answers import factor_text, gain_batch, notes, remedy_text, reproduction_sentence, shape_sentence
 from .documents import estimate_document, finite
 

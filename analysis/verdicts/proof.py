@@ -12,24 +12,11 @@ import numpy as np
 
 from ...profiling.recording.experiments import Scope, Stage
 from ..decompose.functionals import Functional
-from ..decompose.statistics import LEVEL, Estimate
+from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Share
-from .outcome import (
-    BRINGING,
-    CONFIRMED_ABOVE,
-    LEVELLED,
-    ONLY_SCREENED,
-    OVERTAKEN,
-    PARTIAL,
-    REFUTED_BELOW,
-    TOO_WIDE,
-    Outcome,
-    Reproduction,
-    Verdict,
-    reproduction,
-)
-
-_ORDER = (Verdict.CONFIRMED, Verdict.UNDECIDED, Verdict.REFUTED, Verdict.UNTESTED)
+from .outcome import Outcome
+from .rule import decide, goes_by_claim, reproduction
+from .words import Reproduction, Verdict
 
 
 @dataclass(frozen=True)
@@ -37,13 +24,13 @@ class Proof:
     """What experiments say of one cause.
 
     Attributes:
-        verdict: see `Verdict`.
+        verdict: verdict on the cause.
         outcome: the outcome that decides; None if nothing ran.
-        amount: amount that taking the cause away takes away, in the functional's unit; 0 unless confirmed.
+        amount: amount that removing the cause removes, in the functional's unit; 0 unless confirmed.
         reason: reason for an undecided or untested verdict; None otherwise, or if nobody tried.
     """
 
-    verdict: str
+    verdict: Verdict
     outcome: Outcome | None = None
     amount: float = 0.0
     reason: str | None = None
@@ -55,13 +42,13 @@ def decisive(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
     That is the last one on fresh rounds (the stages confirm and remedy) that decides; else the last one that ran; else
     the last.
     """
-    found: dict[str, Outcome] = {}
+    deciding: dict[str, Outcome] = {}
     for outcome in outcomes:
         if outcome.factor is not None:
-            known = found.get(outcome.factor)
-            if known is None or _weight(outcome) >= _weight(known):
-                found[outcome.factor] = outcome
-    return found
+            before = deciding.get(outcome.factor)
+            if before is None or _weight(outcome) >= _weight(before):
+                deciding[outcome.factor] = outcome
+    return deciding
 
 
 def _weight(outcome: Outcome) -> tuple[bool, bool, bool]:
@@ -76,23 +63,23 @@ def about(outcomes: Iterable[Outcome], functional: Functional, share: Share | No
     if share is not None and share.key.kind != KERNELS:
         return []
     return [
-        one
-        for one in outcomes
-        if one.experiment.functional == functional.weights
-        and (one.experiment.scope, one.experiment.layer, one.experiment.phase) == of_subject
+        outcome
+        for outcome in outcomes
+        if outcome.experiment.functional == functional.weights
+        and (outcome.experiment.scope, outcome.experiment.layer, outcome.experiment.phase) == of_subject
     ]
 
 
-def alone_of(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The narrowest measurement of what runs as it is; None if there is none."""
-    measured = [one for one in outcomes if one.factor is None and one.value is not None]
-    return min(measured, key=lambda one: one.value.high - one.value.low if one.value else np.inf, default=None)
+def isolated_of(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """The narrowest measurement of what runs unmodified; None if there is none."""
+    measured = [outcome for outcome in outcomes if outcome.factor is None and outcome.value]
+    return min(measured, key=lambda o: o.value.high - o.value.low if o.value else np.inf, default=None)
 
 
-def reproduces(outcomes: Iterable[Outcome], share: Share) -> str | None:
-    """Whether the term alone shows its share; see `Reproduction`. None if it was not run alone."""
-    alone = alone_of(outcomes)
-    return None if alone is None or alone.value is None else reproduction(share.value, alone.value)
+def reproduces(outcomes: Iterable[Outcome], share: Share) -> Reproduction | None:
+    """Whether the term in isolation shows its share; None if it was not run in isolation."""
+    isolated = isolated_of(outcomes)
+    return None if isolated is None or isolated.value is None else reproduction(share.value, isolated.value)
 
 
 def prove_term(outcomes: Sequence[Outcome], share: Share, factors: Sequence[str]) -> Proof:
@@ -101,15 +88,13 @@ def prove_term(outcomes: Sequence[Outcome], share: Share, factors: Sequence[str]
     Args:
         outcomes: outcomes of the term, see `about`.
         share: the term.
-        factors: factors that take the cause away.
+        factors: factors that remove the cause.
     """
-    known = decisive(outcomes)
-    shown = reproduces(outcomes, share)
-    found = [_of_term(known[name], share, shown) for name in factors if name in known]
-    return _together(found)
+    deciding, shown = decisive(outcomes), reproduces(outcomes, share)
+    return _together([_of_term(deciding[name], share, shown) for name in factors if name in deciding])
 
 
-def _of_term(outcome: Outcome, share: Share, shown: str | None) -> Proof:
+def _of_term(outcome: Outcome, share: Share, shown: Reproduction | None) -> Proof:
     if outcome.taken is None or outcome.value is None or outcome.removed is None:
         return Proof(Verdict.UNTESTED, outcome, reason=outcome.reason)
     if outcome.value.value * share.value.value <= 0 or shown not in (Reproduction.REPRODUCES, Reproduction.PARTLY):
@@ -121,50 +106,45 @@ def _of_term(outcome: Outcome, share: Share, shown: str | None) -> Proof:
     return Proof(Verdict.CONFIRMED, outcome, float(np.copysign(min(size, whole), share.value.value)))
 
 
-def prove_step(outcomes: Sequence[Outcome], value: Estimate, claimed: float, factors: Sequence[str]) -> Proof:
-    """What the experiments on complete steps say of a cause.
-
-    It is confirmed if what the factor takes away is more than half of what the cause claims, with an interval that
-    leaves out 0; a cause without a claim, one that the factor brings about, and one of which the factor takes away a
-    part only, by the share of the functional.
+def of_claims(outcomes: Sequence[Outcome], claims: Mapping[str, float]) -> list[Outcome]:
+    """The outcomes of complete steps, of factors with a claim by what is removed of it, see `rule.decide`.
 
     Args:
         outcomes: outcomes of complete steps, see `about`.
-        value: the functional.
-        claimed: amount that the cause claims without experiments, in the functional's unit.
-        factors: factors that take the cause away.
+        claims: what the cause of a factor claims of the functional, by factor; others keep the verdict by share.
     """
-    known = decisive(outcomes)
-    found = [_of_step(known[name], value, claimed, len(known)) for name in factors if name in known]
-    return _together(found)
+    others = [1.0] * (len({outcome.factor for outcome in outcomes} - {None}) - 1)
+    return [
+        Outcome.of(outcome, decide(outcome, claim, [outcome.removed.p, *others]))
+        if (claim := claims.get(outcome.factor or "")) and outcome.removed and goes_by_claim(outcome.effect)
+        else outcome
+        for outcome in outcomes
+    ]
 
 
-def _of_step(outcome: Outcome, value: Estimate, claimed: float, tried: int) -> Proof:
-    removed, taken = outcome.removed, outcome.taken
-    if removed is None or taken is None:
+def prove_step(outcomes: Sequence[Outcome], value: Estimate, factors: Sequence[str]) -> Proof:
+    """What the experiments on complete steps say of a cause.
+
+    Args:
+        outcomes: result of `of_claims`.
+        value: the functional.
+        factors: factors that remove the cause.
+    """
+    deciding = decisive(outcomes)
+    return _together([_of_step(deciding[name], value.value) for name in factors if name in deciding])
+
+
+def _of_step(outcome: Outcome, value: float) -> Proof:
+    if outcome.removed is None:
         return Proof(Verdict.UNTESTED, outcome, reason=outcome.reason)
-    sign = float(np.sign(value.value))
-    high = max(sign * removed.low, sign * removed.high)
-    claim = min(abs(claimed), abs(value.value))  # claims of terms add up to more where other terms have the other sign
-    if claimed * value.value <= 0 or outcome.factor in BRINGING | PARTIAL:
-        amount = min(sign * removed.value, abs(value.value))
-        return Proof(outcome.verdict, outcome, sign * amount * (outcome.verdict == Verdict.CONFIRMED), outcome.reason)
-    if high < REFUTED_BELOW * claim:
-        return Proof(Verdict.REFUTED, outcome)
-    if outcome.reason in (LEVELLED, OVERTAKEN):
-        return Proof(Verdict.UNDECIDED, outcome, reason=outcome.reason)
-    # Bonferroni over the factors that were tried on complete steps.
-    if sign * removed.value <= CONFIRMED_ABOVE * claim or removed.p * tried >= LEVEL:
-        return Proof(Verdict.UNDECIDED, outcome, reason=TOO_WIDE)
-    if outcome.experiment.stage == Stage.SCREEN:
-        return Proof(Verdict.UNDECIDED, outcome, reason=ONLY_SCREENED)
-    return Proof(Verdict.CONFIRMED, outcome, sign * min(sign * removed.value, abs(value.value)))
+    sign, confirmed = float(np.sign(value)), outcome.verdict == Verdict.CONFIRMED
+    amount = sign * min(sign * outcome.removed.value, abs(value))
+    return Proof(outcome.verdict, outcome, amount if confirmed else 0.0, outcome.reason)
 
 
-def _together(found: Sequence[Proof]) -> Proof:
+def _together(proofs: Sequence[Proof]) -> Proof:
     """The verdict on a cause with several factors: one that confirms is enough; all that ran must refute."""
-    ordered = sorted(found, key=lambda proof: (_ORDER.index(proof.verdict), -abs(proof.amount)))
-    return ordered[0] if ordered else Proof(Verdict.UNTESTED)
+    return min(proofs, key=lambda proof: (proof.verdict.rank, -abs(proof.amount)), default=Proof(Verdict.UNTESTED))
 
 
 def spread(amount: float, left: Sequence[float], claimed: Sequence[float]) -> list[float]:
@@ -187,10 +167,10 @@ def spread(amount: float, left: Sequence[float], claimed: Sequence[float]) -> li
             taken = free * min(rest / free.sum(), 1.0)
             given += taken
             rest -= taken.sum()
-    return [float(one) for one in np.sign(amount) * given]
+    return [float(part) for part in np.sign(amount) * given]
 
 
-def by_cause(proofs: Mapping[str, Proof], verdict: str) -> list[tuple[str, Proof]]:
+def by_cause(proofs: Mapping[str, Proof], verdict: Verdict) -> list[tuple[str, Proof]]:
     """The causes with a verdict, the largest amount first."""
-    found = [(cause, proof) for cause, proof in proofs.items() if proof.verdict == verdict]
-    return sorted(found, key=lambda item: (-abs(item[1].amount), item[0]))
+    agreeing = [(cause, proof) for cause, proof in proofs.items() if proof.verdict == verdict]
+    return sorted(agreeing, key=lambda item: (-abs(item[1].amount), item[0]))

@@ -10,7 +10,7 @@ import pandas as pd
 from ...profiling.recording.axis import Axis
 from ..decompose.functionals import bend
 from ..decompose.statistics import LEVEL, estimate, holm
-from .outcome import Floats, Outcome, Times, round_medians
+from .measurement import Floats, Measurement, functional_of, round_medians, times_of
 
 _LEAST_JUMP = 0.02  # of the middle time of the grid; a smaller jump is not named
 _ONE_JUMP = 0.7  # share of all jumps that one of them makes where the curve is called a jump
@@ -33,11 +33,11 @@ class Shape:
     sentence: str
 
 
-def shape(outcome: Outcome, rows: pd.DataFrame, axis: Axis) -> Shape:
+def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
     """The shape of a curve on a finer grid.
 
     Args:
-        outcome: outcome of a grid, without a factor.
+        outcome: measurement on a grid, without a factor.
         rows: rows of the experiment.
         axis: axis of the recording.
     """
@@ -46,21 +46,20 @@ def shape(outcome: Outcome, rows: pd.DataFrame, axis: Axis) -> Shape:
     batches = np.array(outcome.batches, np.float64)
     if len(batches) < 4 or len(table) < 2:
         return Shape("undecided", None, None, f"The grid has too few {axis.values} or rounds.")
-    times = Times.of(table.to_numpy(np.float64))
-    scale = float(np.median(times.values))
-    each = zip(_jumps(batches, times.values), _jumps(batches, times.replicates).T, strict=True)
-    found = [estimate(float(jump), drawn, times.rounds, scale) for jump, drawn in each]
-    adjusted = holm([one.p for one in found])
+    times = times_of(table.to_numpy(np.float64))
+    scale = float(np.median(times[0]))
+    jumps = [estimate(float(jump[0]), jump[1:], len(table), scale) for jump in _jumps(batches, times).T]
+    adjusted = holm([jump.p for jump in jumps])
     sizes = {
-        batch: one.value
-        for batch, one, p in zip(outcome.batches[1:], found, adjusted, strict=True)
-        if p < LEVEL and abs(one.value) >= _LEAST_JUMP * scale
+        batch: jump.value
+        for batch, jump, p in zip(outcome.batches[1:], jumps, adjusted, strict=True)
+        if p < LEVEL and abs(jump.value) >= _LEAST_JUMP * scale
     }
     behind = list(sizes)
     if not behind:
         line = bend(outcome.batches[0], outcome.batches[len(batches) // 2], outcome.batches[-1])
         weights = np.array([dict(line.coefficients).get(b, 0.0) for b in outcome.batches])
-        bent = times.functional(weights, scale)
+        bent = functional_of(times, weights, len(table), scale)
         if bent.p < LEVEL and abs(bent.value) >= _LEAST_JUMP * scale:
             return Shape("curve", None, None, "Its cost bends gradually.")
         return Shape("straight", None, None, "Its cost is a straight line over the grid.")

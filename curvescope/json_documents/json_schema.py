@@ -8,6 +8,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 from ..analysis.decompose.statistics import Estimate
@@ -45,6 +46,8 @@ class Definitions:
             return {}
         if kind in _SIMPLE:
             return {"type": _SIMPLE[kind]}
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            return {"enum": [word.value for word in kind]}
         if origin is typing.Literal:
             return {"enum": list(arguments)}
         if origin in (typing.Union, types.UnionType):

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from ...base.words import Word
+
 if TYPE_CHECKING:
     from .store import RecordingWriter
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 TIME_IS_UP = "the time for experiments was up"  # reason for what is untested
 
 
-class Stage:
+class Stage(Word):
     """Stages of the experiments on one anomaly."""
 
     ALONE = "alone"  # the term's operators over the functional's batch sizes, without a change
@@ -27,7 +29,7 @@ class Stage:
     REMEDY = "remedy"  # the complete step, unprofiled, with the factors that helped
 
 
-class Scope:
+class Scope(Word):
     """What an experiment runs."""
 
     TERM = "term"  # the operators of one term, alone
@@ -40,8 +42,8 @@ class Experiment:
 
     Attributes:
         number: number of the experiment, from 0; the column `experiment` of its rows.
-        stage: see `Stage`.
-        scope: see `Scope`.
+        stage: stage of the experiment.
+        scope: what it runs.
         functional: coefficients of the tested functional of T, as (batch size, coefficient).
         functional_kind: kind of the functional: excess, bend, or fixed cost.
         batches: batch sizes to run, increasing.
@@ -60,8 +62,8 @@ class Experiment:
     """
 
     number: int
-    stage: str
-    scope: str
+    stage: Stage
+    scope: Scope
     functional: tuple[tuple[int, float], ...]
     functional_kind: str
     batches: tuple[int, ...]
@@ -81,6 +83,7 @@ class Experiment:
     def from_entry(cls, entry: Mapping[str, Any]) -> Experiment:
         """The experiment in an entry of `recording.json`; unknown names are left out."""
         known = {one.name: entry[one.name] for one in fields(cls) if one.name in entry}
+        known |= {"stage": Stage(entry["stage"]), "scope": Scope(entry["scope"])}
         known["functional"] = _coefficients(entry["functional"])
         known["also"] = tuple((str(kind), _coefficients(one)) for kind, one in entry.get("also", ()))
         for name in ("batches", "factors", "rounds", "notes"):

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.prefetch import read_ahead
+from ...base.words import Word
 from .atomic_files import atomic_file, claim_remote, claimed_folder, locked_folder, storage_error
 from .lost import Severity, loss
 from .part_files import count_rows, read_part, write_part
@@ -44,7 +45,7 @@ _LONGEST_LABEL = 100  # characters: file systems take 255 bytes
 _REQUESTS_AT_ONCE = 32  # of one process to a remote store, whose answers take tens of milliseconds each
 
 
-class Status:
+class Status(Word):
     """Status of a recording in `recording.json`."""
 
     RECORDING = "recording"  # in progress, or the writer was killed

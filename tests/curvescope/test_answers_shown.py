@@ -15,7 +15,7 @@ import curvescope
 from curvescope.analysis.render.answers import render_answers
 from curvescope.analysis.render.causes import render_causes
 from curvescope.analysis.render.headline import finding_sentence
-from curvescope.analysis.verdicts.outcome import Verdict
+from curvescope.analysis.verdicts.words import Verdict
 from curvescope.cli import main
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import open_recording

@@ -9,7 +9,7 @@ import pytest
 
 from curvescope.analysis.diagnosis.explain import explain, explain_again
 from curvescope.analysis.render.headline import headline
-from curvescope.analysis.verdicts.outcome import Reproduction, Verdict
+from curvescope.analysis.verdicts.words import Reproduction, Verdict
 from curvescope.experiments.plan import next_experiment, open_terms
 from curvescope.profiling.recording.experiments import Scope, Stage
 from curvescope.profiling.recording.store import RecordingWriter, open_recording

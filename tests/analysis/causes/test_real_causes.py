@@ -136,7 +136,7 @@ def test_less_than_half_is_not_called_most():
 
 
 def facts(wall_ms, use):
-    return BatchFacts(np.array([wall_ms]), 0.0, wall_ms, 1.0, host_use=use)
+    return BatchFacts(timed_ms=np.array([wall_ms]), idle_ms=0.0, kernel_ms=wall_ms, kernel_calls=1.0, host_use=use)
 
 
 def test_time_in_the_system_as_wall_time_by_hand():

@@ -12,6 +12,7 @@ from curvescope.analysis.decompose.statistics import (
     faster_half,
     holm,
     mean_correlation,
+    ratio_estimate,
     replicate,
     resample_rounds,
     time_estimate,
@@ -140,3 +141,15 @@ def test_few_rounds_widen_the_interval_by_hand():
         found = estimate(7.0, deviates, rounds, 7.0)
         assert found.high - 7.0 == pytest.approx(t * 2.0 * (rounds / (rounds - 1)) ** 0.5, rel=1e-4)
         assert found.high - 7.0 == pytest.approx(7.0 - found.low)
+
+
+def test_the_ratio_of_two_statistics_by_hand():
+    """Fieller for independent normals 6 ± 1 and 12 ± 1 of very many rounds, with z = 1.96: (72 ∓ √(72² − 140.16·32.16))
+    over 140.16 = 0.328 and 0.699.
+    """
+    random = np.random.default_rng(0)
+    drawn = tuple(random.standard_normal(400_000) for _ in range(2))
+    ratio = ratio_estimate((6.0, 12.0), drawn, 1_000_000, 12.0)
+    assert ratio.value == 0.5
+    assert (ratio.low, ratio.high) == (pytest.approx(0.328, abs=0.003), pytest.approx(0.699, abs=0.003))
+    assert ratio_estimate((6.0, 1.5), drawn, 1_000_000, 12.0).low == -np.inf

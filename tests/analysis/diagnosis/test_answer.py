@@ -10,7 +10,7 @@ from curvescope.analysis.causes import NOT_SIGNIFICANT, Attribution, CauseTotal
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.diagnosis.answer import _leading, _sentence, _why
-from curvescope.analysis.verdicts.outcome import Verdict
+from curvescope.analysis.verdicts.words import Verdict
 
 
 @pytest.mark.parametrize(

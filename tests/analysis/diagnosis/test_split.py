@@ -1,3 +1,5 @@
+"""A curve split into its terms: the parts of every functional add up to it, and the layer that bends it leads."""
+
 from __future__ import annotations
 
 import math
@@ -10,39 +12,12 @@ from hypothesis import strategies as st
 
 from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.decompose.findings import FindingVerdict, find
 from curvescope.analysis.decompose.functionals import curvature, excess
 from curvescope.analysis.decompose.terms import IDLE, OVERHEAD, estimate_terms
 from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.base.errors import CurvescopeError
 
 from ..synthetic import BATCHES, profiled_step, sweep, timed_steps, times_of
-
-
-@pytest.mark.parametrize("fixed_ms", [0.0, 60.0], ids=["proportional", "with fixed cost"])
-def test_at_most_5_percent_of_100_linear_sweeps_report_an_anomaly(fixed_ms):
-    random = np.random.default_rng(7)
-    alarms = 0
-    for _ in range(100):
-        curve = cost_curve(timed_steps(lambda batch: fixed_ms + 15.0 * batch, random))
-        alarms += any(finding.verdict == FindingVerdict.ANOMALY for finding in find(curve))
-    assert alarms <= 5
-
-
-def test_a_fixed_cost_is_real_and_no_anomaly():
-    curve = cost_curve(timed_steps(lambda batch: 100.0 + 10.0 * batch, np.random.default_rng(1)))
-    pairs = [finding for finding in find(curve) if finding.shown.kind == "excess"]
-    assert [finding.verdict for finding in pairs] == [FindingVerdict.FIXED_COST] * 5
-    assert pairs[0].value.value == pytest.approx(-100, rel=0.15)
-
-
-@pytest.mark.parametrize(("extra", "verdict"), [(0.019, FindingVerdict.SMALL), (0.021, FindingVerdict.ANOMALY)])
-def test_an_excess_under_2_percent_of_the_step_is_no_anomaly_however_sure(extra, verdict):
-    times_ms = {1: 100.0, 2: 200.0 / (1 - extra)}  # the excess is `extra` of the larger step
-    steps = timed_steps(times_ms.get, np.random.default_rng(0), batches=(1, 2), noise=0, drift=0, spikes=0)
-    (finding,) = find(cost_curve(steps))
-    assert finding.p_adjusted < 1e-6
-    assert finding.verdict == verdict
 
 
 def jump(batch):
@@ -72,15 +47,6 @@ def test_a_jump_is_found_at_its_place_with_its_layer_phase_and_kernels():
     # The same jump bends the curve before and after it: one event, not three.
     assert len(diagnosis.explanations) == 1
     assert set(first.also) == {"bend at 8", "bend at 16"}
-
-
-def test_the_sign_of_a_curvature_is_named():
-    # time per sample 10, 10, 7, 7: down at 2, up at 4
-    curve = cost_curve(
-        timed_steps({1: 10.0, 2: 20.0, 4: 28.0, 8: 56.0}.get, np.random.default_rng(5), batches=(1, 2, 4, 8))
-    )
-    shapes = {finding.shown.at: finding.shape for finding in find(curve) if finding.shown.kind == "curvature"}
-    assert shapes == {2: "concave-down", 4: "concave-up"}
 
 
 traces = st.lists(
@@ -151,8 +117,3 @@ def test_a_recording_without_timed_steps_has_no_curve():
     steps = timed_steps(lambda b: b, np.random.default_rng(0), batches=BATCHES)
     with pytest.raises(CurvescopeError, match="no timed step"):
         cost_curve(steps.assign(profiled=True))
-
-
-def test_two_batch_sizes_have_an_excess_and_no_curvature():
-    curve = cost_curve(timed_steps(lambda b: 3.0 * b, np.random.default_rng(0), batches=(2, 4)))
-    assert [finding.shown.label for finding in find(curve)] == ["excess 2→4"]

@@ -5,22 +5,27 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 
-from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, TermCause, _totals, factors, interventions
+from curvescope.analysis.causes import NOT_SIGNIFICANT, UNEXPLAINED, TermCause, factors, interventions
+from curvescope.analysis.causes.attribution import _claims_of_steps
+from curvescope.analysis.causes.totals import totals
 from curvescope.analysis.decompose.functionals import excess, fixed_cost
 from curvescope.analysis.decompose.terms import KERNELS, Key
 from curvescope.analysis.diagnosis.split import diagnose, explain
-from curvescope.analysis.verdicts.outcome import LEVELLED, Verdict, outcomes_of
-from curvescope.analysis.verdicts.proof import prove_step, spread
+from curvescope.analysis.verdicts.outcome import outcomes_of
+from curvescope.analysis.verdicts.proof import spread
+from curvescope.analysis.verdicts.rule import LEVELLED
+from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.step_factors import STEP_FACTORS
 from curvescope.experiments.term_factors import NAMES
 from curvescope.profiling.recording.experiments import Scope, Stage
 
 from ...experiments.planted_experiments import experiment, rows_of
-from ..causes.planted_causes import CPU, Plan, planted
 from ..synthetic import times_of
+from .planted_causes import CPU, Plan, planted
 
 SLOW_FROM_16 = {4: 12.0, 8: 24.0, 16: 96.0}
 PROPORTIONAL = {4: 12.0, 8: 24.0, 16: 48.0}
@@ -190,28 +195,6 @@ def test_page_faults_take_what_the_step_saves_without_them():
     assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
 
 
-def proved_on_the_step(factor, times, claimed_ms, noise=0.01):
-    one = on_the_step(factor)
-    outcomes = outcomes_of(one, rows_of(one, times, noise=noise), {})
-    return prove_step(outcomes, outcomes[0].value, claimed_ms, (factor,))
-
-
-def test_a_claim_beyond_the_anomaly_counts_as_all_of_it():
-    # terms claim 100 ms of a fixed cost of 50 ms, as other terms take 50 ms off it; the factor takes away 40 ms
-    times = {None: {4: 60.0, 8: 70.0}, "priority": {4: 20.0, 8: 30.0}}
-    proof = proved_on_the_step("priority", times, claimed_ms=100.0)
-    assert proof.verdict == Verdict.CONFIRMED
-    assert proof.amount == pytest.approx(40, abs=3)
-
-
-def test_a_factor_that_turns_the_fixed_cost_round_confirms_no_cause():
-    # 10 ms of fixed cost, 4 of them claimed; the factor makes the larger batch slower still, so that -20 ms are left
-    times = {None: {4: 60.0, 8: 110.0}, "no_onednn": {4: 70.0, 8: 160.0}}
-    proof = proved_on_the_step("no_onednn", times, claimed_ms=4.0, noise=0.002)
-    assert proof.verdict == Verdict.UNDECIDED
-    assert proof.reason == "it puts another bend in its place"
-
-
 def test_steps_that_count_too_few_page_faults_have_another_cause():
     # the same experiment, once where steps count 20,000 faults and once where they count none
     alone = {None: {4: 80.0, 8: 80.0}, "reused_memory": {4: 20.0, 8: 20.0}}
@@ -236,17 +219,17 @@ def test_a_cause_confirmed_alone_and_on_the_step_takes_its_amount_once():
     assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
 
 
-def test_a_cause_that_some_terms_confirm_and_others_do_not_has_two_totals():
+def test_a_cause_that_some_terms_confirm_and_others_do_not_has_twototals():
     """What is confirmed is confirmed for its own amount, however much else the recording suggests of the cause."""
     terms = [TermCause(f"layer {n}", 3.0, None, ()) for n in range(10)]
     fc6 = TermCause("fc6", 20.0, None, (), Verdict.CONFIRMED)
-    confirmed, rest = _totals("weights read every step", [*terms, fc6], None, "the time was up")
+    confirmed, rest = totals("weights read every step", [*terms, fc6], None, "the time was up")
     assert (confirmed.amount, confirmed.verdict, confirmed.terms) == (20, Verdict.CONFIRMED, (fc6,))
     assert (rest.amount, rest.verdict, rest.reason) == (30, Verdict.UNTESTED, "the time was up")
     undecided = TermCause("fc7", 1.0, None, (), Verdict.UNDECIDED, "the interval is too wide")
-    _, rest = _totals("weights read every step", [*terms, fc6, undecided], None, None)
+    _, rest = totals("weights read every step", [*terms, fc6, undecided], None, None)
     assert (rest.amount, rest.verdict, rest.reason) == (31, Verdict.UNDECIDED, "the interval is too wide")
-    assert [one.verdict for one in _totals("weights read every step", [fc6], None, None)] == [Verdict.CONFIRMED]
+    assert [one.verdict for one in totals("weights read every step", [fc6], None, None)] == [Verdict.CONFIRMED]
 
 
 def test_complete_steps_do_not_confirm_page_faults_that_were_not_counted():
@@ -296,6 +279,15 @@ def test_a_narrow_measurement_alone_ends_what_was_not_significant():
     times = {None: {8: 24.0, 16: 48.0 + unclear["conv3 backward"]}}
     after = explained("not significant", [(one, times)])
     assert "conv3 backward" not in {term.label for term in after[NOT_SIGNIFICANT].terms}
+
+
+def test_a_claim_beyond_the_anomaly_counts_as_all_of_it():
+    """Terms claim 80 ms of page faults and 15 of contention, of a fixed cost of 50 ms: others take 45 ms off it."""
+    amounts = {"page faults": 80.0, "CPU contention": 15.0, "launch- or host-bound": 90.0, "optimizer work": -3.0}
+    term = SimpleNamespace(claimed=lambda cause: amounts.get(cause, 0.0))
+    _, claims = _claims_of_steps([term], 50.0)
+    assert (claims["kept_memory"], claims["priority"]) == (50.0, 15.0)
+    assert _claims_of_steps([term], -50.0)[1] == {}
 
 
 def test_an_amount_spreads_over_what_is_left():

@@ -1,0 +1,190 @@
+"""Attribute an anomaly to causes: what experiments confirmed, then what the evidence suggests.
+
+For each term, what an experiment confirmed takes the amount that it measured; then the best-scored claim takes the
+amount that it explains, then the next, as long as an amount is left and the signs agree. The rest is *unexplained*, a
+cause with an amount of its own. So the amounts of all causes over all terms add up to the anomaly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+from ...profiling.recording.experiments import TIME_IS_UP
+from ..decompose.functionals import Functional
+from ..decompose.statistics import LEVEL, Estimate
+from ..verdicts.outcome import Outcome
+from ..verdicts.proof import Proof, about, by_cause, of_claims, prove_step, prove_term, reproduces, spread
+from ..verdicts.words import Reproduction, Verdict
+from .case import Claim, seen
+from .catalogue import (
+    LAST_OF_CONFIRMED,
+    NOT_SIGNIFICANT,
+    UNEXPLAINED,
+    interventions,
+    interventions_with,
+    possible,
+)
+from .totals import Attribution, TermCause, order, totals
+from .weighed import Weighed
+
+# A smaller claim, as a share of its term, is not worth a line; its amount stays unexplained.
+_LEAST_SHARE = 0.01
+
+
+def attribute(
+    functional: Functional,
+    value: Estimate,
+    weighed: Iterable[Weighed],
+    outcomes: Sequence[Outcome] = (),
+    *,
+    waits_for_time: bool = False,
+) -> Attribution:
+    """Attribute every term of an anomaly to causes.
+
+    Causes that an experiment confirms take what it measured, first those confirmed on a term alone, then those
+    confirmed on complete steps. Refuted causes take nothing. The others share what is left by the evidence of the
+    recording.
+
+    Args:
+        functional: the anomaly.
+        value: its value and interval.
+        weighed: every term; their values add up to `value`.
+        outcomes: outcomes of the recording's experiments.
+        waits_for_time: whether the time for experiments was up before all were made.
+    """
+    terms = _terms(functional, weighed, outcomes)
+    causes, claims = _claims_of_steps(terms, value.value)
+    on_steps = of_claims(about(outcomes, functional, None), claims)
+    steps: dict[str, Proof] = {}
+    for cause, factors in causes.items() if on_steps else ():
+        proof = prove_step(on_steps, value, factors)
+        if proof.verdict != Verdict.CONFIRMED or any(possible(cause, term.case, proof.amount) for term in terms):
+            steps[cause] = proof
+    for cause, proof in by_cause(steps, Verdict.CONFIRMED):
+        # Terms that confirm the cause in isolation have a part of what the complete step shows.
+        rest = proof.amount - math.fsum(term.given(cause) for term in terms)
+        if rest * proof.amount > 0:
+            claimed = [term.claimed(cause) for term in terms]
+            for term, amount in zip(terms, spread(rest, [term.left for term in terms], claimed), strict=True):
+                term.give(cause, amount, proof)
+    refuted = {cause for cause, proof in steps.items() if proof.verdict in (Verdict.CONFIRMED, Verdict.REFUTED)}
+    parts: dict[str, list[TermCause]] = {}
+    for term in terms:
+        for cause, part in term.share_out(refuted):
+            parts.setdefault(cause, []).append(part)
+    untried = TIME_IS_UP if waits_for_time else None
+    sums = [total for cause, of_terms in parts.items() for total in totals(cause, of_terms, steps.get(cause), untried)]
+    noise = math.isfinite(value.low) and value.p >= LEVEL
+    return Attribution(functional, value.value, noise, tuple(sorted(sums, key=order)))
+
+
+def claims_of_steps(
+    functional: Functional, value: Estimate, weighed: Iterable[Weighed], outcomes: Sequence[Outcome]
+) -> dict[str, float]:
+    """What the cause of each factor of complete steps claims of an anomaly, in the functional's unit.
+
+    Without the factors whose cause claims nothing. For the arguments see `attribute`.
+    """
+    return _claims_of_steps(_terms(functional, weighed, outcomes), value.value)[1]
+
+
+def outcomes_of_steps(
+    functional: Functional, value: Estimate, weighed: Iterable[Weighed], outcomes: Sequence[Outcome]
+) -> list[Outcome]:
+    """The outcomes of complete steps that test an anomaly, with the verdicts that `attribute` goes by."""
+    on_steps = about(outcomes, functional, None)
+    return of_claims(on_steps, claims_of_steps(functional, value, weighed, outcomes)) if on_steps else []
+
+
+def _claims_of_steps(terms: Sequence[_Term], value: float) -> tuple[dict[str, tuple[str, ...]], dict[str, float]]:
+    """The factors of complete steps by cause, and what the cause of each claims of all terms."""
+    claimed = {cause: math.fsum(term.claimed(cause) for term in terms) for cause in interventions()}
+    evident = {cause for cause, amount in claimed.items() if amount * value > 0}
+    factors = {cause: named.step for cause, named in interventions_with(evident).items() if named.step}
+    claims = {
+        # Claims of terms add up to more where other terms have the other sign.
+        name: math.copysign(min(abs(claimed[cause]), abs(value)), value)
+        for cause, names in factors.items()
+        for name in names
+        if cause in evident
+    }
+    return factors, claims
+
+
+def _terms(functional: Functional, weighed: Iterable[Weighed], outcomes: Sequence[Outcome]) -> list[_Term]:
+    return [_Term(each, about(outcomes, functional, each.case.share)) for each in weighed]
+
+
+class _Term:
+    """One term while its amount is shared out among causes."""
+
+    def __init__(self, weighed: Weighed, outcomes: Sequence[Outcome]) -> None:
+        self.label, self._claims = weighed.label, weighed.claims
+        self.case = case = weighed.case
+        self._ordered = sorted(self._claims.values(), key=lambda claim: (-claim.score, claim.cause))
+        self._proofs = {
+            cause: prove_term(outcomes, case.share, intervention.term)
+            for cause, intervention in interventions_with(self._claims).items()
+            if intervention.term and outcomes and possible(cause, case, case.share.value.value)
+        }
+        if reproduces(outcomes, case.share) == Reproduction.REPRODUCES:
+            self._ordered = [claim for claim in self._ordered if claim.cause != NOT_SIGNIFICANT]
+        self.left = self._value = case.share.value.value
+        self._shares: list[tuple[str, TermCause]] = []
+        confirmed = by_cause(self._proofs, Verdict.CONFIRMED)
+        for cause, proof in sorted(confirmed, key=lambda item: item[0] in LAST_OF_CONFIRMED):
+            self.give(cause, proof.amount, proof)
+
+    def claimed(self, cause: str) -> float:
+        """Amount that a cause claims without experiments, in the direction of the term, up to what is left."""
+        claim = self._claims.get(cause)
+        return self._up_to_rest(claim.amount) if claim in self._ordered and claim is not None else 0.0
+
+    def given(self, cause: str) -> float:
+        """Amount that a cause has so far."""
+        return math.fsum(share.amount for owner, share in self._shares if owner == cause)
+
+    def give(self, cause: str, amount: float, proof: Proof) -> None:
+        """Give an amount to a cause that an experiment confirmed."""
+        amount = self._up_to_rest(amount)
+        if abs(amount) < _LEAST_SHARE * abs(self._value) or not amount:
+            return
+        claim, outcome = self._claims.get(cause), proof.outcome
+        evidence = claim.evidence if claim else ()
+        if outcome is not None and outcome.value is not None and outcome.changed is not None:
+            facts = outcome.facts.what if outcome.facts else outcome.factor
+            measured = (outcome.value.value, outcome.changed.value)
+            evidence = (seen(f"as it is, and when {facts}", measured, "ms", "experiments.duration_ns"), *evidence)
+        refuted_by = claim.refuted_by if claim else interventions()[cause].expected
+        shown = Claim(cause, amount, 1.0, evidence, refuted_by, claim.detail if claim else None)
+        self._add(cause, amount, shown, Verdict.CONFIRMED)
+
+    def share_out(self, refuted: Collection[str]) -> list[tuple[str, TermCause]]:
+        """The causes of the term, the confirmed ones first, then the best-scored; their amounts add up to the term.
+
+        Args:
+            refuted: causes that take nothing more, because experiments on complete steps decided on them.
+        """
+        for claim in self._ordered:
+            proof = self._proofs.get(claim.cause, Proof(Verdict.UNTESTED))
+            if claim.cause in refuted or proof.verdict in (Verdict.CONFIRMED, Verdict.REFUTED):
+                continue
+            amount = self._up_to_rest(claim.amount)
+            if amount and abs(amount) >= _LEAST_SHARE * abs(self._value):
+                self._add(claim.cause, amount, claim, proof.verdict, proof.reason)
+        if self.left or not self._shares:
+            rest = TermCause(self.label, self.left, None, tuple(self._ordered))
+            self._shares.append((UNEXPLAINED, rest))
+        return self._shares
+
+    def _up_to_rest(self, amount: float) -> float:
+        """An amount, up to what is left of the term; 0 against its direction."""
+        if amount * self._value <= 0 or self.left * self._value <= 0:
+            return 0.0
+        return math.copysign(min(abs(self.left), abs(amount)), self._value)
+
+    def _add(self, cause: str, amount: float, claim: Claim, verdict: Verdict, reason: str | None = None) -> None:
+        rivals = tuple(rival for rival in self._ordered if rival.cause != claim.cause)
+        self._shares.append((cause, TermCause(self.label, amount, claim, rivals, verdict, reason)))
+        self.left -= amount

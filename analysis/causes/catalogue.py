@@ -1,0 +1,152 @@
+"""The catalogue of causes: every module of a cause, built-in or of a plugin, with the experiment that tests it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import cache
+
+from ...base import plugins
+from ...profiling.recording.experiments import Scope
+from . import (
+    algorithm_switch,
+    beside_communication,
+    cache_capacity,
+    call_size,
+    cpu_contention,
+    fixed_cost,
+    graph_padding,
+    host_bound,
+    idle_threads,
+    memory_pressure,
+    more_calls,
+    not_significant,
+    optimizer,
+    overhead,
+    page_faults,
+    quantisation,
+    roof_change,
+    slow_call,
+    throttling,
+    weights,
+)
+from .case import Case, Claim, Intervention
+
+UNEXPLAINED = "unexplained"
+NOT_SIGNIFICANT = not_significant.CAUSE
+_MODULES = (
+    algorithm_switch,
+    more_calls,
+    quantisation,
+    graph_padding,
+    memory_pressure,
+    page_faults,
+    host_bound,
+    cache_capacity,
+    roof_change,
+    throttling,
+    beside_communication,
+    cpu_contention,
+    idle_threads,
+    slow_call,
+    call_size,
+    weights,
+    optimizer,
+    not_significant,
+    fixed_cost,
+    overhead,
+)
+CAUSES = (*(module.CAUSE for module in _MODULES), UNEXPLAINED)
+# Splitting removes every excess, whatever causes it: a more telling experiment goes before.
+LAST_OF_CONFIRMED = (call_size.CAUSE,)
+_SCOPES = (Scope.TERM, Scope.STEP)
+
+
+@cache
+def interventions() -> dict[str, Intervention]:
+    """The experiment of every cause that names one, built-in causes first."""
+    named = {module.CAUSE: module.INTERVENTION for module in _MODULES if hasattr(module, "INTERVENTION")}
+    taken = {pair for intervention in named.values() for pair in _factors(intervention)}
+    for plugin in plugins.plugins(plugins.CAUSES):
+        intervention = getattr(plugin.module, "INTERVENTION", None)
+        if intervention is None:
+            continue
+        if not isinstance(intervention, Intervention):
+            plugins.report_broken(plugin.name, plugin.package, "INTERVENTION is no Intervention")
+            continue
+        if both := _factors(intervention) & taken:
+            names = ", ".join(sorted(name for _, name in both))
+            plugins.report_broken(plugin.name, plugin.package, f"another cause has its factors: {names}")
+        else:
+            taken |= _factors(intervention)
+            named[plugin.module.CAUSE] = intervention
+    return named
+
+
+def _factors(intervention: Intervention) -> set[tuple[str, str]]:
+    return {(scope, name) for scope in _SCOPES for name in getattr(intervention, scope)}
+
+
+def interventions_with(evident: Collection[str]) -> dict[str, Intervention]:
+    """The experiment of every cause in a term where some causes have evidence: they get the factors that they share.
+
+    Args:
+        evident: names of causes that claim a part of the term.
+    """
+    named = interventions()
+    taker = {name: cause for cause in evident if cause in named for name in named[cause].shared}
+    if not taker:
+        return named
+
+    def names(cause: str, scope: str) -> tuple[str, ...]:
+        kept = [name for name in getattr(named[cause], scope) if taker.get(name, cause) == cause]
+        return (*kept, *(name for name in factors(scope) if taker.get(name) == cause and name not in kept))
+
+    return {
+        cause: replace(i, term=names(cause, Scope.TERM), step=names(cause, Scope.STEP)) for cause, i in named.items()
+    }
+
+
+def factors(scope: str, evident: Collection[str] = ()) -> dict[str, str]:
+    """The factors of a scope, with the cause that each removes.
+
+    Args:
+        scope: see `profiling.recording.experiments.Scope`.
+        evident: see `interventions_with`.
+    """
+    named = interventions_with(evident).items()
+    return {name: cause for cause, intervention in named for name in getattr(intervention, scope)}
+
+
+def possible(cause: str, case: Case, amount: float) -> bool:
+    """Whether a cause can make an amount at all in a term, by what was recorded of the step."""
+    module = next((module for module in _MODULES if cause == module.CAUSE), None)
+    judge = getattr(module, "possible", None)
+    return judge is None or bool(judge(case, amount))
+
+
+@cache
+def weighing() -> tuple[Callable[[Case], Claim | None], ...]:
+    """The `weigh` functions of the built-in causes, then of plugins."""
+    return (
+        *(module.weigh for module in _MODULES),
+        *(_guarded(plugin) for plugin in plugins.plugins(plugins.CAUSES)),
+    )
+
+
+def _guarded(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
+    """A plugin's `weigh`; if it fails, it claims nothing and is reported."""
+
+    def weigh(case: Case) -> Claim | None:
+        try:
+            claim = plugin.module.weigh(case)
+            if claim is None or (isinstance(claim, Claim) and claim.evidence and math.isfinite(claim.amount)):
+                return claim
+            why = "weigh() returned no Claim with evidence and a finite amount"
+        except Exception as error:  # third-party code may raise anything; the other causes continue
+            why = f"weigh() failed ({type(error).__name__}: {error})"
+        plugins.report_broken(plugin.name, plugin.package, why)
+        return None
+
+    return weigh

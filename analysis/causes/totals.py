@@ -1,0 +1,141 @@
+"""Causes summed over the terms of an anomaly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..decompose.functionals import Functional
+from ..decompose.statistics import Estimate
+from ..verdicts.proof import Proof
+from ..verdicts.words import Verdict
+from .case import Claim
+from .catalogue import NOT_SIGNIFICANT, interventions
+
+
+@dataclass(frozen=True)
+class TermCause:
+    """The part of one term that one cause explains.
+
+    Attributes:
+        label: label of the term.
+        amount: explained amount, in the functional's unit.
+        claim: claim of the cause; None for unexplained.
+        rivals: claims of other causes on the same term, the best first, whatever they explain.
+        verdict: verdict of experiments on the cause in this term.
+        reason: reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if
+            nobody tried.
+    """
+
+    label: str
+    amount: float
+    claim: Claim | None
+    rivals: tuple[Claim, ...]
+    verdict: Verdict = Verdict.UNTESTED
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class CauseTotal:
+    """One cause summed over terms: over those that confirm it, or over the others.
+
+    Attributes:
+        cause: name of the cause.
+        amount: its amount, in the functional's unit.
+        terms: its part of each of these terms, the largest first.
+        verdict: verdict of experiments on these terms, of the largest tested one.
+        measured: amount that an experiment measured on the complete step, with its interval; None without one.
+        reason: reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if
+            nobody tried.
+    """
+
+    cause: str
+    amount: float
+    terms: tuple[TermCause, ...]
+    verdict: Verdict = Verdict.UNTESTED
+    measured: Estimate | None = None
+    reason: str | None = None
+
+    @property
+    def confirmed_on_steps(self) -> bool:
+        """Whether complete steps have confirmed it, and not its terms alone."""
+        return self.verdict == Verdict.CONFIRMED and self.measured is not None
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The causes of one anomaly; their amounts add up to it.
+
+    Attributes:
+        functional: the explained anomaly.
+        value: its value, in its unit.
+        noise: whether the anomaly is smaller than its noise.
+        causes: the largest first, and last, apart from them, what is not significant. A cause that some terms confirm
+            and others do not comes twice.
+    """
+
+    functional: Functional
+    value: float
+    noise: bool
+    causes: tuple[CauseTotal, ...]
+
+    @property
+    def verdict(self) -> CauseTotal | None:
+        """The cause of most of the anomaly in the anomaly's direction; None for an anomaly of 0.
+
+        What is less than its own noise is not significant, whatever its terms are; of an anomaly that is, the terms
+        that are not significant alone stand in for a cause only where there is nothing else.
+        """
+        if self.noise:
+            unstable = (c for c in self.causes if c.cause == NOT_SIGNIFICANT)
+            return next(unstable, CauseTotal(NOT_SIGNIFICANT, 0.0, ()))
+        agreeing = [c for c in self.causes if c.amount * self.value > 0]
+        return max(agreeing, key=lambda c: (c.cause != NOT_SIGNIFICANT, abs(c.amount)), default=None)
+
+
+def totals(cause: str, shares: list[TermCause], of_step: Proof | None, untried: str | None) -> list[CauseTotal]:
+    """One cause over all terms: the part that its terms confirm, and the rest; one total if complete steps decide.
+
+    Args:
+        cause: name of the cause.
+        shares: what it explains of each term.
+        of_step: verdict of complete steps.
+        untried: reason for a cause that factors could have tested and did not.
+    """
+    shares = sorted(shares, key=lambda share: -abs(share.amount))
+    tested = any(share.verdict != Verdict.UNTESTED for share in shares)
+    if (
+        of_step is not None
+        and of_step.verdict != Verdict.UNTESTED
+        and (not tested or of_step.verdict == Verdict.CONFIRMED)
+    ):
+        measured = of_step.outcome.removed if of_step.outcome else None
+        return [_total_of(cause, shares, of_step.verdict, of_step.reason, measured)]
+    confirmed = [share for share in shares if share.verdict == Verdict.CONFIRMED]
+    rest = [share for share in shares if share.verdict != Verdict.CONFIRMED]
+    sums = [_total_of(cause, confirmed, Verdict.CONFIRMED)] if confirmed else []
+    if not rest:
+        return sums
+    if (largest := next((share for share in rest if share.verdict != Verdict.UNTESTED), None)) is not None:
+        return [*sums, _total_of(cause, rest, largest.verdict, largest.reason)]
+    intervention = interventions().get(cause)
+    reasons = [share.reason for share in rest] + [of_step.reason if of_step else None]
+    if intervention is not None:
+        reasons = [intervention.untested, *reasons, untried]
+    return [*sums, _total_of(cause, rest, Verdict.UNTESTED, next(filter(None, reasons), None))]
+
+
+def _total_of(
+    cause: str,
+    shares: Sequence[TermCause],
+    verdict: Verdict,
+    reason: str | None = None,
+    measured: Estimate | None = None,
+) -> CauseTotal:
+    return CauseTotal(cause, math.fsum(share.amount for share in shares), tuple(shares), verdict, measured, reason)
+
+
+def order(total: CauseTotal) -> tuple[bool, float]:
+    """Key that sorts totals: the largest first, what is not significant last."""
+    return total.cause == NOT_SIGNIFICANT, -abs(total.amount)

@@ -1,0 +1,267 @@
+"""What one experiment measured of one factor, from the rows of the table `experiments`.
+
+Every round of an experiment runs each batch size unmodified and with each factor. The time of a batch size is the mean
+of the faster half of its rounds, each with the median of its runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...base.words import Word
+from ...profiling.recording.experiments import Experiment, FactorFacts
+from ..decompose.functionals import FIXED_COST
+from ..decompose.statistics import (
+    Estimate,
+    estimate,
+    faster_half,
+    ratio_estimate,
+    resample_rounds,
+    time_estimate,
+    widened,
+)
+
+Floats = npt.NDArray[np.float64]
+
+
+class Effect(Word):
+    """What a factor does to its cause."""
+
+    REMOVING = "removes it"
+    PARTIAL = "removes a part of it"  # the factor confirms it and cannot refute it
+    # Batch sizes run at nearly the same size, which removes every bend; a proof only if one gets faster.
+    LEVELLING = "levels batch sizes"
+    # The cause is brought about at the batch sizes without the anomaly, all but the largest: F' has the changed times
+    # of these, and the largest one's unmodified. Confirmed if these slow down by what the anomaly is, not by more.
+    BRINGING = "brings it about"
+
+
+_EFFECTS = {
+    **dict.fromkeys(("split_batch", "padded_batch", "before_switch"), Effect.LEVELLING),
+    **dict.fromkeys(("smaller_memory", "cold_caches"), Effect.BRINGING),
+    "replayed_operators": Effect.PARTIAL,
+}
+
+
+def effect_of(factor: str | None) -> Effect:
+    """What a factor does to its cause."""
+    return _EFFECTS.get(factor or "", Effect.REMOVING)
+
+
+def times_of(rounds_ms: Floats) -> Floats:
+    """Times over batch sizes, each the mean of the faster half of the rounds: of all rounds, then of each replicate.
+
+    Equal rounds give equal replicates of all tables.
+
+    Args:
+        rounds_ms: times of each round, shape (rounds, batch sizes).
+
+    Returns:
+        Shape (1 + replicates, batch sizes).
+    """
+    rounds = len(rounds_ms)
+    values, drawn = faster_half(rounds_ms, 0), faster_half(rounds_ms[resample_rounds(rounds)], 1)
+    return np.vstack([values, widened(drawn, values, rounds)])
+
+
+def functional_of(times: Floats, weights: Floats, rounds: int, scale: float, minus: float = 0.0) -> Estimate:
+    """A functional with its interval.
+
+    Args:
+        times: result of `times_of`, or a difference of such times of the same rounds.
+        weights: coefficients of the functional, shape (batch sizes,).
+        rounds: number of rounds.
+        scale: size of the numbers behind it; a spread far below it is rounding.
+        minus: number to take from it.
+    """
+    return estimate(float(times[0] @ weights) - minus, times[1:] @ weights - minus, rounds, scale)
+
+
+def _by_batch(times: Floats, rounds: int) -> tuple[Estimate, ...]:
+    """Every time with its interval, which never reaches 0."""
+    return tuple(time_estimate(float(of_batch[0]), of_batch[1:], rounds) for of_batch in times.T)
+
+
+def _gains(changed: Floats, unmodified: Floats, rounds: int) -> tuple[Estimate, ...]:
+    """Shares of the time that the changed times save, by batch size."""
+    logs = (estimate(float(log[0]), log[1:], rounds, 1.0) for log in np.log(changed / unmodified).T)
+    return tuple(
+        Estimate(1 - float(np.exp(log.value)), 1 - float(np.exp(log.high)), 1 - float(np.exp(log.low)), log.p)
+        for log in logs
+    )
+
+
+def round_medians(rows: pd.DataFrame) -> pd.DataFrame:
+    """Median time in ms of each round, a column per batch size."""
+    times = rows["duration_ns"].astype("float64") / 1e6
+    return times.groupby([rows["round"].astype("int64"), rows["batch"].astype("int64")]).median().unstack()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What one experiment measured of one factor; or, without a factor, of what runs unmodified.
+
+    Attributes:
+        experiment: the experiment.
+        factor: name of the changed factor; None for the runs without a change.
+        facts: description of the factor; None without a factor, or if the recording does not have it.
+        rounds: number of rounds in which all batch sizes ran, both unmodified and with the factor.
+        batches: batch sizes of the experiment, increasing.
+        times_ms: unmodified times, by batch size; empty if nothing ran.
+        changed_ms: times with the factor, by batch size; empty without a factor, or if it did not run.
+        value: F in ms; None if it was not measured.
+        changed: F' with the factor in ms; None without a factor, or if it did not run. For a factor that brings its
+            cause about, the largest batch size is unmodified in F'.
+        removed: F − F' in ms; None as for `changed`.
+        taken: share removed, (F − F')/F; its interval is infinite where F may be 0. None as for `changed`.
+        gains: share of the time saved by the factor, 1 − T'/T, by batch size; empty as `changed_ms`.
+    """
+
+    experiment: Experiment
+    factor: str | None
+    facts: FactorFacts | None = None
+    rounds: int = 0
+    batches: tuple[int, ...] = ()
+    times_ms: tuple[Estimate, ...] = ()
+    changed_ms: tuple[Estimate, ...] = ()
+    value: Estimate | None = None
+    changed: Estimate | None = None
+    removed: Estimate | None = None
+    taken: Estimate | None = None
+    gains: tuple[Estimate, ...] = ()
+
+    @property
+    def effect(self) -> Effect:
+        """What the factor does to its cause."""
+        return effect_of(self.factor)
+
+    @property
+    def why_not(self) -> str | None:
+        """Reason, if it did not run."""
+        if self.rounds:
+            return None
+        missing = "it did not run" if self.experiment.done else "the experiment did not reach it"
+        return self.experiment.untested.get(self.factor or "", missing)
+
+    @property
+    def gain_index(self) -> int:
+        """Index of the batch size at which a gain counts: the smallest for a fixed cost, else the largest."""
+        return 0 if self.experiment.functional_kind == FIXED_COST else -1
+
+    @property
+    def gain(self) -> Estimate | None:
+        """Share of the time saved at the batch size that counts; None if the factor did not run."""
+        return self.gains[self.gain_index] if self.gains else None
+
+    @property
+    def saved_ms(self) -> float:
+        """Part of F that the factor removes by making batch sizes faster."""
+        sign = float(np.sign(self.value.value)) if self.value else 0.0
+        weights = dict(self.experiment.functional)
+        times = zip(self.batches, self.times_ms, self.changed_ms, strict=True)
+        return sum(
+            max(sign * weights.get(batch, 0.0), 0.0) * max(unmodified.value - changed.value, 0.0)
+            for batch, unmodified, changed in times
+        )
+
+
+class Runs(NamedTuple):
+    """The times behind the share that a factor removes.
+
+    Attributes:
+        unmodified: unmodified times, see `times_of`.
+        counted: times behind F'.
+        weights: coefficients of the functional, shape (batch sizes,).
+        rounds: number of rounds.
+        scale: size of the numbers behind the functional, in ms.
+    """
+
+    unmodified: Floats
+    counted: Floats
+    weights: Floats
+    rounds: int
+    scale: float
+
+    def p_values(self, least: float, most: float, claim: float | None = None) -> tuple[float, float]:
+        """One-sided p of a share removed of at most `least`, and of one of at least `most`.
+
+        The share is one of F, or of what a cause claims, in ms.
+        """
+        of_all = float(self.unmodified[0] @ self.weights) if claim is None else 0.0
+        direction = float(np.sign(of_all if claim is None else claim))
+        tests = []
+        for share, sign in ((least, direction), (most, -direction)):
+            beyond = (1.0 if claim is not None else 1 - share) * self.unmodified - self.counted
+            limit = 0.0 if claim is None else share * claim * sign
+            tests.append(functional_of(beyond, sign * self.weights, self.rounds, self.scale, limit))
+        first, second = (test.p / 2 if test.value > 0 else 1 - test.p / 2 for test in tests)
+        return first, second
+
+    def removed(self) -> tuple[Estimate, Estimate]:
+        """F − F' in ms, and its share of F."""
+        both = self.unmodified - self.counted, self.unmodified
+        values, replicates = [float(t[0] @ self.weights) for t in both], [t[1:] @ self.weights for t in both]
+        share = ratio_estimate((values[0], values[1]), (replicates[0], replicates[1]), self.rounds, self.scale)
+        return functional_of(both[0], self.weights, self.rounds, self.scale), share
+
+
+def measure(
+    experiment: Experiment, rows: pd.DataFrame, facts: Mapping[str, FactorFacts]
+) -> Iterator[tuple[Measurement, Runs | None]]:
+    """What an experiment measured without a factor, then of each factor, with the times behind the share removed.
+
+    Args:
+        experiment: the experiment, with one functional.
+        rows: its rows of the table `experiments`.
+        facts: facts on the factors, by name.
+    """
+    unmodified = round_medians(rows[rows["factor"].isna()])
+    for factor in (None, *experiment.factors):
+        changed = None if factor is None else round_medians(rows[rows["factor"] == factor])
+        yield _measure(experiment, factor, facts.get(factor or ""), unmodified, changed)
+
+
+def _measure(
+    experiment: Experiment,
+    factor: str | None,
+    facts: FactorFacts | None,
+    unmodified_ms: pd.DataFrame,
+    changed_ms: pd.DataFrame | None,
+) -> tuple[Measurement, Runs | None]:
+    tables = [unmodified_ms] if changed_ms is None else [unmodified_ms, changed_ms]
+    batches = tuple(b for b in experiment.batches if all(b in table for table in tables))
+    complete = [table[list(batches)].dropna() for table in tables]
+    rounds = sorted(set.intersection(*(set(table.index) for table in complete))) if batches else []
+    if not rounds or (factor or "") in experiment.untested:
+        return Measurement(experiment=experiment, factor=factor, facts=facts), None
+    unmodified, changed = (times_of(table.loc[rounds].to_numpy(np.float64)) for table in (complete[0], complete[-1]))
+    measured = Measurement(
+        experiment=experiment,
+        factor=factor,
+        facts=facts,
+        rounds=len(rounds),
+        batches=batches,
+        times_ms=_by_batch(unmodified, len(rounds)),
+        changed_ms=() if factor is None else _by_batch(changed, len(rounds)),
+        gains=() if factor is None else _gains(changed, unmodified, len(rounds)),
+    )
+    coefficients = dict(experiment.functional)
+    if not coefficients.keys() <= set(batches):
+        return measured, None
+    weights = np.array([coefficients.get(b, 0.0) for b in batches])
+    scale = float(np.abs(weights * unmodified[0]).max())
+    measured = replace(measured, value=functional_of(unmodified, weights, len(rounds), scale))
+    if factor is None:
+        return measured, None
+    if measured.effect == Effect.BRINGING:
+        changed = np.where(np.array(batches) == max(coefficients), unmodified, changed)
+    runs = Runs(unmodified, changed, weights, len(rounds), scale)
+    removed, share = runs.removed()
+    rest = functional_of(changed, weights, len(rounds), scale)
+    return replace(measured, changed=rest, removed=removed, taken=share), runs

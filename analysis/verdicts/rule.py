@@ -1,0 +1,152 @@
+"""The rule: when an experiment confirms a cause, and when it refutes one. No verdict is made anywhere else.
+
+F is the anomaly unmodified, F' that with the factor, both from the same rounds. Of a term in isolation the share that
+is removed is judged, (F − F')/F; of complete steps, what is removed of the cause's claim, mostly a part of F. How often
+such verdicts are right: docs/statistics.md (simulated) and docs/planted-causes.md (measured).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...profiling.recording.experiments import Stage
+from ..decompose.functionals import FIXED_COST
+from ..decompose.statistics import LEVEL, MATERIAL, Estimate, holm
+from .measurement import Effect, Measurement
+from .words import Reproduction, Verdict
+
+CONFIRMED_ABOVE = 1 / 2  # what removes more than half of an effect is its main cause: no two can
+REFUTED_BELOW = 1 / 5  # far below one half, so that noise does not refute a main cause
+_MOST_REMOVED = 1.5  # beyond it, the factor turns the anomaly round, to more than half its size
+EARLY_LEVEL = 0.001  # of all tests at one look at an experiment that still runs
+TOO_WIDE = "the interval is too wide"
+ONLY_SCREENED = "only the screen of all changes shows it; fresh rounds have to confirm it"
+TOO_SLOW = "it slows the other sizes by more than the anomaly"
+OVERTAKEN = "it puts another bend in its place"
+LEVELLED = "it takes it away only by making other sizes slower"
+
+
+class Decision(NamedTuple):
+    """A verdict, with the reason for an undecided or untested one as a clause without a full stop; else None."""
+
+    verdict: Verdict
+    reason: str | None = None
+
+
+def decide(measured: Measurement, claim: float | None, family: Sequence[float]) -> Decision:
+    """Decide on the cause that a factor tests.
+
+    Args:
+        measured: what one factor changed in one experiment.
+        claim: amount in ms that the cause claims of the functional, with its sign; None: all, see `goes_by_claim`.
+        family: p of this test, then of the others that were tried beside it. By share: one-sided, of a share of at most
+            `confirmed_above`. By claim: of nothing being removed.
+    """
+    if measured.taken is None or measured.removed is None:
+        return Decision(Verdict.UNDECIDED if measured.changed_ms else Verdict.UNTESTED, measured.why_not)
+    if claim is None:
+        return _by_share(measured, measured.taken, family)
+    return _by_claim(measured, measured.removed, claim, family)
+
+
+def _by_share(measured: Measurement, share: Estimate, family: Sequence[float]) -> Decision:
+    effect, reason = measured.effect, None
+    if share.high < REFUTED_BELOW and effect != Effect.PARTIAL:
+        return Decision(Verdict.REFUTED)
+    if share.high < REFUTED_BELOW:
+        reason = "it takes away a part of the cause only"
+    elif measured.rounds < 2:
+        reason = "a single round has no interval"
+    elif not math.isfinite(share.low):
+        reason = "without the factor, nothing can be distinguished from 0"
+    elif _overtakes(measured, share):
+        reason = TOO_SLOW if effect == Effect.BRINGING else OVERTAKEN
+    elif (
+        share.low <= confirmed_above(effect, measured.experiment.functional_kind)
+        or holm(family)[0] >= LEVEL / 2  # one-sided; Holm over the factors tried on fresh rounds
+        or (effect == Effect.BRINGING and share.high >= _MOST_REMOVED)
+    ):
+        reason = LEVELLED if _levels(measured) else TOO_WIDE
+    elif effect == Effect.PARTIAL and not _is_material(measured):
+        reason = "what it takes away may be under 2 % of the step"
+    # A screen tries many factors and shows some by luck; its rounds suggested the factor, and cannot confirm it too.
+    elif measured.experiment.stage == Stage.SCREEN:
+        reason = ONLY_SCREENED
+    elif _levels(measured):
+        reason = LEVELLED
+    return Decision(Verdict.UNDECIDED if reason else Verdict.CONFIRMED, reason)
+
+
+def _by_claim(measured: Measurement, removed: Estimate, claim: float, family: Sequence[float]) -> Decision:
+    sign, size, reason = float(np.sign(claim)), abs(claim), None
+    if max(sign * removed.low, sign * removed.high) < REFUTED_BELOW * size:
+        return Decision(Verdict.REFUTED)
+    if _levels(measured, size):
+        reason = LEVELLED
+    elif measured.taken is not None and _overtakes(measured, measured.taken):
+        reason = OVERTAKEN
+    # A claim is an estimate without an interval: what is removed must be real (Bonferroni over the factors tried on
+    # complete steps), and need not lie above one half of the claim with all of its interval.
+    elif sign * removed.value <= CONFIRMED_ABOVE * size or family[0] * len(family) >= LEVEL:
+        reason = TOO_WIDE
+    elif measured.experiment.stage == Stage.SCREEN:
+        reason = ONLY_SCREENED
+    return Decision(Verdict.UNDECIDED if reason else Verdict.CONFIRMED, reason)
+
+
+def goes_by_claim(effect: Effect) -> bool:
+    """Whether a factor of complete steps is judged by its cause's claim; else always by its share of the anomaly."""
+    return effect not in (Effect.BRINGING, Effect.PARTIAL)
+
+
+def confirmed_above(effect: Effect, kind: str) -> float:
+    """Least share removed that confirms the cause of a factor with this effect, of a functional of this kind.
+
+    Of the fixed cost, a factor that removes a part of its cause shows how much the cause makes at least. That is enough
+    where any other factor would not be refuted, if it is material. Of anything else the host's work, the same at all
+    batch sizes, makes a part only by chance.
+    """
+    return REFUTED_BELOW if effect == Effect.PARTIAL and kind == FIXED_COST else CONFIRMED_ABOVE
+
+
+def _levels(measured: Measurement, size: float | None = None) -> bool:
+    """Whether a factor that runs batch sizes at nearly one size makes none faster, by half of `size` (default: F)."""
+    f = abs(measured.value.value) if measured.value else 0.0
+    return measured.effect == Effect.LEVELLING and measured.saved_ms < CONFIRMED_ABOVE * (f if size is None else size)
+
+
+def _overtakes(measured: Measurement, share: Estimate) -> bool:
+    """Whether F' is another anomaly; an excess under 0 is a fixed cost, if the larger batch size became faster."""
+    f = measured.value.value if measured.value else 0.0
+    fixed = measured.experiment.functional_kind == "excess" and f > 0 and measured.saved_ms > CONFIRMED_ABOVE * f
+    beyond = math.isfinite(share.low) and share.value > _MOST_REMOVED
+    return beyond and (measured.effect == Effect.BRINGING or not fixed)
+
+
+def _is_material(measured: Measurement) -> bool:
+    """Whether a factor removes more than a smallest effect of the step, by the near end of its interval."""
+    removed, size_ms = measured.removed, measured.times_ms[measured.gain_index].value
+    return removed is not None and min(abs(removed.low), abs(removed.high)) >= MATERIAL * size_ms
+
+
+def ends_early(tests: Sequence[tuple[float, float]]) -> bool:
+    """Whether every test of an experiment that still runs is far from undecided: one-sided p to confirm and to refute.
+
+    Looks at so strict a level (Bonferroni) add next to nothing to the error of the last one, which keeps its level
+    (Haybittle, Brit. J. Radiology 44 (1971); Peto et al., Brit. J. Cancer 34 (1976)).
+    """
+    return bool(tests) and all(min(p_values) < EARLY_LEVEL / len(tests) for p_values in tests)
+
+
+def reproduction(share: Estimate, isolated: Estimate) -> Reproduction:
+    """Whether a term in isolation shows its share of the anomaly in the step; a term that does not proves nothing."""
+    size, low, high = (abs(share.value), *sorted(np.sign(share.value) * np.array([isolated.low, isolated.high])))
+    if isolated.p < LEVEL and low > 0:
+        # A share that is hardly known does not make a small measurement all of it.
+        known = abs(isolated.value) >= size / 2 and share.low <= isolated.value <= share.high
+        return Reproduction.REPRODUCES if low >= size / 2 or known else Reproduction.PARTLY
+    return Reproduction.NOT if high < size / 2 else Reproduction.UNDECIDED

@@ -1,0 +1,11 @@
+"""Fixed words of documents."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Word(str, Enum):
+    """One of a few fixed words: equal to its text, printed and written to JSON as it."""
+
+    __str__ = str.__str__

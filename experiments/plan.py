@@ -1,29 +1,16 @@
 """The next experiment worth its time, from the diagnosis and the experiments made so far.
 
-Every anomaly is a target, in the order of the answers, and last the fixed cost. For each target:
-
-1. Factors of complete steps that the recording's evidence suggests, e.g. memory that the process keeps where there are
-   page faults: rounds of their own confirm or refute them, and give the gain. They come after the largest term if its
-   own experiments can test the largest cause; before all else if the evidence speaks of a large part of the step. More
-   rounds for undecided ones, and those with a long set-up, come last.
-2. The terms that make most of it run *alone*. A term that shows its share alone is *screened*: a few rounds for every
-   factor, first those of the causes that the evidence suggests; if it takes long, some factors now and the others
-   last. What the screen suggests is *confirmed* on fresh rounds, and once more, on more rounds, if it stays undecided.
-   What confirms a cause in one term is tried on fresh rounds at once in others with the same operators that the same
-   cause may make. A finer *grid* shows where its curve bends.
-3. What helped a term alone, and can be set for the complete step, is measured there as a *remedy*.
-4. A target without a confirmed cause is screened on complete steps.
-
-An experiment that does not fit the time is passed over.
+Every anomaly is a target, in the order of the answers, and last the fixed cost. `_PLAN` says in turns what each target
+may get; the first experiment that fits the time is the next one, and one that does not fit is passed over.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +22,8 @@ from ..analysis.verdicts.outcome import LEVELLED, TOO_WIDE, Outcome, Reproductio
 from ..analysis.verdicts.proof import about, decisive, reproduces
 from ..profiling.recording.experiments import Experiment, Scope, Stage, experiments_of
 from ..profiling.recording.store import Recording
+from .factor import USUAL_SETUP_S
+from .factors import FACTORS, names_of
 
 if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Diagnosis, Explanation
@@ -45,8 +34,8 @@ _MOST_TERMS = 4
 _SUGGESTED = 0.03
 _OUTBID = 0.2  # the same for a cause whose claims others outbid
 _LARGE = 0.15  # share of a complete step that a cause claims, for its factors to come before all else
-_HOPEFUL = 0.4  # least share that a factor takes away in a screen
-_NEAR_BEST = 0.7  # least share that it takes away there, as a part of what the best factor does
+_HOPEFUL = 0.4  # least share that a factor removes in a screen
+_NEAR_BEST = 0.7  # least share that it removes there, as a part of what the best factor does
 _MOST_CONFIRMED = 4  # factors of one experiment on fresh rounds
 _LEAST_SCREENED = 3  # factors of one screen of a term, however long it takes
 _LONG_SCREEN = 3.0  # longest time for the fewest rounds of a screen of a term, as a factor on its usual time
@@ -54,39 +43,15 @@ _MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of 
 _ALSO_COSTS = 2.0  # longest pass of an experiment on a term that tests several targets, as a factor on that for one
 _GRID_SIZES = 9
 _HELPS = 0.02  # least gain on a term that is worth a measurement on the complete step
-_HELPS_MUCH = 0.1  # least gain in a screen that is worth fresh rounds, whatever the factor takes away
+_HELPS_MUCH = 0.1  # least gain in a screen that is worth fresh rounds, whatever the factor removes
 _OPEN = 0.2  # share of an anomaly that terms not distinguished from 0 may make
 _OPEN_VERDICT = (Verdict.UNDECIDED, TOO_WIDE)  # on a cause: more rounds may decide it
 _LEAST_TERM = 0.05  # of an anomaly; a smaller term is not worth rounds
 
-# Minimum and maximum number of rounds, and seconds for a limit of one minute for all experiments.
-_ROUNDS = {
-    (Stage.ALONE, Scope.TERM): ((8, 30), 3.0),
-    (Stage.GRID, Scope.TERM): ((5, 15), 4.0),
-    (Stage.SCREEN, Scope.TERM): ((4, 8), 6.0),
-    (Stage.CONFIRM, Scope.TERM): ((10, 40), 6.0),
-    (Stage.SCREEN, Scope.STEP): ((4, 8), 20.0),
-    (Stage.CONFIRM, Scope.STEP): ((8, 25), 12.0),
-    (Stage.REMEDY, Scope.STEP): ((6, 20), 15.0),
-}
 _USUAL_LIMIT_S = 60.0
 # What one pass takes beyond the steps themselves: processes that start and build the step, calls that are rebuilt.
 _RUNS_PER_VISIT = 2.5
-_STEP_SETUP_S, _TERM_SETUP_S, _VISIT_S = 3.0, 1.0, 0.01
-_SETUP_S = {"compiled": 40.0}  # of one factor, in place of the usual
-_GPU_ONLY = frozenset({"cuda_graph", "cudnn_benchmark", "smaller_memory"})
-# Factors of terms that only say why they do not apply, by kind of device.
-_OF_OTHER_DEVICES = {
-    "cpu": frozenset({"cudnn_benchmark", "no_cudnn", "cublaslt", "small_workspace", "deterministic"}),
-    "cuda": frozenset({"onednn", "no_onednn", "no_nnpack", "one_thread"}),
-}
-# Order in which a screen of a term tries factors without evidence; the others follow.
-_TERM_SCREEN = ("onednn", "other_layout", "one_thread", "reused_memory", "no_onednn", "channels_last", "split_batch")
-# Whole-step factors that a screen tries without evidence, in this order, by kind of device.
-_STEP_SCREEN = {
-    "cpu": ("kept_memory", "one_thread", "no_onednn", "channels_last", "split_batch", "padded_batch", "compiled"),
-    "cuda": ("cuda_graph", "cudnn_benchmark", "channels_last", "split_batch", "pauses", "padded_batch", "compiled"),
-}
+_TERM_SETUP_S, _VISIT_S = 1.0, 0.01
 
 
 def next_experiment(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None = None) -> Experiment | None:
@@ -158,36 +123,26 @@ class _Planner:
 
     def candidates(self) -> Iterator[Experiment]:
         """Experiments that fit the time, the best first; later ones assume nothing of earlier ones."""
-        for target, _ in self._targets:
-            yield from self._of_evidence(target, least_of_step=_LARGE)
-        for target, own in self._targets:
-            of_terms = chain(self._of_terms(target, own[:1]), self._proven_elsewhere(target, own))
-            first = [self._of_evidence(target), of_terms]
-            yield from chain.from_iterable(first if self._waits_for_steps(target) else reversed(first))
-        for target, own in self._targets:
-            yield from self._remedies(target, own)
-        for target, _ in self._targets:
-            yield from self._steps_again(target)
-        for target, own in self._targets:
-            yield from self._of_terms(target, own[1:])
-        for target, own in self._targets:
-            for share in own:
-                yield from self._grid(target, share)
-        for target, own in self._targets:
-            for share in own:
-                if self._screens(target, share) and not _confirmed(self._about(target, share)):
-                    yield from self._screen(target, share)
-        for target, _ in self._targets:
-            yield from self._of_evidence(target, costly=True)
-        for target, own in self._targets:
-            yield from self._of_context(target, own)
+        for _, turn in groupby(_PLAN, key=lambda row: row.turn):
+            rows = list(turn)
+            for target, terms in self.targets:
+                for of, same in groupby(rows, key=lambda row: row.of):
+                    yield from self._of(
+                        list(same), [_Case(self, target, terms, s) for s in (terms[of] if of else [None])]
+                    )
+
+    def _of(self, rows: Sequence[_Row], cases: Iterable[_Case]) -> Iterator[Experiment]:
+        for case in cases:
+            for row in rows:
+                for experiment in row.what(case) if row.when(case) else ():
+                    yield from self._fitting(experiment)
 
     @cached_property
-    def _targets(self) -> list[tuple[Explanation, list[Share]]]:
+    def targets(self) -> list[tuple[Explanation, list[Share]]]:
         """Anomalies with the terms to test, in the order of the answers; then the fixed cost, which is usual."""
         fixed = self.diagnosis.fixed_cost
-        found = [*self.diagnosis.explanations, *([fixed] if fixed is not None else [])]
-        return [(one, self._terms(one)) for one in found if not one.attribution.noise]
+        targets = [*self.diagnosis.explanations, *([fixed] if fixed is not None else [])]
+        return [(target, self._terms(target)) for target in targets if not target.attribution.noise]
 
     def _terms(self, target: Explanation) -> list[Share]:
         """The terms with kernels that make most of the target in its direction, the largest first.
@@ -204,331 +159,76 @@ class _Planner:
         left = {share.label: max(sign * share.value.value - explained[share.label], 0.0) for share in agreeing}
         agreeing.sort(key=lambda share: (-left[share.label], share.label))
         missing = (1.0 - _MOST) * sum(abs(share.value.value) for share in agreeing)
-        found: list[Share] = []
+        terms: list[Share] = []
         for share in agreeing[:_MOST_TERMS]:
             if sum(left.values()) <= missing:
                 break
             del left[share.label]
-            found.append(share)
-        return [share for share in found if (share.key.layer, share.key.phase) in self.replayable]
-
-    def _waits_for_steps(self, target: Explanation) -> bool:
-        """Whether complete steps can test the largest cause of a target by a factor that no term alone has."""
-        amounts = _amounts(target)
-        return _is_of_steps(max(amounts, key=lambda cause: abs(amounts[cause]), default=causes.UNEXPLAINED))
-
-    def _of_evidence(
-        self, target: Explanation, *, costly: bool = False, least_of_step: float = 0.0
-    ) -> Iterator[Experiment]:
-        """Complete steps with the factors that the recording suggests and no term can be tested with alone.
-
-        Args:
-            target: the anomaly.
-            costly: whether factors with a long set-up are wanted, or the others.
-            least_of_step: least share of the step, at the last batch size, that the cause of a factor claims.
-        """
-        of_step = target.value.value / self.diagnosis.curve.at(target.functional.last).time_ms.value
-        names: dict[str, float] = {}
-        amounts = _amounts(target)
-        for cause, one in causes.interventions().items():
-            # A cause that others outbid in every term may still be the right one: only an experiment tells.
-            share = amounts.get(cause, 0.0) / target.value.value
-            outbid = causes.claimed(target.weighed, cause, target.value.value) / target.value.value
-            for name in one.step:
-                wanted = max(share / _SUGGESTED, outbid / _OUTBID) >= max(1.0, self._setup_s(name) / _STEP_SETUP_S)
-                wanted = wanted and max(share, 0.0) * abs(of_step) >= least_of_step
-                if name not in one.term and wanted and (name in _SETUP_S) == costly:
-                    names[name] = max(share, outbid)
-        yield from self._of_step(target, Stage.CONFIRM, sorted(names, key=lambda name: -names[name]))
-
-    def _of_step(self, target: Explanation, stage: str, names: Iterable[str]) -> Iterator[Experiment]:
-        """Complete steps with the factors not yet tried so."""
-        one = self._experiment(target, None, stage)
-        tried = {name for earlier in self._like(one, (stage,)) for name in earlier.factors}
-        new = [name for name in dict.fromkeys(names) if name not in tried]
-        applicable = [name for name in new if self._setup_s(name)][:_MOST_STEP_FACTORS]
-        if applicable:
-            others = [name for name in new if not self._setup_s(name)]  # which say why they do not apply
-            yield from self._fitting(replace(one, factors=(*applicable, *others)))
-
-    def _steps_again(self, target: Explanation) -> Iterator[Experiment]:
-        """More rounds, once, of complete steps with the factors that stayed undecided."""
-        one = self._experiment(target, None, Stage.CONFIRM)
-        if before := self._like(one, (Stage.CONFIRM,)):
-            verdicts: dict[str, set[tuple[str, str | None]]] = defaultdict(set)
-            for total in target.attribution.causes:
-                verdicts[total.cause].add((total.verdict, total.reason))
-            of_factor = {name: verdicts[cause] for name, cause in causes.factors(Scope.STEP).items()}
-            decided = {name for name, found in of_factor.items() if {one for one, _ in found} == {Verdict.CONFIRMED}}
-            # A cause that claims a part of the step is judged by what it claims, not by all of the anomaly.
-            open_ = {name for name, found in of_factor.items() if _OPEN_VERDICT in found}
-            outcomes = self._about(target, None)
-            yield from self._again(one, before, outcomes, decided, open_)
-
-    def _of_terms(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
-        for share in terms:
-            yield from self._of_term(target, share)
-
-    def _proven_elsewhere(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
-        """Fresh rounds at once for terms that did not run yet, with what confirmed the same cause in one like it.
-
-        A factor changes operators, so the other term must run one of the same.
-        """
-        for share in terms:
-            if self._about(target, share):
-                continue
-            claiming = self._claiming(target, share)
-            owner = causes.factors(Scope.TERM, claiming)
-            operators = set(self.replayable[share.key.layer, share.key.phase])
-            names = {
-                one.factor: None
-                for one in self.diagnosis.outcomes
-                if one.experiment.scope == Scope.TERM and one.factor and owner.get(one.factor) in claiming
-                if one.verdict == Verdict.CONFIRMED and one.factor not in self._known_of_steps
-                if not operators.isdisjoint(self.replayable.get((one.experiment.layer, one.experiment.phase), ()))
-            }
-            if names:
-                yield from self._fitting(
-                    replace(self._experiment(target, share, Stage.CONFIRM), factors=_most_hopeful(tuple(names)))
-                )
-
-    def _of_term(self, target: Explanation, share: Share) -> Iterator[Experiment]:
-        """The next stage of one term."""
-        outcomes = self._about(target, share)
-        alone = self._experiment(target, share, Stage.ALONE)
-        tries = len(self._like(alone, (Stage.ALONE, Stage.CONFIRM)))
-        shown = reproduces(outcomes, share)
-        if tries == 0 or (shown == Reproduction.UNDECIDED and tries == 1):
-            yield from self._fitting(with_more_rounds(alone) if tries else alone)
-        if not _shows(shown):
-            return
-        if not self._screens(target, share):
-            if not _confirmed(outcomes):
-                yield from self._screen(target, share)
-            return
-        confirm = self._experiment(target, share, Stage.CONFIRM)
-        before = self._like(confirm, (Stage.CONFIRM,))
-        own, others = self._hopeful(outcomes), self._hopeful_elsewhere(target, share)
-        if not own and before:
-            yield from self._again(confirm, before, outcomes)
-        if own or others:
-            yield from self._fitting(replace(confirm, factors=_most_hopeful(own, others)))
-
-    def _grid(self, target: Explanation, share: Share) -> Iterator[Experiment]:
-        """More batch sizes around the bend of a term that was screened."""
-        grid = self._experiment(target, share, Stage.GRID)
-        if grid.functional_kind == FIXED_COST or self._like(grid, (Stage.GRID,)) or not self._screens(target, share):
-            return
-        sizes = _between(grid.batches)
-        if len(sizes) > len(grid.batches) and len(sizes) > 3 and _shows(reproduces(self._about(target, share), share)):
-            yield from self._fitting(replace(grid, batches=sizes))
-
-    def _about(self, target: Explanation, share: Share | None) -> list[Outcome]:
-        return about(self.diagnosis.outcomes, target.functional, share)
-
-    def _claiming(self, target: Explanation, share: Share) -> list[str]:
-        """Causes that explain some of a term, the largest total first."""
-        return [total.cause for total in target.attribution.causes for one in total.terms if one.label == share.label]
-
-    def _hopeful(self, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-        return tuple(name for name in hopeful(outcomes) if name not in self._known_of_steps)
+            terms.append(share)
+        return [share for share in terms if (share.key.layer, share.key.phase) in self.replayable]
 
     @cached_property
-    def _known_of_steps(self) -> frozenset[str]:
+    def known_of_steps(self) -> frozenset[str]:
         """The factors of terms for causes that complete steps test, and have confirmed: a term would say it again."""
-        totals = (total for target, _ in self._targets for total in target.attribution.causes)
-        known = {one.cause for one in totals if one.confirmed_on_steps}
+        totals = (total for target, _ in self.targets for total in target.attribution.causes)
+        known = {total.cause for total in totals if total.confirmed_on_steps}
         return frozenset(
             name for name, cause in causes.factors(Scope.TERM).items() if cause in known and _is_of_steps(cause)
         )
 
-    def _screens(self, target: Explanation, share: Share) -> list[Experiment]:
-        return self._like(self._experiment(target, share, Stage.SCREEN), (Stage.SCREEN,))
+    def refused(self, name: str) -> bool:
+        """Whether a factor only says why it does not apply to the device."""
+        return name not in FACTORS or FACTORS[name].refusal(self.device) is not None
 
-    def _screen(self, target: Explanation, share: Share) -> Iterator[Experiment]:
-        """A screen of a term with as many of the factors not yet tried as it has time for."""
-        one = self._experiment(target, share, Stage.SCREEN)
-        known = {
-            name for earlier in self._like(one, (Stage.SCREEN,)) for name in earlier.factors
-        } | self._known_of_steps
-        names = tuple(name for name in self._ordered(target, share) if name not in known)
-        most_s = _LONG_SCREEN * self._usual_s(one)
-        while len(names) > _LEAST_SCREENED and self._shortest_s(replace(one, factors=names)) > most_s:
-            names = names[:-1]
-        if names:
-            yield from self._fitting(replace(one, factors=names))
+    def setup_s(self, name: str) -> float:
+        """Expected seconds until the complete step runs with a factor; 0 if it does not apply to the device."""
+        change = None if self.refused(name) else FACTORS[name].step
+        return 0.0 if change is None else change.setup_s
 
-    def _hopeful_elsewhere(self, target: Explanation, share: Share) -> tuple[str, ...]:
-        """What screens of a term suggest for the other targets that the term makes, alone too.
-
-        Where a screen does not tell their values from 0, a share of them means nothing.
-        """
-        found: list[str] = []
-        for one, own in self._targets:
-            of_term = next((s for s in own if s.key == share.key), None)
-            if one is target or of_term is None:
-                continue
-            outcomes = self._about(one, of_term)
-            if _shows(reproduces(outcomes, of_term)):
-                found += self._hopeful([o for o in outcomes if o.taken is None or np.isfinite(o.taken.low)])
-        return tuple(found)
-
-    def _again(
-        self,
-        one: Experiment,
-        before: Sequence[Experiment],
-        outcomes: Sequence[Outcome],
-        decided: Container[str] = (),
-        open_: Container[str] = (),
-    ) -> Iterator[Experiment]:
-        """More rounds, once, for factors whose cause is open, and for undecided ones unless another is confirmed."""
-        known = decisive(outcomes)
-        of_first = [known[name] for name in before[0].factors if name in known] if len(before) == 1 else []
-        confirmed = _confirmed(of_first)
-        undecided = [o.factor for o in of_first if o.factor in open_ or (o.reason == TOO_WIDE and not confirmed)]
-        if names := tuple(name for name in undecided if name and name not in decided):
-            yield from self._fitting(with_more_rounds(replace(one, factors=names)))
-
-    def _ordered(self, target: Explanation, share: Share) -> list[str]:
-        """The factors of terms: first those of causes that claim some of the term, last those of other devices."""
-        claiming = self._claiming(target, share)
-        owner = causes.factors(Scope.TERM, claiming)
-        idle = _OF_OTHER_DEVICES.get(self.device, frozenset())
-        ranks = {cause: claiming.index(cause) for cause in claiming}
-        usual = {name: rank for rank, name in enumerate(_TERM_SCREEN)}
-        last = len(claiming), len(usual)
-        return sorted(owner, key=lambda n: (n in idle, ranks.get(owner[n], last[0]), usual.get(n, last[1])))
-
-    def _of_context(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
-        """Complete steps for a target of which no cause is confirmed: the rest of the step may make it."""
-        if _confirmed(target.attribution.causes):
-            return
-        if any(reproduces(self._about(target, s), s) == Reproduction.REPRODUCES for s in terms[:1]):
-            return
-        tried = {
-            name
-            for one in self.made
-            if one.scope == Scope.STEP and one.functional == target.functional.weights
-            for name in one.factors
-        }
-        screened = self._like(self._experiment(target, None, Stage.SCREEN), (Stage.SCREEN,))
-        if not screened:
-            yield from self._of_step(
-                target, Stage.SCREEN, [n for n in _STEP_SCREEN.get(self.device, ()) if n not in tried]
-            )
-        else:
-            yield from self._of_step(target, Stage.CONFIRM, hopeful(self._about(target, None)))
-
-    def _remedies(self, target: Explanation, terms: Sequence[Share]) -> Iterator[Experiment]:
-        """Complete steps with what made a term faster alone."""
-        one = self._experiment(target, None, Stage.REMEDY)
-        tried = {name for e in self.made if e.scope == Scope.STEP and e.stage != Stage.SCREEN for name in e.factors}
-        names: dict[str, float] = {}
-        for share in terms:
-            for name, outcome in decisive(self._about(target, share)).items():
-                gain = outcome.gain
-                fresh = outcome.experiment.stage == Stage.CONFIRM
-                if fresh and gain and gain.low > 0 and gain.value >= _HELPS and name in causes.factors(Scope.STEP):
-                    names[name] = max(names.get(name, 0.0), gain.value)
-        new = [name for name in sorted(names, key=lambda name: (-names[name], name)) if name not in tried]
-        if new:
-            largest = int(self.diagnosis.curve.conditions[-1])
-            batches = tuple(sorted({*one.batches, largest}))
-            yield from self._fitting(replace(one, factors=tuple(new[:_MOST_STEP_FACTORS]), batches=batches))
-
-    def _experiment(self, target: Explanation, share: Share | None, stage: str) -> Experiment:
-        """An experiment without factors, with the usual rounds.
-
-        On a term it tests all targets that the term makes and that do not make it much longer, on complete steps all
-        that need no further batch sizes.
-        """
-        scope = Scope.STEP if share is None else Scope.TERM
-        batches = set(target.functional.conditions)
-        most_ms = 0.0 if share is None else _ALSO_COSTS * self._pass_ms(share.key, batches)
-        also: list[Explanation] = []
-        for one, terms in self._targets:
-            wider = batches | set(one.functional.conditions)
-            if share is None:
-                fits = wider == batches
-            else:
-                made = stage != Stage.GRID and any(term.key == share.key for term in terms)
-                fits = made and self._pass_ms(share.key, wider) <= most_ms
-            if one is not target and fits:
-                also.append(one)
-                batches = wider
-        return Experiment(
-            max((one.number for one in self.made), default=-1) + 1,
-            stage,
-            scope,
-            target.functional.weights,
-            target.functional.kind,
-            tuple(sorted(map(int, batches))),
-            layer=share.key.layer if share else None,
-            phase=share.key.phase if share else None,
-            also=tuple((one.functional.kind, one.functional.weights) for one in also),
-            rounds=rounds_of(stage, scope),
-        )
-
-    def _like(self, one: Experiment, stages: Sequence[str]) -> list[Experiment]:
-        """Earlier experiments on the same subject in these stages; one that was interrupted may be made once more."""
-        same = [
-            e for e in self.made if e.stage in stages and any(subject(e1) == subject(one) for e1 in e.by_functional())
-        ]
-        unfinished = [e for e in same if not e.done]
-        return same if len(unfinished) > 1 else [e for e in same if e.done]
-
-    def _fitting(self, one: Experiment) -> Iterator[Experiment]:
+    def _fitting(self, wanted: Experiment) -> Iterator[Experiment]:
         """The experiment with its time limit, if it fits the time; if need be with fewer rounds, targets or factors."""
-        usual_s = self._usual_s(one) * (1 + len(one.also) / 2)
+        usual_s = self.usual_s(wanted) * (1 + len(wanted.also) / 2)
         while True:
-            for least in (one.rounds[0], max(one.rounds[0] // 2, 4)):
-                setup_s, round_s = self._times_s(one)
+            for least in (wanted.rounds[0], max(wanted.rounds[0] // 2, 4)):
+                setup_s, round_s = self._times_s(wanted)
                 needed_s = setup_s + least * round_s
                 if needed_s <= self.time_left_s:
                     limit_s = min(self.time_left_s, max(needed_s, setup_s + usual_s))
                     deadline_s = None if np.isinf(self.time_left_s) else round(self.time_left_s, 1)
-                    rounds = (least, one.rounds[1])
-                    yield replace(one, rounds=rounds, time_limit_s=round(limit_s, 1), deadline_s=deadline_s)
+                    rounds = (least, wanted.rounds[1])
+                    yield replace(wanted, rounds=rounds, time_limit_s=round(limit_s, 1), deadline_s=deadline_s)
                     return
-            if one.also:
-                one = next(one.by_functional())
+            if wanted.also:
+                wanted = next(wanted.by_functional())
                 continue
-            if len(one.factors) < 2:
+            names, in_steps = wanted.factors, wanted.scope == Scope.STEP
+            if len(names) < 2:
                 return
-            in_steps = one.scope == Scope.STEP
-            costly = max(one.factors, key=lambda name: (in_steps and self._setup_s(name), one.factors.index(name)))
-            one = replace(one, factors=tuple(name for name in one.factors if name != costly))
-            if in_steps and not any(map(self._setup_s, one.factors)):
-                return  # none of the rest applies to the device
+            costly = max(names, key=lambda name: (in_steps and self.setup_s(name), names.index(name)))
+            wanted = replace(wanted, factors=tuple(name for name in names if name != costly))
+            if in_steps and all(map(self.refused, wanted.factors)):
+                return
 
-    def _shortest_s(self, one: Experiment) -> float:
-        setup_s, round_s = self._times_s(one)
-        return setup_s + one.rounds[0] * round_s
+    def shortest_s(self, wanted: Experiment) -> float:
+        """Expected seconds of the minimum number of rounds."""
+        setup_s, round_s = self._times_s(wanted)
+        return setup_s + wanted.rounds[0] * round_s
 
-    def _usual_s(self, one: Experiment) -> float:
-        return _ROUNDS[one.stage, one.scope][1] * max(1.0, self.time_left_s / _USUAL_LIMIT_S)
+    def usual_s(self, wanted: Experiment) -> float:
+        """Usual seconds of an experiment, by the time that is left."""
+        return _COSTS[wanted.stage, wanted.scope].usual_s * max(1.0, self.time_left_s / _USUAL_LIMIT_S)
 
-    def _times_s(self, one: Experiment) -> tuple[float, float]:
+    def _times_s(self, wanted: Experiment) -> tuple[float, float]:
         """Expected seconds before the first round, and of one round."""
-        variants = 1 + len(one.factors)
-        if one.scope == Scope.STEP:
-            setup_s = _STEP_SETUP_S + sum(map(self._setup_s, one.factors))
-            variants -= sum(self._setup_s(name) == 0 for name in one.factors)
-            pass_ms = self._pass_ms(None, one.batches)
+        variants = 1 + sum(not self.refused(name) for name in wanted.factors)
+        if wanted.scope == Scope.STEP:
+            setup_s, key = USUAL_SETUP_S + sum(map(self.setup_s, wanted.factors)), None
         else:
-            setup_s = _TERM_SETUP_S
-            variants -= len(_OF_OTHER_DEVICES.get(self.device, frozenset()) & set(one.factors))
-            pass_ms = self._pass_ms(Key(one.layer, one.phase, KERNELS), one.batches)
-        visits = variants * len(one.batches)
-        return setup_s, variants * _RUNS_PER_VISIT * pass_ms / 1e3 + visits * _VISIT_S
+            setup_s, key = _TERM_SETUP_S, Key(wanted.layer, wanted.phase, KERNELS)
+        pass_s = self.pass_ms(key, wanted.batches) / 1e3
+        return setup_s, variants * (_RUNS_PER_VISIT * pass_s + len(wanted.batches) * _VISIT_S)
 
-    def _setup_s(self, factor: str) -> float:
-        """Expected seconds until the complete step runs with a factor; 0 if it does not apply to the device."""
-        if self.device == "cpu" and factor in _GPU_ONLY:
-            return 0.0
-        return _SETUP_S.get(factor, _STEP_SETUP_S)
-
-    def _pass_ms(self, key: Key | None, batches: Iterable[float]) -> float:
+    def pass_ms(self, key: Key | None, batches: Iterable[float]) -> float:
         """Time of a term, or of the step without a key, summed over some batch sizes; 0 if it is not known."""
         curve, terms = self.diagnosis.curve, self.diagnosis.terms
         if key is None:
@@ -540,9 +240,374 @@ class _Planner:
         return float(np.interp(sorted(map(float, batches)), [float(size) for size in sizes], times).sum())
 
 
+@dataclass(frozen=True)
+class _Case:
+    """A target and one of its terms, or complete steps: what is known of it, and experiments on it.
+
+    Attributes:
+        planner: what is known of everything.
+        target: the anomaly.
+        terms: its terms to test.
+        share: the term; None for complete steps.
+    """
+
+    planner: _Planner
+    target: Explanation
+    terms: Sequence[Share]
+    share: Share | None
+
+    @cached_property
+    def outcomes(self) -> list[Outcome]:
+        """Outcomes of earlier experiments on it."""
+        return about(self.planner.diagnosis.outcomes, self.target.functional, self.share)
+
+    @cached_property
+    def confirmed(self) -> bool:
+        """Whether a factor is confirmed on it."""
+        return _confirmed(self.outcomes)
+
+    @cached_property
+    def shown(self) -> str | None:
+        """Whether the term alone shows its share, see `Reproduction`."""
+        return reproduces(self.outcomes, self.term)
+
+    @property
+    def screened(self) -> bool:
+        """Whether factors of it were screened."""
+        return bool(self.earlier(Stage.SCREEN))
+
+    @property
+    def shows(self) -> bool:
+        """Whether the term alone shows its share, at least partly."""
+        return self.shown in (Reproduction.REPRODUCES, Reproduction.PARTLY)
+
+    @property
+    def term(self) -> Share:
+        """The term."""
+        assert self.share is not None
+        return self.share
+
+    @cached_property
+    def claiming(self) -> list[str]:
+        """Causes that explain some of the term, the largest total first."""
+        totals, label = self.target.attribution.causes, self.term.label
+        return [total.cause for total in totals for term in total.terms if term.label == label]
+
+    @cached_property
+    def amounts(self) -> dict[str, float]:
+        """The amount of each cause of the target, confirmed or not."""
+        amounts: dict[str, float] = defaultdict(float)
+        for total in self.target.attribution.causes:
+            amounts[total.cause] += total.amount
+        return amounts
+
+    @property
+    def waits_for_steps(self) -> bool:
+        """Whether complete steps can test the largest cause of the target by a factor that no term alone has."""
+        return _is_of_steps(max(self.amounts, key=lambda cause: abs(self.amounts[cause]), default=causes.UNEXPLAINED))
+
+    @property
+    def is_in_context(self) -> bool:
+        """Whether no cause of the target is confirmed, and its largest term alone does not show its share."""
+        first = [_Case(self.planner, self.target, self.terms, share) for share in self.terms[:1]]
+        shown = any(case.shown == Reproduction.REPRODUCES for case in first)
+        return not shown and not _confirmed(self.target.attribution.causes)
+
+    def earlier(self, *stages: str) -> list[Experiment]:
+        """Earlier experiments on it in these stages; one that was interrupted may be made once more."""
+        own = subject(self.experiment(stages[0]))
+        same = [one for one in self.planner.made if one.stage in stages and own in map(subject, one.by_functional())]
+        unfinished = [one for one in same if not one.done]
+        return same if len(unfinished) > 1 else [one for one in same if one.done]
+
+    def experiment(self, stage: str, factors: Iterable[str] = ()) -> Experiment:
+        """An experiment with the usual rounds.
+
+        On a term it tests all targets that the term makes and that do not make it much longer, on complete steps all
+        that need no further batch sizes.
+        """
+        planner, target, share = self.planner, self.target, self.share
+        scope = Scope.STEP if share is None else Scope.TERM
+        batches = set(target.functional.conditions)
+        most_ms = 0.0 if share is None else _ALSO_COSTS * planner.pass_ms(share.key, batches)
+        also: list[Explanation] = []
+        for other, terms in planner.targets:
+            wider = batches | set(other.functional.conditions)
+            if share is None:
+                fits = wider == batches
+            else:
+                made = stage != Stage.GRID and any(term.key == share.key for term in terms)
+                fits = made and planner.pass_ms(share.key, wider) <= most_ms
+            if other is not target and fits:
+                also.append(other)
+                batches = wider
+        return Experiment(
+            number=max((one.number for one in planner.made), default=-1) + 1,
+            stage=stage,
+            scope=scope,
+            functional=target.functional.weights,
+            functional_kind=target.functional.kind,
+            batches=tuple(sorted(map(int, batches))),
+            factors=tuple(factors),
+            layer=share.key.layer if share else None,
+            phase=share.key.phase if share else None,
+            also=tuple((one.functional.kind, one.functional.weights) for one in also),
+            rounds=rounds_of(stage, scope),
+        )
+
+    def suggested(self, *, costly: bool = False, least_of_step: float = 0.0) -> Iterator[Experiment]:
+        """Complete steps with the factors that the recording suggests and no term can be tested with alone.
+
+        Args:
+            costly: whether factors with a long set-up are wanted, or the others.
+            least_of_step: least share of the step, at the last batch size, that the cause of a factor claims.
+        """
+        planner, target = self.planner, self.target
+        whole = target.value.value
+        of_step = whole / planner.diagnosis.curve.at(target.functional.last).time_ms.value
+        names: dict[str, float] = {}
+        for cause, intervention in causes.interventions().items():
+            # A cause that others outbid in every term may still be the right one: only an experiment tells.
+            share = self.amounts.get(cause, 0.0) / whole
+            outbid = causes.claimed(target.weighed, cause, whole) / whole
+            for name in set(intervention.step).difference(intervention.term):
+                setup = planner.setup_s(name) / USUAL_SETUP_S
+                wanted = max(share / _SUGGESTED, outbid / _OUTBID) >= max(1.0, setup)
+                if wanted and max(share, 0.0) * abs(of_step) >= least_of_step and (setup > 1.0) == costly:
+                    names[name] = max(share, outbid)
+        yield from self.on_steps(Stage.CONFIRM, sorted(names, key=lambda name: -names[name]))
+
+    def on_steps(self, stage: str, names: Iterable[str]) -> Iterator[Experiment]:
+        """Complete steps with the factors not yet tried so; those that do not apply come along and say why."""
+        tried = {name for one in self.earlier(stage) for name in one.factors}
+        new = [name for name in dict.fromkeys(names) if name not in tried]
+        applicable = [name for name in new if self.planner.setup_s(name)][:_MOST_STEP_FACTORS]
+        if applicable:
+            yield self.experiment(stage, (*applicable, *(name for name in new if not self.planner.setup_s(name))))
+
+    def alone(self) -> Iterator[Experiment]:
+        """The term without a change; once more if that stayed undecided."""
+        tries = len(self.earlier(Stage.ALONE, Stage.CONFIRM))
+        alone = self.experiment(Stage.ALONE)
+        if tries == 0 or (self.shown == Reproduction.UNDECIDED and tries == 1):
+            yield with_more_rounds(alone) if tries else alone
+
+    def screen(self) -> Iterator[Experiment]:
+        """A screen of the term with as many of the factors not yet tried as it has time for."""
+        planner, screen = self.planner, self.experiment(Stage.SCREEN)
+        known = {name for one in self.earlier(Stage.SCREEN) for name in one.factors} | planner.known_of_steps
+        names = tuple(name for name in self._ordered() if name not in known)
+        most_s = _LONG_SCREEN * planner.usual_s(screen)
+        while len(names) > _LEAST_SCREENED and planner.shortest_s(replace(screen, factors=names)) > most_s:
+            names = names[:-1]
+        if names:
+            yield replace(screen, factors=names)
+
+    def _ordered(self) -> list[str]:
+        """The factors of terms: first those of causes that claim some of the term, last those of other devices."""
+        owner = causes.factors(Scope.TERM, self.claiming)
+        ranks = {cause: self.claiming.index(cause) for cause in self.claiming}
+        changes = ((name, FACTORS[name].term) for name in names_of(Scope.TERM))
+        usual = {name: change.screen for name, change in changes if change and change.screen}
+        last = len(ranks), max(usual.values()) + 1
+        return sorted(
+            owner,
+            key=lambda name: (self.planner.refused(name), ranks.get(owner[name], last[0]), usual.get(name, last[1])),
+        )
+
+    def hopeful(self) -> tuple[str, ...]:
+        """What screens of the term suggest."""
+        return tuple(name for name in hopeful(self.outcomes) if name not in self.planner.known_of_steps)
+
+    def hopeful_elsewhere(self) -> tuple[str, ...]:
+        """What screens of the term suggest for the other targets that it makes, alone too.
+
+        Where a screen does not tell their values from 0, a share of them means nothing.
+        """
+        names: list[str] = []
+        for other, terms in self.planner.targets:
+            of_term = next((share for share in terms if share.key == self.term.key), None)
+            if other is self.target or of_term is None:
+                continue
+            case = _Case(self.planner, other, terms, of_term)
+            if case.shows:
+                telling = [one for one in case.outcomes if one.taken is None or np.isfinite(one.taken.low)]
+                names += [name for name in hopeful(telling) if name not in self.planner.known_of_steps]
+        return tuple(names)
+
+    def confirm(self) -> Iterator[Experiment]:
+        """Fresh rounds for what a screen suggests; more rounds, once, for what stayed undecided."""
+        own, before = self.hopeful(), self.earlier(Stage.CONFIRM)
+        if not own and before:
+            yield from self._again(before)
+        if names := _most_hopeful(own, self.hopeful_elsewhere()):
+            yield self.experiment(Stage.CONFIRM, names)
+
+    def proven_elsewhere(self) -> Iterator[Experiment]:
+        """Fresh rounds with what confirmed the same cause in a term with the same operators."""
+        planner, replayable = self.planner, self.planner.replayable
+        owner = causes.factors(Scope.TERM, self.claiming)
+        operators = set(replayable[self.term.key.layer, self.term.key.phase])
+        names = {
+            one.factor: None
+            for one in planner.diagnosis.outcomes
+            if one.experiment.scope == Scope.TERM and one.factor and owner.get(one.factor) in self.claiming
+            if one.verdict == Verdict.CONFIRMED and one.factor not in planner.known_of_steps
+            if not operators.isdisjoint(replayable.get((one.experiment.layer, one.experiment.phase), ()))
+        }
+        if names:
+            yield self.experiment(Stage.CONFIRM, _most_hopeful(tuple(names)))
+
+    def grid(self) -> Iterator[Experiment]:
+        """More batch sizes around the bend of the term."""
+        grid = self.experiment(Stage.GRID)
+        sizes = _between(grid.batches)
+        bends = grid.functional_kind != FIXED_COST and len(sizes) > max(len(grid.batches), 3)
+        if bends and not self.earlier(Stage.GRID):
+            yield replace(grid, batches=sizes)
+
+    def remedy(self) -> Iterator[Experiment]:
+        """Complete steps with what made a term faster alone."""
+        made = self.planner.made
+        tried = {name for one in made if one.scope == Scope.STEP and one.stage != Stage.SCREEN for name in one.factors}
+        names: dict[str, float] = {}
+        for share in self.terms:
+            outcomes = _Case(self.planner, self.target, self.terms, share).outcomes
+            for name, outcome in decisive(outcomes).items():
+                gain = outcome.gain
+                fresh = outcome.experiment.stage == Stage.CONFIRM
+                if fresh and gain and gain.low > 0 and gain.value >= _HELPS and name in causes.factors(Scope.STEP):
+                    names[name] = max(names.get(name, 0.0), gain.value)
+        new = [name for name in sorted(names, key=lambda name: (-names[name], name)) if name not in tried]
+        if new:
+            remedy = self.experiment(Stage.REMEDY, new[:_MOST_STEP_FACTORS])
+            largest = int(self.planner.diagnosis.curve.conditions[-1])
+            yield replace(remedy, batches=tuple(sorted({*remedy.batches, largest})))
+
+    def steps_again(self) -> Iterator[Experiment]:
+        """More rounds, once, of complete steps with the factors that stayed undecided."""
+        verdicts: dict[str, set[tuple[str, str | None]]] = defaultdict(set)
+        for total in self.target.attribution.causes:
+            verdicts[total.cause].add((total.verdict, total.reason))
+        of_factor = {name: verdicts[cause] for name, cause in causes.factors(Scope.STEP).items()}
+        decided = {name for name, said in of_factor.items() if {one for one, _ in said} == {Verdict.CONFIRMED}}
+        # A cause that claims a part of the step is judged by what it claims, not by all of the anomaly.
+        open_ = {name for name, said in of_factor.items() if _OPEN_VERDICT in said}
+        if before := self.earlier(Stage.CONFIRM):
+            yield from self._again(before, decided, open_)
+
+    def _again(
+        self, before: Sequence[Experiment], decided: Container[str] = (), open_: Container[str] = ()
+    ) -> Iterator[Experiment]:
+        """More rounds, once, for factors whose cause is open, and for undecided ones unless another is confirmed."""
+        known = decisive(self.outcomes)
+        of_first = [known[name] for name in before[0].factors if name in known] if len(before) == 1 else []
+        confirmed = _confirmed(of_first)
+        undecided = [o.factor for o in of_first if o.factor in open_ or (o.reason == TOO_WIDE and not confirmed)]
+        if names := [name for name in undecided if name and name not in decided]:
+            yield with_more_rounds(self.experiment(Stage.CONFIRM, names))
+
+    def context(self) -> Iterator[Experiment]:
+        """A screen of complete steps with factors that were not tried on the target; then what it suggests."""
+        if self.earlier(Stage.SCREEN):
+            yield from self.on_steps(Stage.CONFIRM, hopeful(self.outcomes))
+            return
+        on_same = [
+            one
+            for one in self.planner.made
+            if one.scope == Scope.STEP and one.functional == self.target.functional.weights
+        ]
+        tried = {name for one in on_same for name in one.factors}
+        changes = ((name, FACTORS[name].step) for name in names_of(Scope.STEP) if not self.planner.refused(name))
+        usual = {n: c.screen for n, c in changes if c and c.screen and self.planner.device in c.screen_on}
+        yield from self.on_steps(
+            Stage.SCREEN, [name for name in sorted(usual, key=usual.__getitem__) if name not in tried]
+        )
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """Cost of an experiment: minimum and maximum number of rounds, and seconds for a limit of one minute for all."""
+
+    rounds: tuple[int, int]
+    usual_s: float
+
+
+_COSTS = {
+    (Stage.ALONE, Scope.TERM): _Cost((8, 30), 3.0),
+    (Stage.GRID, Scope.TERM): _Cost((5, 15), 4.0),
+    (Stage.SCREEN, Scope.TERM): _Cost((4, 8), 6.0),
+    (Stage.CONFIRM, Scope.TERM): _Cost((10, 40), 6.0),
+    (Stage.SCREEN, Scope.STEP): _Cost((4, 8), 20.0),
+    (Stage.CONFIRM, Scope.STEP): _Cost((8, 25), 12.0),
+    (Stage.REMEDY, Scope.STEP): _Cost((6, 20), 15.0),
+}
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One row of the plan.
+
+    Attributes:
+        turn: all targets get their turn before the next turn begins.
+        of: what of a target has the row: its terms in this slice, or the complete step.
+        when: whether it gets the experiments.
+        what: the experiments, before they are fitted to the time.
+    """
+
+    turn: int
+    of: slice | None
+    when: Callable[[_Case], bool]
+    what: Callable[[_Case], Iterable[Experiment]]
+
+
+_STEP, _FIRST, _OTHERS, _EACH = None, slice(1), slice(1, None), slice(None)
+
+
+def _stages_of_terms(turn: int, of: slice) -> tuple[_Row, ...]:
+    return (
+        # A term that does not show its share alone suggests no factor.
+        _Row(turn, of, _always, _Case.alone),
+        # A few rounds for every factor, first those of causes with evidence, say which are worth fresh rounds.
+        _Row(turn, of, lambda case: case.shows and not case.screened and not case.confirmed, _Case.screen),
+        # A screen of many factors finds by luck too.
+        _Row(turn, of, lambda case: case.shows and case.screened, _Case.confirm),
+    )
+
+
+def _always(_: _Case) -> bool:
+    return True
+
+
+_PLAN = (
+    # What a large part of the step waits for outweighs any bend.
+    _Row(1, _STEP, _always, lambda case: case.suggested(least_of_step=_LARGE)),
+    # No term alone can test the largest cause.
+    _Row(2, _STEP, lambda case: case.waits_for_steps, lambda case: case.suggested()),
+    *_stages_of_terms(2, _FIRST),
+    # What is proven in a term needs no screen in the next one with the same operators.
+    _Row(2, _EACH, lambda case: not case.outcomes, _Case.proven_elsewhere),
+    # Complete steps give the gain as well, but take longer.
+    _Row(2, _STEP, _always, lambda case: case.suggested()),
+    # An answer is worth what it saves of the step.
+    _Row(3, _STEP, _always, _Case.remedy),
+    # More rounds decide what is nearly decided.
+    _Row(4, _STEP, _always, _Case.steps_again),
+    *_stages_of_terms(5, _OTHERS),
+    # A finer grid shows where the curve of a term bends, and proves nothing.
+    _Row(6, _EACH, lambda case: case.screened and case.shows, _Case.grid),
+    # The factors that a long screen left out.
+    _Row(7, _EACH, lambda case: case.screened and not case.confirmed, _Case.screen),
+    # A long set-up takes the time of all others.
+    _Row(8, _STEP, _always, lambda case: case.suggested(costly=True)),
+    # What no term shows alone comes from the rest of the step.
+    _Row(9, _STEP, lambda case: case.is_in_context, _Case.context),
+)
+
+
 def rounds_of(stage: str, scope: str) -> tuple[int, int]:
     """Minimum and maximum number of rounds of an experiment."""
-    return _ROUNDS[stage, scope][0]
+    return _COSTS[stage, scope].rounds
 
 
 def with_more_rounds(one: Experiment) -> Experiment:
@@ -553,11 +618,11 @@ def with_more_rounds(one: Experiment) -> Experiment:
 def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     """The factors that a screen suggests and that have not run on fresh rounds.
 
-    First those that may take the anomaly away, the best first, unless one is confirmed; without those that take away
+    First those that may remove the anomaly, the best first, unless one is confirmed; without those that remove
     much less than the best one, which come if that one fails. Then those that make the term much faster.
     """
     fresh = {one.factor for one in outcomes if one.experiment.stage == Stage.CONFIRM}
-    # Splitting takes most anomalies away: it rules no other factor out.
+    # Splitting removes most anomalies: it rules no other factor out.
     telling = {name for name, cause in causes.factors(Scope.TERM).items() if cause not in causes.LAST_OF_CONFIRMED}
     proven = _confirmed(one for one in outcomes if one.factor in telling)
     suspected, helping = {}, {}
@@ -575,21 +640,8 @@ def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     return _most_hopeful(first, then)
 
 
-def _amounts(target: Explanation) -> dict[str, float]:
-    """The amount of each cause of an anomaly, confirmed or not."""
-    amounts: dict[str, float] = defaultdict(float)
-    for total in target.attribution.causes:
-        amounts[total.cause] += total.amount
-    return amounts
-
-
 def _confirmed(judged: Iterable[Outcome | causes.CauseTotal]) -> bool:
     return any(one.verdict == Verdict.CONFIRMED for one in judged)
-
-
-def _shows(shown: str | None) -> bool:
-    """Whether a term alone shows its share of an anomaly, at least partly."""
-    return shown in (Reproduction.REPRODUCES, Reproduction.PARTLY)
 
 
 def _is_of_steps(cause: str) -> bool:

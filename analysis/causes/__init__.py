@@ -18,7 +18,7 @@ from ...base import plugins
 from ...profiling.recording.experiments import TIME_IS_UP, Scope
 from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, Estimate
-from ..verdicts.outcome import BRINGING, PARTIAL, Outcome, Reproduction, Verdict
+from ..verdicts.outcome import Outcome, Reproduction, Verdict
 from ..verdicts.proof import Proof, about, by_cause, prove_step, prove_term, reproduces, spread
 from . import (
     algorithm_switch,
@@ -245,15 +245,15 @@ def claims_of_steps(
 ) -> dict[str, float]:
     """What each factor of complete steps is judged by: the amount that its cause claims, in the functional's unit.
 
-    Without those that are judged by the share of the functional, see `proof.prove_step`; for the arguments see
-    `attribute`.
+    Those that bring their cause about, or remove a part of it, are judged by the share of the functional all the same,
+    see `proof.prove_step`; for the arguments see `attribute`.
     """
     terms = [_Term(one, about(outcomes, functional, one.case.share)) for one in weighed]
     return {
         name: math.copysign(min(abs(claimed), abs(value.value)), value.value)
         for intervention, claimed in _claimed_of_steps(terms, value.value).values()
         for name in intervention.step
-        if claimed * value.value > 0 and name not in BRINGING | PARTIAL
+        if claimed * value.value > 0
     }
 
 

@@ -43,14 +43,6 @@ REFUTED_BELOW = 1 / 5
 # A factor that turns the functional round, to more than half its size, puts another bend in its place.
 _MOST_TAKEN = 1.5
 EARLY_LEVEL = 0.001  # of all tests at one look at an experiment that still runs
-# Batch sizes of these factors run at nearly the same size, which takes every bend away. They prove something only
-# if they make a batch size faster.
-_LEVELLING = frozenset({"split_batch", "padded_batch", "before_switch"})
-# These factors bring their cause about at the batch sizes without the anomaly, all but the largest: F' has the changed
-# times of these, and the largest one's as it is. They confirm if these slow down by what the anomaly is, not by more.
-BRINGING = frozenset({"smaller_memory", "cold_caches"})
-# These factors take a part of their cause away: they confirm it and cannot refute it.
-PARTIAL = frozenset({"replayed_operators"})
 TOO_WIDE = "the interval is too wide"
 ONLY_SCREENED = "only the screen of all changes shows it; fresh rounds have to confirm it"
 TOO_SLOW = "it slows the other sizes by more than the anomaly"
@@ -117,6 +109,20 @@ class Outcome:
     changed_results: str | None = None
 
     @property
+    def brings_about(self) -> bool:
+        """Whether the factor brings its cause about, see `FactorFacts`.
+
+        Then F' has the changed times of all batch sizes but the largest, whose time is the unmodified one. The factor
+        confirms if these slow down by what the anomaly is, not by more.
+        """
+        return self.facts is not None and self.facts.brings_about
+
+    @property
+    def partial(self) -> bool:
+        """Whether the factor removes a part of its cause only, see `FactorFacts`."""
+        return self.facts is not None and self.facts.partial
+
+    @property
     def gain_index(self) -> int:
         """Index of the batch size at which a gain counts: the smallest for a fixed cost, else the largest."""
         return 0 if self.experiment.functional_kind == FIXED_COST else -1
@@ -178,7 +184,12 @@ def outcomes_of(
     return [_judged(one.outcome, next(adjusted)) if one.outcome.taken else one.outcome for one in measured]
 
 
-def settled(experiment: Experiment, rows: pd.DataFrame, claims: Mapping[Claimed, float] = MappingProxyType({})) -> bool:
+def settled(
+    experiment: Experiment,
+    rows: pd.DataFrame,
+    claims: Mapping[Claimed, float] = MappingProxyType({}),
+    facts: Mapping[str, FactorFacts] = MappingProxyType({}),
+) -> bool:
     """Whether more rounds of an experiment are not worth their time: every share is far from undecided.
 
     A look at the rounds so far is a test of its own. At its strict level, some looks add next to nothing to the error
@@ -190,8 +201,9 @@ def settled(experiment: Experiment, rows: pd.DataFrame, claims: Mapping[Claimed,
         rows: its rows of the table `experiments` so far.
         claims: what the causes of factors of complete steps claim of a functional, in its unit, see `proof.prove_step`;
             other factors are judged by the share that they take away.
+        facts: facts on the factors, by name.
     """
-    found = [one for test in experiment.by_functional() for one in _measured(test, rows, {}, claims)]
+    found = [one for test in experiment.by_functional() for one in _measured(test, rows, facts, claims)]
     tested = [one for one in found if one.outcome.taken is not None]
     level = EARLY_LEVEL / max(len(tested), 1)
     return bool(tested) and all(min(one.p_less, one.p_more) < level for one in tested)
@@ -221,8 +233,10 @@ def _measured(
     as_is = round_medians(rows[rows["factor"].isna()])
     for name in (None, *experiment.factors):
         changed = None if name is None else round_medians(rows[rows["factor"] == name])
-        claim = claims.get((experiment.functional, name or ""))
-        yield _outcome(experiment, name, facts.get(name or ""), as_is, changed, claim)
+        known = facts.get(name or "")
+        by_share = known is not None and (known.brings_about or known.partial)
+        claim = None if by_share else claims.get((experiment.functional, name or ""))
+        yield _outcome(experiment, name, known, as_is, changed, claim)
 
 
 @dataclass(frozen=True)
@@ -329,11 +343,11 @@ def _outcome(
         value = times[0].functional(weights, scale)
         if changed is not None:
             counted = times[1]
-            if factor in BRINGING:
+            if facts is not None and facts.brings_about:
                 counted = counted.where(np.array(batches) == max(of_functional), times[0])
             remaining = counted.functional(weights, scale)
             removed, taken = _taken(times[0], counted, weights, scale)
-            least = confirmed_above(factor, experiment.functional_kind)
+            least = confirmed_above(facts is not None and facts.partial, experiment.functional_kind)
             p_less, p_more = _p_values(times[0], counted, weights, scale, least, claim)
     outcome = Outcome(
         experiment,
@@ -352,7 +366,8 @@ def _outcome(
         None,
         results,
     )
-    if factor in _LEVELLING and changed is not None and value is not None and _saved(outcome) < CONFIRMED_ABOVE:
+    levels = facts is not None and facts.levels and changed is not None and value is not None
+    if levels and _saved(outcome) < CONFIRMED_ABOVE:
         outcome = replace(outcome, reason=LEVELLED)
     return _Measured(outcome, p_less, p_more)
 
@@ -384,7 +399,7 @@ def _p_values(
     return found[0], found[1]
 
 
-def confirmed_above(factor: str | None, kind: str) -> float:
+def confirmed_above(partial: bool, kind: str) -> float:
     """Least share taken away that confirms a factor's cause.
 
     Of the fixed cost, a factor that takes away a part of its cause shows how much the cause makes at least. That is
@@ -392,10 +407,10 @@ def confirmed_above(factor: str | None, kind: str) -> float:
     all batch sizes, makes a part only by chance.
 
     Args:
-        factor: the factor.
+        partial: whether the factor removes a part of its cause only.
         kind: kind of the functional.
     """
-    return REFUTED_BELOW if factor in PARTIAL and kind == FIXED_COST else CONFIRMED_ABOVE
+    return REFUTED_BELOW if partial and kind == FIXED_COST else CONFIRMED_ABOVE
 
 
 def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
@@ -408,9 +423,9 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
     taken = outcome.taken
     if taken is None:
         return outcome
-    verdict, reason, brings = Verdict.UNDECIDED, outcome.reason, outcome.factor in BRINGING
+    verdict, reason, brings = Verdict.UNDECIDED, outcome.reason, outcome.brings_about
     if taken.high < REFUTED_BELOW:
-        verdict, reason = (Verdict.UNDECIDED, _IN_PART) if outcome.factor in PARTIAL else (Verdict.REFUTED, None)
+        verdict, reason = (Verdict.UNDECIDED, _IN_PART) if outcome.partial else (Verdict.REFUTED, None)
     elif outcome.rounds < 2:
         reason = "a single round has no interval"
     elif not np.isfinite(taken.low):
@@ -418,12 +433,12 @@ def _judged(outcome: Outcome, p_adjusted: float) -> Outcome:
     elif taken.value > _MOST_TAKEN and (brings or not _leaves_a_fixed_cost(outcome)):
         reason = OVERTAKEN if not brings else TOO_SLOW
     elif (
-        taken.low <= confirmed_above(outcome.factor, outcome.experiment.functional_kind)
+        taken.low <= confirmed_above(outcome.partial, outcome.experiment.functional_kind)
         or p_adjusted >= LEVEL / 2
         or (brings and taken.high >= _MOST_TAKEN)
     ):
         reason = reason or TOO_WIDE
-    elif outcome.factor in PARTIAL and not _is_material(outcome):
+    elif outcome.partial and not _is_material(outcome):
         reason = "what it takes away may be under 2 % of the step"
     elif outcome.experiment.stage == Stage.SCREEN:
         reason = ONLY_SCREENED

@@ -15,12 +15,10 @@ from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, Estimate
 from ..decompose.terms import KERNELS, Share
 from .outcome import (
-    BRINGING,
     CONFIRMED_ABOVE,
     LEVELLED,
     ONLY_SCREENED,
     OVERTAKEN,
-    PARTIAL,
     REFUTED_BELOW,
     TOO_WIDE,
     Outcome,
@@ -146,7 +144,7 @@ def _of_step(outcome: Outcome, value: Estimate, claimed: float, tried: int) -> P
     sign = float(np.sign(value.value))
     high = max(sign * removed.low, sign * removed.high)
     claim = min(abs(claimed), abs(value.value))  # claims of terms add up to more where other terms have the other sign
-    if claimed * value.value <= 0 or outcome.factor in BRINGING | PARTIAL:
+    if claimed * value.value <= 0 or outcome.brings_about or outcome.partial:
         amount = min(sign * removed.value, abs(value.value))
         return Proof(outcome.verdict, outcome, sign * amount * (outcome.verdict == Verdict.CONFIRMED), outcome.reason)
     if high < REFUTED_BELOW * claim:

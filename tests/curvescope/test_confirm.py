@@ -59,11 +59,11 @@ class Fakes:
         return next((one for one in PLANNED if one.number not in {other.number for other in made}), None)
 
     def run(self, scope):
-        def runner(recording, experiment, writer, report, clock_s, **_):
+        def runner(recording, experiment, writer, watch):
             assert experiment.scope == scope
-            assert clock_s() == self.now_s
+            assert watch.clock_s() == self.now_s
             self.now_s += 10
-            report(Progress(3.0, 10.0, "round 1, batch 4"))
+            watch.report(Progress(3.0, 10.0, "round 1, batch 4"))
             run = {"experiment": experiment.number, "batch": 4, "round": 0, "index": 0, "duration_ns": 5}
             writer.write("experiments", {name: [value] for name, value in run.items()})
             if experiment.number in self.error:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from curvescope.experiments.factors import all_facts
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
+
+FACTS = all_facts(Scope.TERM) | all_facts(Scope.STEP)
 
 BEND_AT_4 = ((2, 2.0), (4, -3.0), (8, 1.0))
 # Times of AlexNet's fc6 alone on two cores in ms (torch 2.13): as it is (MKL), and with one factor changed.

@@ -14,11 +14,10 @@ from curvescope.analysis.decompose.terms import KERNELS, Key
 from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.analysis.verdicts.outcome import LEVELLED, Verdict, outcomes_of
 from curvescope.analysis.verdicts.proof import prove_step, spread
-from curvescope.experiments.step_factors import STEP_FACTORS
-from curvescope.experiments.term_factors import NAMES
+from curvescope.experiments.factors import names_of
 from curvescope.profiling.recording.experiments import Scope, Stage
 
-from ...experiments.planted_experiments import experiment, rows_of
+from ...experiments.planted_experiments import FACTS, experiment, rows_of
 from ..causes.planted_causes import CPU, Plan, planted
 from ..synthetic import times_of
 
@@ -37,7 +36,7 @@ def explained(cause, experiments=(), functional=None, **others):
     """The causes of a planted sweep with experiments, (experiment, times) of each; of two totals the confirmed one."""
     functional = functional or excess(8, 16)
     found, beside = diagnosed(cause)
-    outcomes = [o for one, times in experiments for o in outcomes_of(one, rows_of(one, times, noise=0.01), {})]
+    outcomes = [o for one, times in experiments for o in outcomes_of(one, rows_of(one, times, noise=0.01), FACTS)]
     beside = replace(beside, outcomes=tuple(outcomes), **others)
     explanation = explain(functional, found.curve, found.terms, found.kernel_times, beside)
     scale = sum(abs(share.value.value) for share in explanation.shares)
@@ -60,9 +59,8 @@ def on_the_step(factor, functional=None):
 
 
 def test_every_factor_belongs_to_one_cause_and_runs_somewhere():
-    assert set(factors(Scope.TERM)) == set(NAMES)
-    assert set(factors(Scope.STEP)) == set(STEP_FACTORS)
     for scope in (Scope.TERM, Scope.STEP):
+        assert set(factors(scope)) == set(names_of(scope))
         named = [name for one in interventions().values() for name in getattr(one, scope)]
         assert len(named) == len(set(named))
     for cause, one in interventions().items():
@@ -192,7 +190,7 @@ def test_page_faults_take_what_the_step_saves_without_them():
 
 def proved_on_the_step(factor, times, claimed_ms, noise=0.01):
     one = on_the_step(factor)
-    outcomes = outcomes_of(one, rows_of(one, times, noise=noise), {})
+    outcomes = outcomes_of(one, rows_of(one, times, noise=noise), FACTS)
     return prove_step(outcomes, outcomes[0].value, claimed_ms, (factor,))
 
 

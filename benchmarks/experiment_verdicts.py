@@ -22,7 +22,8 @@ from rich.progress import track
 
 from curvescope.analysis.decompose.functionals import bend
 from curvescope.analysis.verdicts.outcome import TOO_WIDE, Outcome, Verdict, outcomes_of
-from curvescope.experiments.plan import hopeful, rounds_of, with_more_rounds
+from curvescope.experiments.budget import rounds_of, with_more_rounds
+from curvescope.experiments.case import hopeful
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -1,4 +1,4 @@
-"""The catalogue of factors: what every one says, and what the planner and a recording know of it."""
+"""The catalogue of factors: what every one says, and what the budget and a recording know of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import product
 import pytest
 
 from curvescope.experiments import factors
+from curvescope.experiments.budget import Budget
 from curvescope.experiments.factor import Target
 from curvescope.experiments.factors import FACTORS, names_of
-from curvescope.experiments.plan import _Planner
 from curvescope.experiments.replay.operator_kinds import on_cuda
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
@@ -41,11 +41,11 @@ def test_every_factor_says_what_it_changes_and_how_a_user_sets_it(scope):
 def test_a_factor_takes_no_time_of_the_plan_on_a_device_that_it_refuses(name, device):
     """Neither to set up complete steps nor for rounds of a term: on a GPU, three factors once did and refused."""
     factor, runs = FACTORS[name], FACTORS[name].refusal(device) is None
-    planner = replace(PLANNER, device="cuda" if on_cuda(device) else "cpu")
-    assert bool(planner.setup_s(name)) == (runs and factor.step is not None)
+    budget = replace(BUDGET, device="cuda" if on_cuda(device) else "cpu")
+    assert bool(budget.setup_s(name)) == (runs and factor.step is not None)
     alone = Experiment(0, Stage.SCREEN, Scope.TERM, ((2, 1.0),), "excess", (2,), layer="a", phase="forward")
     with_factor = replace(alone, factors=(name,))
-    assert (planner.shortest_s(with_factor) > planner.shortest_s(alone)) == runs
+    assert (budget.shortest_s(with_factor) > budget.shortest_s(alone)) == runs
 
 
 class _Anything:
@@ -54,7 +54,7 @@ class _Anything:
     curve = terms = None
 
 
-PLANNER = _Planner(_Anything(), (), {}, "cpu", 60.0)
+BUDGET = Budget(_Anything(), "cpu", 60.0)
 
 
 @pytest.mark.parametrize("name", FACTORS)

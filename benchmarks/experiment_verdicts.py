@@ -97,16 +97,16 @@ def experiment(stage: str, factors: tuple[str, ...], number: int) -> Experiment:
     weights = tuple((int(batch), float(weight)) for batch, weight in BEND.coefficients)
     batches = tuple(LINE_MS)
     return Experiment(
-        number,
-        stage,
-        Scope.TERM,
-        weights,
-        "bend",
-        batches,
-        factors,
-        "fc6",
-        "forward",
-        rounds_of(stage, Scope.TERM),
+        number=number,
+        stage=stage,
+        scope=Scope.TERM,
+        functional=weights,
+        functional_kind="bend",
+        batches=batches,
+        factors=factors,
+        layer="fc6",
+        phase="forward",
+        rounds=rounds_of(stage, Scope.TERM),
         done=True,
     )
 

@@ -34,7 +34,7 @@ class Scope:
     STEP = "step"  # complete steps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """One experiment.
 

@@ -22,9 +22,26 @@ from curvescope.profiling.recording.store import RecordingWriter, Status, open_r
 from .recordings import write_planted
 
 EXCESS = ((4, -2.0), (8, 1.0))
-ALONE = Experiment(0, Stage.ALONE, Scope.TERM, EXCESS, "excess", (4, 8), layer="fc6", phase="forward")
+ALONE = Experiment(
+    number=0,
+    stage=Stage.ALONE,
+    scope=Scope.TERM,
+    functional=EXCESS,
+    functional_kind="excess",
+    batches=(4, 8),
+    layer="fc6",
+    phase="forward",
+)
 SCREEN = replace(ALONE, number=1, stage=Stage.SCREEN, factors=("onednn", "other_layout"))
-REMEDY = Experiment(2, Stage.REMEDY, Scope.STEP, EXCESS, "excess", (4, 8), ("no_onednn",))
+REMEDY = Experiment(
+    number=2,
+    stage=Stage.REMEDY,
+    scope=Scope.STEP,
+    functional=EXCESS,
+    functional_kind="excess",
+    batches=(4, 8),
+    factors=("no_onednn",),
+)
 PLANNED = (ALONE, SCREEN, REMEDY)
 
 

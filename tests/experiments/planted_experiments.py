@@ -34,7 +34,7 @@ def experiment(number=0, stage=Stage.CONFIRM, factors=("onednn",), **changed):
         "done": True,
         **changed,
     }
-    return Experiment(number, stage, factors=tuple(factors), **values)
+    return Experiment(number=number, stage=stage, factors=tuple(factors), **values)
 
 
 def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0, slow=0.0):

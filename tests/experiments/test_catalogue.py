@@ -43,7 +43,16 @@ def test_a_factor_takes_no_time_of_the_plan_on_a_device_that_it_refuses(name, de
     factor, runs = FACTORS[name], FACTORS[name].refusal(device) is None
     budget = replace(BUDGET, device="cuda" if on_cuda(device) else "cpu")
     assert bool(budget.setup_s(name)) == (runs and factor.step is not None)
-    alone = Experiment(0, Stage.SCREEN, Scope.TERM, ((2, 1.0),), "excess", (2,), layer="a", phase="forward")
+    alone = Experiment(
+        number=0,
+        stage=Stage.SCREEN,
+        scope=Scope.TERM,
+        functional=((2, 1.0),),
+        functional_kind="excess",
+        batches=(2,),
+        layer="a",
+        phase="forward",
+    )
     with_factor = replace(alone, factors=(name,))
     assert (budget.shortest_s(with_factor) > budget.shortest_s(alone)) == runs
 

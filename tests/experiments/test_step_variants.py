@@ -31,7 +31,15 @@ GB = 10**9
 def experiment(*factors, batches=(1, 2), rounds=(3, 3), limit_s=None):
     functional = tuple((batch, 1.0) for batch in batches)
     return Experiment(
-        4, Stage.REMEDY, Scope.STEP, functional, "excess", batches, factors, rounds=rounds, time_limit_s=limit_s
+        number=4,
+        stage=Stage.REMEDY,
+        scope=Scope.STEP,
+        functional=functional,
+        functional_kind="excess",
+        batches=batches,
+        factors=factors,
+        rounds=rounds,
+        time_limit_s=limit_s,
     )
 
 

@@ -70,7 +70,19 @@ def record(writer: RecordingWriter, rows: Sequence[dict[str, Any]]) -> Recording
 
 
 def experiment(*names: str, batches: tuple[int, ...] = (2, 4), **others: Any) -> Experiment:
-    return Experiment(0, "screen", "term", FUNCTIONAL, "excess", batches, names, "fc", "forward", (2, 2), **others)
+    return Experiment(
+        number=0,
+        stage="screen",
+        scope="term",
+        functional=FUNCTIONAL,
+        functional_kind="excess",
+        batches=batches,
+        factors=names,
+        layer="fc",
+        phase="forward",
+        rounds=(2, 2),
+        **others,
+    )
 
 
 def visits(path: Path) -> Counter[tuple[str | None, int, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.errors import CurvescopeError
-from ..profiling.measure.stopping import Complete, Further, Look
+from ..profiling.measure.stopping import Complete, Further, Look, StoppingRule
 
 if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Diagnosis
@@ -23,7 +23,7 @@ _LEAST_UNTIL_NEXT_LOOK = 3
 FURTHER_SHARE = 1 / 3  # of the time for experiments that goes to further rounds while there is no anomaly to test
 
 
-class Focused:
+class Focused(StoppingRule[int]):
     """The stopping rule of a sweep that gives rounds to the largest anomaly, while terms of it are open.
 
     Half of the time limit goes to complete rounds. After that, rounds visit only the batch sizes of the largest anomaly
@@ -47,8 +47,8 @@ class Focused:
             further_s: seconds for more rounds at the end.
             fixed: whether every round stays complete, whatever the time limit is.
         """
+        super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
         self.deciding: str | None = None
-        self.least, self.time_limit_s = rule.least, rule.time_limit_s
         whole = fixed or rule.time_limit_s is None
         self._complete_until_s = math.inf if whole else COMPLETE_SHARE * (rule.time_limit_s or 0.0)
         self._rule = Further(rule, self._wanted_s)

@@ -6,11 +6,12 @@ A rule may wrap another one: `Until(Complete.of(protocol), precise)` makes compl
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from .protocol import Protocol as MeasuringProtocol
+from .protocol import Protocol
 
 C = TypeVar("C", bound=Hashable)
 StepRow = dict[str, Any]  # a row of the `steps` table
@@ -44,7 +45,8 @@ class Look(Generic[C]):
         return replace(self, conditions=[condition for condition in self.conditions if condition in chosen])
 
 
-class StoppingRule(Protocol[C]):
+@dataclass(kw_only=True)
+class StoppingRule(ABC, Generic[C]):
     """What the rounds of a run visit, and when it ends.
 
     Attributes:
@@ -52,78 +54,64 @@ class StoppingRule(Protocol[C]):
         time_limit_s: expected seconds of the run; None without a limit.
     """
 
-    @property
-    def least(self) -> int: ...  # noqa: D102 - see the class
+    least: int
+    time_limit_s: float | None
 
-    @property
-    def time_limit_s(self) -> float | None: ...  # noqa: D102
-
+    @abstractmethod
     def next_round(self, look: Look[C]) -> Sequence[C] | None:
         """The conditions that a round visits, in their order; None to end the run."""
 
 
-@dataclass(frozen=True)
-class Complete(Generic[C]):
-    """Rounds over all conditions.
+class Complete(StoppingRule[C]):
+    """Rounds over all conditions."""
 
-    Attributes:
-        rounds: minimum and maximum number of rounds; with maximum None, rounds continue until every condition is
-            finished.
-        time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected to
-            end within them; None for no limit.
-        deadline_s: time within which a round must be expected to end to start at all; None for no deadline.
-    """
+    def __init__(
+        self, rounds: tuple[int, int | None], time_limit_s: float | None = None, deadline_s: float | None = None
+    ) -> None:
+        """Define the rule.
 
-    rounds: tuple[int, int | None]
-    time_limit_s: float | None = None
-    deadline_s: float | None = None
+        Args:
+            rounds: minimum and maximum number of rounds; with maximum None, rounds continue until every condition is
+                finished.
+            time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected
+                to end within them; None for no limit.
+            deadline_s: time within which a round must be expected to end to start at all; None for no deadline.
+        """
+        super().__init__(least=rounds[0], time_limit_s=time_limit_s)
+        self.most, self._deadline_s = rounds[1], deadline_s
 
     @classmethod
-    def of(cls, protocol: MeasuringProtocol) -> Complete[C]:
+    def of(cls, protocol: Protocol) -> Complete[C]:
         """The rounds of a protocol."""
         return cls(protocol.rounds, protocol.time_limit_s)
-
-    @property
-    def least(self) -> int:
-        """Minimum number of rounds."""
-        return self.rounds[0]
 
     def next_round(self, look: Look[C]) -> Sequence[C] | None:
         """All conditions, within the limits."""
         limit_s = self.time_limit_s if look.round_ >= self.least else None
-        ends_s = min((one for one in (limit_s, self.deadline_s) if one is not None), default=math.inf)
-        return None if look.round_ == self.rounds[1] or look.end_s > ends_s else look.conditions
+        ends_s = min((one for one in (limit_s, self._deadline_s) if one is not None), default=math.inf)
+        return None if look.round_ == self.most or look.end_s > ends_s else look.conditions
 
 
-@dataclass(frozen=True)
-class Until(Generic[C]):
-    """The rounds of another rule, until the rows so far are enough.
+class Until(StoppingRule[C]):
+    """The rounds of another rule, until the rows so far are enough."""
 
-    Attributes:
-        rule: the other rule.
-        enough: whether the rows are enough; asked after each round from the minimum on.
-    """
+    def __init__(self, rule: StoppingRule[C], enough: Callable[[Sequence[StepRow]], bool]) -> None:
+        """Define the rule.
 
-    rule: StoppingRule[C]
-    enough: Callable[[Sequence[StepRow]], bool]
-
-    @property
-    def least(self) -> int:
-        """Minimum number of rounds."""
-        return self.rule.least
-
-    @property
-    def time_limit_s(self) -> float | None:
-        """Expected seconds of the run."""
-        return self.rule.time_limit_s
+        Args:
+            rule: the other rule.
+            enough: whether the rows are enough; asked after each round from the minimum on.
+        """
+        super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
+        self._rule, self._enough = rule, enough
 
     def next_round(self, look: Look[C]) -> Sequence[C] | None:
         """What the other rule names; None if the rows are enough."""
-        chosen = self.rule.next_round(look)
-        return None if chosen and look.round_ >= self.least and self.enough(look.rows()) else chosen
+        chosen = self._rule.next_round(look)
+        return None if chosen and look.round_ >= self.least and self._enough(look.rows()) else chosen
 
 
-class Further(Generic[C]):
+class Further(StoppingRule[C]):
     """Complete rounds, and once more where they would end: for some seconds, up to twice the maximum number.
 
     Attributes:
@@ -137,8 +125,8 @@ class Further(Generic[C]):
             rule: rounds until the first end.
             wanted_s: seconds of further rounds, by the number of rounds so far; asked once.
         """
-        self.least, self.time_limit_s, self.taken_s = rule.least, rule.time_limit_s, 0.0
-        self._rule, self._wanted_s = rule, wanted_s
+        super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
+        self._rule, self._wanted_s, self.taken_s = rule, wanted_s, 0.0
         self._began_s: float | None = None
 
     def next_round(self, look: Look[C]) -> Sequence[C] | None:
@@ -147,7 +135,7 @@ class Further(Generic[C]):
         if self._began_s is not None:
             self.taken_s = look.elapsed_s - self._began_s
         elif chosen is None:
-            self._began_s, most = look.elapsed_s, self._rule.rounds[1]
+            self._began_s, most = look.elapsed_s, self._rule.most
             if wanted_s := self._wanted_s(look.round_):
                 rounds = (0, None if most is None else 2 * most)
                 self._rule = Complete(rounds, look.elapsed_s + wanted_s)

@@ -182,10 +182,7 @@ def test_a_graph_is_captured_for_each_batch_size_and_replayed_for_each_step(monk
     steps = changed("cuda_graph", workload)
     for batch in (2, 2, 3):
         steps.load(batch)
-    assert workload.log == [
-        *("load 2", "run", "run", "run", "submit"),
-        *("load 3", "run", "run", "run", "submit"),
-    ]
+    assert workload.log == [*("load 2", "run", "run", "run", "submit"), *("load 3", "run", "run", "run", "submit")]
     workload.log.clear()
     assert [steps.time_step(), steps.time_step()] == [(0, 30), (30, 30)]
     assert workload.log == ["replay", "replay"]

@@ -38,10 +38,7 @@ LINEAR = family("aten::linear", lambda b: (tensor(b, 8), tensor(16, 8), tensor(1
 MM = family("aten::mm", lambda b: (tensor(b, 16), tensor(16, 8)))
 MM_OF_BATCH = family("aten::mm", lambda b: (TensorArgument((16, b), "float", (1, 16)), tensor(b, 8)))
 ADDMM = family("aten::addmm", lambda b: (tensor(16), tensor(b, 8), tensor(8, 16), Value(1), Value(1)))
-CONV = family(
-    "aten::convolution",
-    lambda b: (tensor(b, 3, 8, 8), tensor(4, 3, 3, 3), tensor(4), *_GEOMETRY),
-)
+CONV = family("aten::convolution", lambda b: (tensor(b, 3, 8, 8), tensor(4, 3, 3, 3), tensor(4), *_GEOMETRY))
 CONV_BACKWARD = family(
     "aten::convolution_backward",
     lambda b: (

@@ -130,14 +130,7 @@ def test_a_run_is_the_calls_of_a_step_in_its_order_and_as_often(writer: Recordin
             return take(*arguments)
 
     backend.timer.take = take_logged  # type: ignore[method-assign]
-    run_term(
-        record(writer, rows),
-        experiment(
-            batches=(2,),
-        ),
-        writer,
-        backend=backend,
-    )
+    run_term(record(writer, rows), experiment(batches=(2,)), writer, backend=backend)
     runs = len(backend.timer.taken)
     assert ran == ["aten::t", "aten::addmm", "aten::relu", "aten::relu"] * runs
 

@@ -24,7 +24,8 @@ from curvescope.analysis.decompose.functionals import bend
 from curvescope.analysis.verdicts.outcome import Outcome, outcomes_of
 from curvescope.analysis.verdicts.rule import TOO_WIDE
 from curvescope.analysis.verdicts.words import Verdict
-from curvescope.experiments.plan import hopeful, rounds_of, with_more_rounds
+from curvescope.experiments.budget import rounds_of, with_more_rounds
+from curvescope.experiments.case import hopeful
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -99,16 +100,16 @@ def experiment(stage: str, factors: tuple[str, ...], number: int) -> Experiment:
     weights = tuple((int(batch), float(weight)) for batch, weight in BEND.coefficients)
     batches = tuple(LINE_MS)
     return Experiment(
-        number,
-        stage,
-        Scope.TERM,
-        weights,
-        "bend",
-        batches,
-        factors,
-        "fc6",
-        "forward",
-        rounds_of(stage, Scope.TERM),
+        number=number,
+        stage=stage,
+        scope=Scope.TERM,
+        functional=weights,
+        functional_kind="bend",
+        batches=batches,
+        factors=factors,
+        layer="fc6",
+        phase="forward",
+        rounds=rounds_of(stage, Scope.TERM),
         done=True,
     )
 

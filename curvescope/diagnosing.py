@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -72,14 +71,9 @@ def diagnose(
     from .profiling.recording.axis import Axis
     from .profiling.recording.remote_store import as_path
     from .profiling.recording.store import new_recording_path, open_recording
-    from .profiling.workload.own_step import OwnStep, refuse_while_importing
+    from .profiling.workload.own_step import OwnStep
 
-    refuse_while_importing()
-    values = sorted(set(batches))
-    if not callable(make_step):
-        raise CurvescopeError(f"make_step is {make_step!r}: give a function that takes a batch size.")
-    if not values or any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in values):
-        raise CurvescopeError(f"batches={batches!r}: give whole numbers, at least 1.")
+    _check(make_step, batches)
     how = get_protocol(protocol) if isinstance(protocol, str) else protocol
     if time_limit_s is not None:
         how = replace(how, time_limit_s=time_limit_s)
@@ -94,8 +88,19 @@ def diagnose(
     )
     workload = GraphedSteps(steps) if cuda_graph else steps
     path = new_recording_path(workload.name) if output is None else as_path(str(output))
-    measure(workload, values, how, path, experiments_s)
+    measure(workload, sorted(set(batches)), how, path, experiments_s)
     return explain(open_recording(path), curvature)
+
+
+def _check(make_step: object, batches: Sequence[int]) -> None:
+    """Refuse what `diagnose` cannot measure."""
+    from .profiling.workload.own_step import refuse_while_importing
+
+    refuse_while_importing()
+    if not callable(make_step):
+        raise CurvescopeError(f"make_step is {make_step!r}: give a function that takes a batch size.")
+    if not batches or any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in batches):
+        raise CurvescopeError(f"batches={batches!r}: give whole numbers, at least 1.")
 
 
 def measure(
@@ -114,7 +119,7 @@ def measure(
         protocol: number and length of visits.
         path: folder to create for the recording.
         experiments_s: time limit of the experiments, seconds; 0 for none.
-        precise: stopping rule, see `run_sweep`.
+        precise: whether the rows of `steps` so far are precise enough; asked after each round.
 
     Raises:
         CurvescopeError: see `run_sweep`.
@@ -123,8 +128,9 @@ def measure(
     from .analysis.render import terminal
     from .analysis.render.live import LiveCurve
     from .experiments.confirming import confirm_with_bars
-    from .experiments.focusing import FURTHER_SHARE, focus_of
+    from .experiments.focusing import FURTHER_SHARE, focused
     from .profiling.hardware.host import describe_device
+    from .profiling.measure.stopping import Until
     from .profiling.measure.sweep import run_sweep
     from .profiling.recording.axis import axis_of
 
@@ -138,28 +144,18 @@ def measure(
         f"Measuring {workload.name} ({workload.mode} step), {axis_of(spec).name} {listed}{fixed}, on "
         f"{describe_device(workload.device)['name']} ({workload.device}): {takes}, into {path}."
     )
-    focus = focus_of(protocol, path)
+    focus = focused(protocol, path, FURTHER_SHARE * experiments_s)
     then = f"up to {duration_text(experiments_s)} of experiments" if experiments_s else ""
-    further_from_s: list[float] = []
-
-    def further_s(rounds: int) -> float:
-        """Seconds of the experiments' time that more rounds take where there may be something to test."""
-        if not experiments_s or not focus.further(rounds):
-            return 0.0
-        further_from_s.append(time.monotonic())
-        return FURTHER_SHARE * experiments_s
-
     with LiveCurve(protocol.statistic, axis_of(spec), lambda: focus.deciding, then) as view:
         try:
-            run_sweep(workload, values, protocol, path, view.report, precise, focus=focus, further_s=further_s)
+            run_sweep(workload, values, protocol, path, view.report, Until(focus, precise))
         except KeyboardInterrupt:
             view.console.print("Interrupted. The measured data is kept, and this reads it:")
             terminal.print_commands(view.console, f"curvescope explain {path}")
             raise
-    taken_s = time.monotonic() - further_from_s[0] if further_from_s else 0.0
-    if experiments_s > taken_s:
+    if experiments_s > focus.further_taken_s:
         try:
-            confirm_with_bars(path, experiments_s - taken_s)
+            confirm_with_bars(path, experiments_s - focus.further_taken_s)
         except CurvescopeError as error:  # what was measured is explained without experiments
             messages.print(f"No experiments: {error}", style="yellow", markup=False)
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from curvescope.cli import COMMANDS, module_of
 from curvescope.commands.bench import BENCHES
-from curvescope.experiments import term_factors as factors
-from curvescope.experiments.step_factors import STEP_FACTORS
+from curvescope.experiments.factors import all_facts
 from curvescope.json_documents import document_schema
 from curvescope.profiling.hardware import devices
 from curvescope.profiling.hardware.occupancy import SOURCE, find_limits
@@ -241,17 +240,13 @@ def factors_page() -> str:
     lines = [
         "# Factors",
         "",
-        "Generated from `experiments/term_factors/` and `experiments/step_factors/`. An experiment changes one "
-        "factor at a time. A factor without an instruction is an experiment only.",
+        "Generated from `experiments/factors/`. An experiment changes one factor at a time. A factor without an "
+        "instruction is an experiment only.",
     ]
-    scopes = {
-        "On one term alone": factors.all_facts(),
-        "On complete steps": {name: one.FACTS for name, one in STEP_FACTORS.items()},
-    }
-    for title, facts in scopes.items():
+    for title, scope in (("On one term in isolation", "term"), ("On complete steps", "step")):
         lines += ["", f"## {title}", "", "| factor | what changes | what a user does | how |", "|---|---|---|---|"]
-        for name, one in facts.items():
-            remedy = (one.remedy or "").format(where="the layer" if title == "On one term alone" else "the step")
+        for name, one in all_facts(scope).items():
+            remedy = (one.remedy or "").format(where="the layer" if scope == "term" else "the step")
             lines.append(f"| `{name}` | {_cell(one.what)} | {_cell(remedy)} | {_cell(one.how or '')} |")
     return "\n".join(lines) + "\n"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.arguments import DEFAULT_EXPERIMENTS_S
 from ..base.errors import CurvescopeError
 from ..profiling.measure.loop import Progress
-from ..profiling.recording.experiments import Experiment, Scope, Stage, record_experiment
+from ..profiling.recording.experiments import Experiment, Scope, Stage, experiments_of, record_experiment
 from ..profiling.recording.remote_store import AnyPath, RemotePath
 from ..profiling.recording.replayable import why_not_replayed
 from ..profiling.recording.store import Recording, RecordingWriter, open_recording
@@ -19,6 +19,7 @@ from ..profiling.recording.store import Recording, RecordingWriter, open_recordi
 if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Diagnosis
     from ..analysis.verdicts.outcome import Claims
+    from .runner import Watch
 
 _STAGES = {
     Stage.ALONE: "alone",
@@ -57,6 +58,7 @@ def confirm(
     """
     from ..analysis.diagnosis.explain import explain, explain_again
     from .plan import next_experiment, waits_for_time
+    from .runner import Watch
 
     opened = recording if isinstance(recording, Recording) else open_recording(recording)
     if (why := why_not_replayed(opened)) is not None:
@@ -68,7 +70,7 @@ def confirm(
     with RecordingWriter.extend(opened.path) as writer:
         known = {entry["number"] for entry in writer.meta.get("experiments", ())}
         while clock_s() - began_s < seconds:
-            # Tables that experiments leave alone are read once.
+            # Tables that experiments do not change are read once.
             opened = opened.extended(writer.meta)
             report(Progress(clock_s() - began_s, seconds, "choosing the next experiment"))
             diagnosis = explain_again(diagnosis, opened)
@@ -84,7 +86,7 @@ def confirm(
                 report(Progress(clock_s() - began_s, seconds, f"{label}: {progress.doing}"))
 
             report(Progress(clock_s() - began_s, seconds, label))
-            _run(opened, experiment, diagnosis, writer, note, clock_s)
+            _run(opened, experiment, diagnosis, writer, Watch(report=note, clock_s=clock_s))
         opened = opened.extended(writer.meta)
         waits = waits_for_time(opened, explain_again(diagnosis, opened))
         writer.update(experiments_wait_for_time=waits)
@@ -92,55 +94,53 @@ def confirm(
 
 
 def _run(
-    recording: Recording,
-    experiment: Experiment,
-    diagnosis: Diagnosis,
-    writer: RecordingWriter,
-    report: Callable[[Progress], object],
-    clock_s: Callable[[], float],
+    recording: Recording, experiment: Experiment, diagnosis: Diagnosis, writer: RecordingWriter, watch: Watch
 ) -> None:
     """Run one experiment; an error is recorded as the reason why its factors are untested."""
     from .replay.run import run_term
     from .step_variants import run_step
 
-    enough = _enough(experiment, diagnosis)
+    device = str((recording.meta.get("device") or {}).get("kind") or "cpu")
+    decided = _Decided(experiment, diagnosis, device)
     try:
-        if experiment.scope == Scope.TERM:
-            run_term(recording, experiment, writer, report, clock_s, enough=enough)
-        else:
-            run_step(recording, experiment, writer, report, clock_s, enough=enough)
+        run = run_term if experiment.scope == Scope.TERM else run_step
+        run(recording, experiment, writer, replace(watch, enough=decided))
     except Exception as error:  # of any library, on any operator: the other experiments still run
-        said = str(error).strip() or type(error).__name__
-        why = said.splitlines()[0][:_REASON_LENGTH].rstrip(".")
-        entry = next(one for one in writer.meta["experiments"] if one["number"] == experiment.number)
-        now = Experiment.from_entry(entry)
+        message = str(error).strip() or type(error).__name__
+        why = message.splitlines()[0][:_REASON_LENGTH].rstrip(".")
+        now = next(one for one in experiments_of(writer.meta) if one.number == experiment.number)
         untested = {**dict.fromkeys(now.factors, why), **now.untested}
         record_experiment(writer, replace(now, untested=untested, notes=(*now.notes, f"It failed: {why}."), done=True))
 
 
-def _enough(experiment: Experiment, diagnosis: Diagnosis) -> Callable[[Sequence[Mapping[str, Any]]], bool]:
+class _Decided:
     """Whether the rows of an experiment so far decide it, as far as it confirms; looks at half as many rounds more."""
-    import pandas as pd
 
-    from ..analysis.causes import claims_of_steps
-    from ..analysis.verdicts.outcome import settled
+    def __init__(self, experiment: Experiment, diagnosis: Diagnosis, device: str) -> None:
+        from ..analysis.causes import claims_of_steps
+        from .factors import all_facts
 
-    claims: Claims = {}
-    if experiment.scope == Scope.STEP:
-        for one in (*diagnosis.explanations, *filter(None, [diagnosis.fixed_cost])):
-            found = claims_of_steps(one.functional, one.value, one.weighed, diagnosis.outcomes)
-            claims = {**claims, **{(one.functional.weights, name): amount for name, amount in found.items()}}
-    looked = 0
+        self._experiment, self._facts, self._looked = experiment, all_facts(experiment.scope, device), 0
+        self._claims: Claims = {}
+        if experiment.scope == Scope.STEP:
+            self._claims = {
+                (target.functional.weights, name): amount
+                for target in (*diagnosis.explanations, *filter(None, [diagnosis.fixed_cost]))
+                for name, amount in claims_of_steps(
+                    target.functional, target.value, target.weighed, diagnosis.outcomes
+                ).items()
+            }
 
-    def enough(rows: Sequence[Mapping[str, Any]]) -> bool:
-        nonlocal looked
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> bool:
+        import pandas as pd
+
+        from ..analysis.verdicts.outcome import settled
+
         rounds = rows[-1]["round"] + 1 if rows else 0
-        if experiment.stage != Stage.CONFIRM or rounds < _UNTIL_NEXT_LOOK * looked:
+        if self._experiment.stage != Stage.CONFIRM or rounds < _UNTIL_NEXT_LOOK * self._looked:
             return False
-        looked = rounds
-        return settled(experiment, pd.DataFrame(rows), claims)
-
-    return enough
+        self._looked = rounds
+        return settled(self._experiment, pd.DataFrame(rows), self._claims, self._facts)
 
 
 def describe(experiment: Experiment) -> str:

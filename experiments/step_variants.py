@@ -1,32 +1,32 @@
 """Experiments on complete steps: unprofiled steps with one factor changed at a time, in interleaved rounds.
 
-Each variant runs in a process of its own, which stays until the end; so do the steps as they are. Every round visits
+Each variant runs in a process of its own, which stays until the end; so do the unmodified steps. Every round visits
 every variant and batch size once, in an order that changes, and only one process works at a time. Variants that do not
-fit the memory together take turns in groups, each with rounds of its own and the steps as they are in all of them.
+fit the memory together take turns in groups, each with rounds of its own and the unmodified steps in all of them.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..base.errors import CurvescopeError
-from ..profiling.measure import loop as loop
 from ..profiling.measure.configuration import Configuration, configuration_of
-from ..profiling.measure.loop import Empty, Progress, StepRow
+from ..profiling.measure.loop import Empty, Progress
 from ..profiling.measure.protocol import Protocol
-from ..profiling.recording.experiments import TIME_IS_UP, Experiment, FactorFacts, record_experiment
-from ..profiling.recording.store import Recording, RecordingWriter, columns_of
-from .step_factors import STEP_FACTORS
-from .step_factors.factor import StepFactor, Target
+from ..profiling.measure.stopping import StepRow
+from ..profiling.recording.experiments import TIME_IS_UP, Experiment, record_experiment
+from ..profiling.recording.store import Recording, RecordingWriter
+from .factor import Target
+from .factors import step_change
+from .runner import Condition, Row, Runner, Watch
 from .step_worker import Number, Ready, StepWorker
 
-MOST_AT_ONCE = 6  # variants beside the steps as they are: enough to share their rounds, few enough for the memory
-_MARGIN = 1.25  # memory of a variant, in peaks of the steps as they are: split, padded and compiled steps take more
-_NOTED_SHARE = 1.1  # of the memory of the steps as they are: a variant that takes more is noted
+MOST_AT_ONCE = 6  # variants beside the unmodified steps: enough to share their rounds, few enough for the memory
+_MARGIN = 1.25  # memory of a variant, in peaks of the unmodified steps: split, padded and compiled steps take more
+_NOTED_SHARE = 1.1  # of the memory of the unmodified steps: a variant that takes more is noted
 _LEAST_START_S = 10.0
 # A visit is at most five steps, and the start of a worker one step of each batch size. A visit that takes so many times
 # as long as the start hangs.
@@ -35,34 +35,29 @@ _LEAST_VISIT_S, _VISIT_SHARE = 120.0, 20.0
 # of 16-bit formats by their 2^-8. A user's step may use any precision.
 _ROUNDING = {"fp32": 1e-3}
 _ROUNDING_ELSE = 2e-2
+_UNMODIFIED = "unmodified steps"
+_FAILED = f"the {_UNMODIFIED} failed"
 
 
 def run_step(
     recording: Recording,
     experiment: Experiment,
     writer: RecordingWriter,
-    report: Callable[[Progress], object] = lambda _: None,
-    clock_s: Callable[[], float] = time.monotonic,
+    watch: Watch | None = None,
     start: Callable[[Target, str | None], StepWorker] = StepWorker,
-    enough: Callable[[Sequence[StepRow]], bool] = lambda _: False,
 ) -> Experiment:
-    """Run an experiment on complete steps and record its timed steps.
+    """Run an experiment on complete steps and record its timed steps, see `Runner.run`.
 
     Args:
         recording: recording whose steps are changed; its `recording.json` says how to build them.
         experiment: the experiment, with scope `step`.
         writer: writer that extends the recording.
-        report: function that receives the progress after every visit.
-        clock_s: clock of the time limit, which includes the start of the workers.
-        start: function that starts the worker of a factor, or of the steps as they are for None.
-        enough: whether its rows so far decide it; asked after every round beyond the minimum.
-
-    Returns:
-        The experiment as recorded: factors that could not be changed, changed results and notes are filled in.
+        watch: who follows it, with the clock of the time limit, which includes the start of the workers; None for
+            nobody.
+        start: function that starts the worker of a factor, or of the unmodified steps for None.
 
     Raises:
         CurvescopeError: the recording cannot be written.
-        KeyboardInterrupt: passed on; the timed steps so far are recorded.
     """
     try:
         configuration = configuration_of(recording.meta)
@@ -71,99 +66,59 @@ def run_step(
         record_experiment(writer, done)
         return done
     full_bytes = _full_bytes(recording, configuration, experiment.batches[-1])
-    target = Target(configuration, experiment.batches, full_bytes)
-    run = _Run(recording, experiment, target, writer, report, clock_s, start, enough)
-    try:
-        run.run()
-        return run.record(done=not run.late)
-    except BaseException:
-        run.record(done=False)
-        raise
-    finally:
-        run.end()
+    runner = StepRunner(experiment, writer, watch or Watch(), configuration.device)
+    runner.prepare(recording, Target(configuration, experiment.batches, full_bytes), start)
+    return runner.run()
 
 
 class _TooLateError(Exception):
     """A worker did not answer within its time."""
 
 
-class _Run:
-    """One experiment while it runs."""
+class StepRunner(Runner):
+    """An experiment on complete steps, each variant in a process of its own."""
 
-    def __init__(
-        self,
-        recording: Recording,
-        experiment: Experiment,
-        target: Target,
-        writer: RecordingWriter,
-        report: Callable[[Progress], object],
-        clock_s: Callable[[], float],
-        start: Callable[[Target, str | None], StepWorker],
-        enough: Callable[[Sequence[StepRow]], bool],
-    ) -> None:
-        self._recording, self._experiment, self._target, self._writer = recording, experiment, target, writer
-        self._report, self._clock_s, self._start_worker, self._enough = report, clock_s, start, enough
-        self._began_s = clock_s()
+    def prepare(self, recording: Recording, target: Target, start: Callable[[Target, str | None], StepWorker]) -> None:
+        """Take what it runs."""
+        self._recording, self._target, self._start_worker = recording, target, start
         self._workers: dict[str | None, StepWorker] = {}
         self._ready: dict[str | None, Ready] = {}
         self._start_s: dict[str | None, float] = {}  # duration of the first steps
-        self.late = False  # whether the deadline left fewer rounds than the minimum
-        self._untested: dict[str, str] = dict(experiment.untested)
-        self._changed: dict[str, str] = dict(experiment.changed_results)
-        self._facts: list[FactorFacts] = []
-        self._notes: list[str] = list(experiment.notes)
-        self._rows: list[StepRow] = []  # of the round that runs
-        self._timed: dict[str | None, list[StepRow]] = {}  # all rows, by factor
-        rows = recording.arrow("experiments", ["experiment", "round"]).to_pylist()
-        earlier = [row["round"] for row in rows if row["experiment"] == experiment.number]
-        self._next_round = max(earlier, default=-1) + 1
-        least, most = experiment.rounds
+        self._late = False  # whether the deadline left fewer rounds than the minimum
         # As many steps in a visit as in those of a quick sweep; more would not help, because rounds vary more.
-        self._protocol = Protocol("experiment", (least, most), 1, (1, 4), 0.15, 0, None)
+        self._protocol = Protocol("experiment", self.experiment.rounds, 1, (1, 4), 0.15, 0, None)
 
-    def run(self) -> None:
-        """Run all factors that can be changed."""
-        waiting = self._possible()
-        if self._experiment.factors and not waiting:
-            return
+    def measure(self) -> bool:
+        """Run all factors that can be changed, in groups that fit the memory; returns whether the time was enough."""
+        waiting = self.possible()
+        if self.experiment.factors and not waiting:
+            return True
         if (failed := self._start(None)) is not None:
-            if self.late:
-                self._untested.update(dict.fromkeys(waiting, TIME_IS_UP))
-                return
-            self._untested.update(dict.fromkeys(waiting, f"the steps as they are failed: {failed}"))
-            self._notes.append(f"The steps as they are failed: {failed}.")
-            return
+            if not self._late:
+                self.untested.update(dict.fromkeys(waiting, f"{_FAILED}: {failed}"))
+                self.notes.append(f"The {_UNMODIFIED} failed: {failed}.")
+            return not self._late
         first = True
         while (waiting or first) and not self._stopped:
             if self._left_s() <= 0:
-                self.late = True
+                self._late = True
                 break
             first = False
             before = len(waiting)
             group = self._start_group(waiting)
-            self._run_rounds(math.ceil(len(waiting) / max(1, before - len(waiting))))
+            groups_left = math.ceil(len(waiting) / max(1, before - len(waiting)))  # which share the time left
+            conditions = [(name, batch) for name in self._workers for batch in self._target.batches]
+            rounds = self.run_rounds(conditions, 1 / (groups_left + 1))
+            self._late |= rounds < self.experiment.rounds[0] and not self._stopped
             for name in group:
                 if name in self._workers:
                     self._workers.pop(name).end()
                     self._check_effect(name)
-        for name in self._experiment.factors:
-            if name not in self._timed:
-                self._untested.setdefault(name, TIME_IS_UP if self.late else "the steps as they are failed")
+        if not self._late:
+            lost = [name for name in self.experiment.factors if not self.ran(name)]
+            self.untested = dict.fromkeys(lost, _FAILED) | self.untested
         self._compare_with_sweep()
-
-    def record(self, *, done: bool) -> Experiment:
-        """Write the rows and the entry of the experiment as it is now."""
-        self._write_rows()
-        known = self._experiment.factors
-        now = replace(
-            self._experiment,
-            untested={name: self._untested[name] for name in known if name in self._untested},
-            changed_results={name: self._changed[name] for name in known if name in self._changed},
-            notes=tuple(dict.fromkeys(self._notes)),
-            done=done,
-        )
-        record_experiment(self._writer, now, self._facts)
-        return now
+        return not self._late
 
     def end(self) -> None:
         """End all workers."""
@@ -171,25 +126,44 @@ class _Run:
             worker.end()
         self._workers.clear()
 
+    def finished(self, condition: Condition) -> bool:
+        """Whether a condition gets no more visits."""
+        return self._stopped or condition[0] not in self._workers
+
+    def rows_to_decide(self) -> list[Row]:
+        """The rows of the variants that run."""
+        return [row for row in self.rows if row["factor"] in self._workers]
+
+    def reason_against(self, name: str) -> str | None:
+        """The reason why a factor cannot be changed, as far as is known before a worker starts."""
+        return step_change(name).reason_against(self._target)
+
+    def visit(self, condition: Condition, round_: int) -> None:
+        """Visit one variant; one that fails ends, and the others continue."""
+        name, batch = condition
+        if name not in self._workers:  # it ended in this round
+            return
+        longest_s = max(_LEAST_VISIT_S, _VISIT_SHARE * self._start_s[name])
+        try:
+            timed = self._workers[name].visit(batch, self._protocol, self._refuse_after(longest_s))
+        except _TooLateError:
+            timed = Empty("failed", f"its steps took more than {longest_s:.0f} s")
+        if not isinstance(timed, Empty):
+            self.add(condition, round_, timed)
+            return
+        self._workers.pop(name).end()
+        why = f"batch {batch}: {_clause(timed)}"
+        if name is not None:
+            self.untested[name] = why
+            return
+        self.notes.append(f"The {_UNMODIFIED} failed at {why}.")
+        lost = [factor for factor in self._workers if factor is not None]
+        self.untested.update(dict.fromkeys(lost, f"{_FAILED} at {why}"))
+
     @property
     def _stopped(self) -> bool:
-        """Whether the steps as they are can no longer run."""
+        """Whether the unmodified steps can no longer run."""
         return None not in self._workers
-
-    def _possible(self) -> list[str]:
-        """The factors that can be changed, as far as is known before a worker starts."""
-        possible = []
-        for name in self._experiment.factors:
-            if name not in STEP_FACTORS:
-                self._untested[name] = "it is no factor of complete steps"
-                continue
-            factor: StepFactor = STEP_FACTORS[name](self._target)
-            self._facts.append(factor.facts)
-            if (why := factor.reason_against()) is not None:
-                self._untested[name] = why
-            else:
-                possible.append(name)
-        return possible
 
     def _start_group(self, waiting: list[str]) -> list[str]:
         """Start the workers of as many factors as fit together; takes them, and those that fail, from `waiting`."""
@@ -197,12 +171,12 @@ class _Run:
         while waiting and len(group) < MOST_AT_ONCE:
             if (short := self._memory_short()) is not None:
                 if not group:  # no other group will have more
-                    self._untested.update(dict.fromkeys(waiting, short))
+                    self.untested.update(dict.fromkeys(waiting, short))
                     waiting.clear()
                 break
             name = waiting.pop(0)
             if (failed := self._start(name)) is not None:
-                self._untested[name] = failed
+                self.untested[name] = failed
             else:
                 group.append(name)
                 self._compare_results(name)
@@ -221,24 +195,23 @@ class _Run:
 
     def _start(self, name: str | None) -> str | None:
         """Start the worker of a factor and warm it up; returns the reason if that failed."""
-        limit_s = self._experiment.time_limit_s
-        elapsed_s = self._clock_s() - self._began_s
+        limit_s, elapsed_s = self.experiment.time_limit_s, self.elapsed_s
         # Compiling takes minutes on large networks; half of the time is left for the rounds.
         longest_s = math.inf if limit_s is None else max(_LEAST_START_S, (limit_s - elapsed_s) / 2)
         longest_s = min(longest_s, self._left_s())
         if longest_s <= 0:
-            self.late = True
+            self._late = True
             return TIME_IS_UP
-        self._report(Progress(elapsed_s, max(elapsed_s, limit_s or 0.0), f"starting {name or 'the steps as they are'}"))
+        self.watch.report(Progress(elapsed_s, max(elapsed_s, limit_s or 0.0), f"starting {name or _UNMODIFIED}"))
         worker = self._workers[name] = self._start_worker(self._target, name)
         why = f"its first steps took more than {longest_s:.0f} s of the time limit"
         try:
             ready = worker.warm_up(self._refuse_after(longest_s))
             if isinstance(ready, Ready):
                 self._ready[name] = ready
-                self._start_s[name] = self._clock_s() - self._began_s - elapsed_s
+                self._start_s[name] = self.elapsed_s - elapsed_s
                 if not ready.quiet:
-                    self._notes.append(
+                    self.notes.append(
                         "Threads of waiting processes keep the cores busy and disturb the times: set "
                         "OMP_WAIT_POLICY=passive."
                     )
@@ -251,15 +224,15 @@ class _Run:
 
     def _left_s(self) -> float:
         """Time until the deadline."""
-        deadline_s = self._experiment.deadline_s
-        return math.inf if deadline_s is None else deadline_s - (self._clock_s() - self._began_s)
+        deadline_s = self.experiment.deadline_s
+        return math.inf if deadline_s is None else deadline_s - self.elapsed_s
 
     def _refuse_after(self, seconds: float) -> Callable[[], None]:
         """A function that refuses to wait any longer once the seconds are over."""
-        until_s = self._clock_s() + seconds
+        until_s = self.elapsed_s + seconds
 
         def refuse() -> None:
-            if self._clock_s() > until_s:
+            if self.elapsed_s > until_s:
                 raise _TooLateError
 
         return refuse
@@ -268,96 +241,34 @@ class _Run:
         """Note a variant whose process takes more memory."""
         usual, now = self._ready[None].peak_bytes, self._ready[name].peak_bytes
         if usual is not None and now is not None and now > _NOTED_SHARE * usual:
-            self._notes.append(
-                f"The first steps took {now / 1e9:.2f} GB of memory with {name}, {usual / 1e9:.2f} GB as they are."
+            self.notes.append(
+                f"The first steps took {now / 1e9:.2f} GB of memory with {name}, {usual / 1e9:.2f} GB unmodified."
             )
 
     def _compare_results(self, name: str) -> None:
-        """Compare the results of a variant's first steps with those of the steps as they are."""
-        factor = STEP_FACTORS[name](self._target)
-        if (changed := factor.changed_results()) is not None:
-            self._changed[name] = changed
+        """Compare the results of a variant's first steps with those of the unmodified steps."""
+        if (changed := step_change(name).changed_results(self._target)) is not None:
+            self.changed_results[name] = changed
             return
         rounding = _ROUNDING.get(self._target.configuration.precision or "", _ROUNDING_ELSE)
-        unchanged, results = self._ready[None], self._ready[name].results
-        far = {batch: _difference(numbers, results.get(batch, ())) for batch, numbers in unchanged.results.items()}
+        unmodified, results = self._ready[None], self._ready[name].results
+        far = {batch: _difference(numbers, results.get(batch, ())) for batch, numbers in unmodified.results.items()}
         batch = max(far, key=lambda one: far[one], default=None)
         if batch is None or far[batch] <= rounding:
             return
-        if unchanged.draws:
-            self._notes.append(f"The steps draw random numbers, and {name} draws others: results were not compared.")
+        if unmodified.draws:
+            self.notes.append(f"The steps draw random numbers, and {name} draws others: results were not compared.")
         else:
-            self._changed[name] = f"the result of a step of batch {batch} differs by {far[batch]:.2g} of its size"
-
-    def _run_rounds(self, groups_left: int) -> None:
-        """Run rounds over the workers that run now.
-
-        Args:
-            groups_left: number of groups that follow, which share the time left.
-        """
-        elapsed_s, limit_s = self._clock_s() - self._began_s, self._experiment.time_limit_s
-        first_round, left_s = self._next_round, self._left_s()
-        rounds = loop.Experiment(
-            [(name, batch) for name in self._workers for batch in self._target.batches],
-            lambda condition, round_: self._visit(*condition, first_round + round_),
-            self._experiment.rounds,
-            None if limit_s is None else (limit_s - elapsed_s) / (groups_left + 1),
-            left_s / (groups_left + 1),
-            finished=lambda condition: self._stopped or condition[0] not in self._workers,
-            precise=lambda: self._enough([row for name in self._workers for row in self._timed.get(name, ())]),
-            begin_round=self._begin_round,
-            label=lambda condition: f"{condition[0] or 'as it is'}, batch {condition[1]}",
-            report=lambda progress: self._report_rounds(progress, elapsed_s),
-            clock_s=self._clock_s,
-        ).run()
-        self.late |= rounds < self._experiment.rounds[0] and not self._stopped
-
-    def _begin_round(self) -> None:
-        self._write_rows()
-        self._next_round += 1
-
-    def _report_rounds(self, progress: Progress, before_s: float) -> None:
-        elapsed_s = progress.elapsed_s + before_s
-        expected_s = max(progress.expected_s + before_s, self._experiment.time_limit_s or 0.0)
-        self._report(Progress(elapsed_s, expected_s, progress.doing))
-
-    def _visit(self, name: str | None, batch: int, round_: int) -> None:
-        """Visit one variant; one that fails ends, and the others continue."""
-        if name not in self._workers:  # it ended in this round
-            return
-        longest_s = max(_LEAST_VISIT_S, _VISIT_SHARE * self._start_s[name])
-        try:
-            timed = self._workers[name].visit(batch, self._protocol, self._refuse_after(longest_s))
-        except _TooLateError:
-            timed = Empty("failed", f"its steps took more than {longest_s:.0f} s")
-        if isinstance(timed, Empty):
-            self._workers.pop(name).end()
-            why = f"batch {batch}: {_clause(timed)}"
-            if name is not None:
-                self._untested[name] = why
-                return
-            self._notes.append(f"The steps as they are failed at {why}.")
-            lost = [factor for factor in self._workers if factor is not None]
-            self._untested.update(dict.fromkeys(lost, f"the steps as they are failed at {why}"))
-            return
-        key = {"experiment": self._experiment.number, "factor": name, "batch": batch, "round": round_}
-        rows = [{**key, "index": index, **row} for index, row in enumerate(timed)]
-        self._rows += rows
-        self._timed.setdefault(name, []).extend(rows)
+            what = f"the result of a step of batch {batch}"
+            self.changed_results[name] = f"{what} differs by {far[batch]:.2g} of its size"
 
     def _check_effect(self, name: str) -> None:
         """Take a factor for untested if its change did not take effect."""
-        unchanged, changed = (self._timed.get(one, []) for one in (None, name))
-        if (why := STEP_FACTORS[name](self._target).without_effect(unchanged, changed)) is not None:
-            self._untested[name] = why
-
-    def _write_rows(self) -> None:
-        if self._rows:
-            self._writer.write("experiments", columns_of(self._rows))
-        self._rows = []
+        if (why := step_change(name).without_effect(self.ran(None), self.ran(name))) is not None:
+            self.untested[name] = why
 
     def _compare_with_sweep(self) -> None:
-        """Note batch sizes whose steps as they are take another time than in the sweep.
+        """Note batch sizes whose unmodified steps take another time than in the sweep.
 
         They do if no round of the one reaches the times of the other: with five rounds here and six there, 1 in 231
         comparisons says so by chance.
@@ -365,12 +276,12 @@ class _Run:
         columns = ["batch", "round", "duration_ns", "profiled"]
         swept = [row for row in self._recording.arrow("steps", columns).to_pylist() if not row["profiled"]]
         for batch in self._target.batches:
-            now, then = _medians(self._timed.get(None, []), batch), _medians(swept, batch)
+            now, then = _medians(self.ran(None), batch), _medians(swept, batch)
             if not now or not then or (min(now) <= max(then) and min(then) <= max(now)):
                 continue
             share = statistics.median(now) / statistics.median(then) - 1
-            self._notes.append(
-                f"Batch {batch}: the steps as they are take {abs(share):.0%} {'more' if share > 0 else 'less'} time "
+            self.notes.append(
+                f"Batch {batch}: the unmodified steps take {abs(share):.0%} {'more' if share > 0 else 'less'} time "
                 "than when the sweep ran."
             )
 

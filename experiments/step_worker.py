@@ -1,4 +1,4 @@
-"""A process that runs the steps of one variant: as they are, or with one factor changed.
+"""A process that runs the steps of one variant: unmodified, or with one factor changed.
 
 It stays until the experiment ends, because what a factor changes builds up over steps: the heap, the caches of the
 allocator, compiled code. Between its visits it must not disturb the others: its threads wait without a core, see
@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..profiling.hardware.memory_usage import available_bytes, read_peak
-from ..profiling.measure.loop import Empty, StepRow
+from ..profiling.measure.loop import Empty
 from ..profiling.measure.processes import ChildProcess
 from ..profiling.measure.protocol import Protocol
+from ..profiling.measure.stopping import StepRow
 from ..profiling.measure.visit import Steps, discard_steps, time_steps
 from ..profiling.measure.visit_processes import build_workload
-from .step_factors import STEP_FACTORS
-from .step_factors.factor import StepFactor, Target
+from .factor import Target
+from .factors import step_change
 
 SEED = 0
 _QUIET_S, _QUIET_SHARE, _LONGEST_S = 0.002, 0.1, 0.5
@@ -99,14 +100,14 @@ class _Server:
     """The steps of one variant, in their process."""
 
     def __init__(self, target: Target, name: str | None) -> None:
-        factor = StepFactor(target) if name is None else STEP_FACTORS[name](target)
+        change = step_change(name)
         self._batches = target.batches
-        factor.prepare()
-        self._workload = build_workload(factor.configure())
-        self._steps: Steps = factor.change(self._workload)
+        change.prepare(target)
+        self._workload = build_workload(target.configuration)
+        self._steps: Steps = change.change(self._workload, target)
 
     def warm_up(self) -> Ready:
-        """See `StepWorker`."""
+        """Run one step of each batch size."""
         results: dict[int, tuple[Number, ...]] = {}
         draws = False
 
@@ -125,14 +126,14 @@ class _Server:
         return Ready(results, draws, took, _wait_until_quiet())
 
     def visit(self, batch: int, protocol: Protocol) -> list[StepRow]:
-        """See `StepWorker`."""
+        """Time steps of one batch size."""
         warm_up = discard_steps(self._steps, batch, protocol.discarded_steps)
         rows = time_steps(self._steps, protocol.steps_of_visit(batch, warm_up.last_ns))
         _wait_until_quiet()
         return [{**row, "process": os.getpid()} for row in rows]
 
     def available_bytes(self) -> int | None:
-        """See `StepWorker`."""
+        """Memory that further processes can take."""
         return available_bytes(self._steps.device)
 
 

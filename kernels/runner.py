@@ -19,7 +19,8 @@ from ..profiling.attribution.events import StepRows
 from ..profiling.hardware import ceilings
 from ..profiling.hardware.host import describe_environment
 from ..profiling.hardware.locked_clocks import locked_clock_hz
-from ..profiling.measure.loop import SEED, Experiment, Visit, VisitWriter
+from ..profiling.measure.loop import SEED, Loop, Visit, VisitWriter
+from ..profiling.measure.stopping import Complete
 from ..profiling.recording.schema import OPERATOR_MODE
 from ..profiling.recording.store import RecordingWriter
 from .backends import Backend
@@ -139,7 +140,12 @@ def run_sweep(
     with RecordingWriter(path, meta) as writer:
         run = _Run(sweep, backend, method, writer, report)
         try:
-            Experiment(tuple(sweep.problems), run.visit, (0, None), finished=run.finished).run()
+            Loop(
+                conditions=tuple(sweep.problems),
+                visit=run.visit,
+                rule=Complete((0, None)),
+                finished=run.finished,
+            ).run()
         finally:
             writer.update(results=[document(result) for result in run.results()])
     return run.results()

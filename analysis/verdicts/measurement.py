@@ -42,16 +42,15 @@ class Effect(Word):
     BRINGING = "brings it about"
 
 
-_EFFECTS = {
-    **dict.fromkeys(("split_batch", "padded_batch", "before_switch"), Effect.LEVELLING),
-    **dict.fromkeys(("smaller_memory", "cold_caches"), Effect.BRINGING),
-    "replayed_operators": Effect.PARTIAL,
-}
-
-
-def effect_of(factor: str | None) -> Effect:
-    """What a factor does to its cause."""
-    return _EFFECTS.get(factor or "", Effect.REMOVING)
+def effect_of(facts: FactorFacts | None) -> Effect:
+    """What a factor does to its cause, by its facts; a factor without facts removes it."""
+    if facts is None:
+        return Effect.REMOVING
+    if facts.levels:
+        return Effect.LEVELLING
+    if facts.brings_about:
+        return Effect.BRINGING
+    return Effect.PARTIAL if facts.partial else Effect.REMOVING
 
 
 def times_of(rounds_ms: Floats) -> Floats:
@@ -139,7 +138,7 @@ class Measurement:
     @property
     def effect(self) -> Effect:
         """What the factor does to its cause."""
-        return effect_of(self.factor)
+        return effect_of(self.facts)
 
     @property
     def why_not(self) -> str | None:

@@ -62,6 +62,16 @@ def on_cuda(device: str) -> bool:
     return device.startswith("cuda")
 
 
+def reason_unless_product(family: CallFamily) -> str | None:
+    """The reason why a factor of matrix products cannot be changed for a call; None if it can."""
+    return None if is_product(family.largest) else "it is no matrix product"
+
+
+def reason_without_tensors(family: CallFamily) -> str | None:
+    """The reason why a factor of operands cannot be changed for a call; None if it can."""
+    return None if any(tensors_of(family.largest.arguments)) else "none of its operands is a tensor"
+
+
 def _kernels(family: CallFamily) -> list[str]:
     return [name for call in family.calls.values() for name in call.kernels or ()]
 

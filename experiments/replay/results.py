@@ -12,7 +12,7 @@ from ...base.torch_runtime import import_torch
 from ...kernels.problem import allowed_relative_error
 from ...profiling.hardware.precisions import PRECISIONS
 from ...profiling.recording.operators import written_arguments
-from ..term_factors.change import Runnable
+from .runnable import Runnable
 
 # What these return is memory as it was.
 _UNDEFINED = ("aten::empty", "aten::new_empty", "aten::resize")

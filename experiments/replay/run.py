@@ -11,31 +11,27 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from ...base.torch_runtime import import_torch
 from ...kernels.backends import open_backend
 from ...profiling.hardware import heap
 from ...profiling.hardware.host_usage import host_use_between, read_host_use
 from ...profiling.hardware.memory_usage import available_bytes
-from ...profiling.measure.loop import Experiment as Rounds
-from ...profiling.measure.loop import Progress
 from ...profiling.measure.visit import memory_ran_out
-from ...profiling.recording.experiments import TIME_IS_UP, Experiment, record_experiment
-from ...profiling.recording.store import Recording, RecordingWriter, columns_of
-from ..step_factors.padded_batch import multiple_of
-from ..term_factors import NAMES, factor
-from ..term_factors.change import Caches, Change, Runnable, setting
+from ...profiling.recording.experiments import Experiment
+from ...profiling.recording.store import Recording, RecordingWriter
+from ..factor import Caches, TermChange
+from ..factors import term_change
+from ..factors.padded_batch import multiple_of
+from ..runner import Condition, Runner, Watch
 from .operator_kinds import follows_batch, is_batch_norm, on_cuda
 from .recorded_call import CannotReplay, device_of
 from .results import difference, results_of, try_call
+from .runnable import Runnable, setting
 from .term import Term, duration_ns, read_term
-
-Condition: TypeAlias = tuple[str | None, int]  # name of the factor, or None; batch size
 
 # A visit times one long run, and more of short ones: rounds have the drift that runs in a row lack. With a cache flush
 # of some milliseconds before each, more than eight cost more time than they add precision.
@@ -47,59 +43,30 @@ def run_term(
     recording: Recording,
     experiment: Experiment,
     writer: RecordingWriter,
-    report: Callable[[Progress], object] = lambda _: None,
-    clock_s: Callable[[], float] = time.monotonic,
+    watch: Watch | None = None,
     backend: Any = None,
-    enough: Callable[[Sequence[Mapping[str, Any]]], bool] = lambda _: False,
 ) -> Experiment:
-    """Run an experiment on the operator calls of one term and record its timed runs.
+    """Run an experiment on the operator calls of one term and record its timed runs, see `Runner.run`.
 
     Args:
         recording: recording with the calls in its table `operators`.
         experiment: the experiment, with scope `term`.
         writer: writer that extends the recording.
-        report: function that receives the progress after every visit.
-        clock_s: clock of the time limit.
+        watch: who follows it; None for nobody.
         backend: backend with the timer and the cache flush; None for torch on the recording's device.
-        enough: whether its rows so far decide it; asked after every round beyond the minimum.
-
-    Returns:
-        The experiment as recorded: factors that could not be changed, changed results and notes are filled in.
 
     Raises:
         CurvescopeError: the recording's device is missing here, or the recording cannot be written.
-        KeyboardInterrupt: passed on; the timed runs so far are recorded.
     """
-    began_s = clock_s()
     device = device_of(recording)
     backend = backend or open_backend("torch", device)
+    runner = TermRunner(experiment, writer, watch or Watch(), device)
     free = available_bytes(device)
     budget = math.inf if free is None else _SHARE_OF_MEMORY * free
     term = read_term(recording, experiment.layer, experiment.phase, device, budget)
-    done = False
     with _settings_of_steps(recording.meta, device):
-        runs = Runs(term, experiment, writer, backend)
-        try:
-            rounds = Rounds(
-                conditions=runs.conditions,
-                visit=runs.visit,
-                rounds=experiment.rounds,
-                time_limit_s=experiment.time_limit_s,
-                deadline_s=experiment.deadline_s,
-                finished=runs.finished,
-                precise=lambda: enough(runs.rows),
-                begin_round=runs.write,
-                label=lambda condition: f"{condition[0] or 'no change'}, batch size {condition[1]}",
-                report=report,
-                elapsed_s=clock_s() - began_s,
-                clock_s=clock_s,
-            ).run()
-            done = rounds >= experiment.rounds[0] or all(map(runs.finished, runs.conditions))
-        finally:
-            runs.write()
-            recorded = runs.described(done=done)
-            record_experiment(writer, recorded, [factor(name).FACTS for name in recorded.factors if name in NAMES])
-    return recorded
+        runner.prepare(term, backend)
+        return runner.run()
 
 
 @contextmanager
@@ -113,72 +80,50 @@ def _settings_of_steps(meta: Mapping[str, Any], device: str) -> Iterator[None]:
         yield
 
 
-class Runs:
-    """The visits of one experiment.
+class TermRunner(Runner):
+    """An experiment on the calls of a term."""
 
-    Attributes:
-        rows: rows of the table `experiments` so far.
-    """
-
-    def __init__(self, term: Term, experiment: Experiment, writer: RecordingWriter, backend: Any) -> None:
+    def prepare(self, term: Term, backend: Any) -> None:
         """Build the calls without a change, and find the factors that apply."""
-        self._term, self._experiment, self._writer, self._backend = term, experiment, writer, backend
-        self.rows: list[dict[str, Any]] = []
-        self._written = 0  # number of the rows that are recorded
-        self._changed_results: dict[str, str] = {}
-        self._untested: dict[str, str] = {}
+        self._term, self._backend = term, backend
         self._unfit: dict[int, str] = {}  # message by batch size that cannot run
         self._compared: set[str] = set()  # factors
-        self._timed: set[str | None] = set()  # factors
         self._kept: list[Any] = []  # results of the current run
         if term.device == "cpu" and heap.can_change():
             heap.hold_thresholds(term.block_bytes)
-        for batch in experiment.batches:
-            self._guard((None, batch), lambda condition: self._term.runnables(*condition, experiment.batches))
-        reasons = {name: self._reason_against(name) for name in experiment.factors}
-        self._untested |= {name: reason for name, reason in reasons.items() if reason is not None}
-        possible = [name for name in experiment.factors if name not in self._untested]
+        batches = self.experiment.batches
+        for batch in batches:
+            self._guard((None, batch), lambda condition: self._term.runnables(*condition, batches))
+        possible = self.possible()
         for name in possible:
-            if factor(name).CHANGE.piece and any(is_batch_norm(family.largest) for family in term.families):
-                self._changed_results[name] = "a batch normalisation has the statistics of its piece"
+            if term_change(name).piece and any(is_batch_norm(family.largest) for family in term.families):
+                self.changed_results[name] = "a batch normalisation has the statistics of its piece"
         # With factors that all cannot be changed there is nothing to compare.
-        names = [] if experiment.factors and not possible else [None, *possible]
-        self.conditions: list[Condition] = [(name, batch) for name in names for batch in experiment.batches]
+        names = [] if self.experiment.factors and not possible else [None, *possible]
+        self.conditions: list[Condition] = [(name, batch) for name in names for batch in batches]
+
+    def measure(self) -> bool:
+        """Make all rounds; returns whether they were the minimum number, or nothing is left to visit."""
+        rounds = self.run_rounds(self.conditions)
+        return rounds >= self.experiment.rounds[0] or all(map(self.finished, self.conditions))
 
     def finished(self, condition: Condition) -> bool:
         """Whether a condition gets no more visits."""
         name, batch = condition
-        return name in self._untested or batch in self._unfit or not self._term.families
+        return name in self.untested or batch in self._unfit or not self._term.families
 
     def visit(self, condition: Condition, round_: int) -> None:
         """Time some runs of one condition."""
         if not self.finished(condition):  # an earlier visit of the round may have ended it
             self._guard(condition, lambda _: self._visit(condition, round_))
 
-    def write(self) -> None:
-        """Record the timed runs since the last call."""
-        if new := self.rows[self._written :]:
-            part = f"e{self._experiment.number:05d}_r{new[-1]['round']:05d}"
-            self._writer.write("experiments", columns_of(new), part)
-            self._written = len(self.rows)
-
-    def described(self, *, done: bool) -> Experiment:
-        """The experiment, with what was found besides times."""
-        if not done:
-            late = {name for name, _ in self.conditions if name is not None} - self._timed - set(self._untested)
-            self._untested |= dict.fromkeys(late, TIME_IS_UP)
-        notes = [*self._experiment.notes, *self._term.notes()]
-        multiple = multiple_of(self._experiment.batches)
-        if ("padded_batch", self._experiment.batches[-1]) in self.conditions and multiple is not None:
-            notes.append(f"padded_batch pads the batch to a multiple of {multiple}.")
-        unfit = (f"{message[:1].upper()}{message[1:]}." for message in self._unfit.values())
-        return replace(
-            self._experiment,
-            untested=self._untested,
-            changed_results=self._changed_results,
-            notes=(*notes, *unfit),
-            done=done,
-        )
+    def end(self) -> None:
+        """Note what was found besides times."""
+        self.notes += self._term.notes()
+        multiple = multiple_of(self.experiment.batches)
+        if ("padded_batch", self.experiment.batches[-1]) in self.conditions and multiple is not None:
+            self.notes.append(f"padded_batch pads the batch to a multiple of {multiple}.")
+        self.notes += [f"{message[:1].upper()}{message[1:]}." for message in self._unfit.values()]
 
     def _guard(self, condition: Condition, work: Callable[[Condition], object]) -> None:
         """Do something; errors that belong to the batch size or to the factor end only their conditions."""
@@ -204,21 +149,18 @@ class Runs:
         if name is None:
             self._unfit[batch] = message
         else:
-            self._untested[name] = message
-            # Only of this round: earlier rows are recorded.
-            self.rows[self._written :] = [row for row in self.rows[self._written :] if row["factor"] != name]
+            self.untested[name] = message
+            self.drop_unwritten(name)  # those of this round
 
     def _visit(self, condition: Condition, round_: int) -> None:
         name, batch = condition
-        plain, calls = (self._term.runnables(one, batch, self._experiment.batches) for one in (None, name))
-        change = Change() if name is None else factor(name).CHANGE
+        plain, calls = (self._term.runnables(one, batch, self.experiment.batches) for one in (None, name))
+        change = term_change(name)
         if name is not None and name not in self._compared:
             self._compare(name, plain, calls, change)
-        key = {"experiment": self._experiment.number, "factor": name, "batch": batch, "round": round_}
         with change.around():
-            for index, row in enumerate(self._time(calls, self._caches(change), change.discarded)):
-                self.rows.append({**key, "index": index, **row, "process": os.getpid()})
-            self._timed.add(name)
+            timed = self._time(calls, self._caches(change), change.discarded)
+            self.add(condition, round_, ({**row, "process": os.getpid()} for row in timed))
             self._kept.clear()  # before the context ends: what it frees as memory to keep must not stay for others
 
     def _time(self, calls: Sequence[Runnable], caches: Caches, discarded: int) -> Iterator[dict[str, Any]]:
@@ -259,14 +201,14 @@ class Runs:
         ]
         return found if sum(one.nbytes for one in found) <= self._backend.cache_bytes else []
 
-    def _caches(self, change: Change) -> Caches:
+    def _caches(self, change: TermChange) -> Caches:
         """The state of the caches before a run, the same at all batch sizes: a jump between two would be an anomaly."""
         if change.caches is not Caches.AS_IN_STEP:
             return change.caches
-        step_bytes = self._term.step_bytes_near(self._experiment.batches[0])
+        step_bytes = self._term.step_bytes_near(self.experiment.batches[0])
         return Caches.WARM if step_bytes <= self._backend.cache_bytes else Caches.AS_IN_STEP
 
-    def _compare(self, name: str, plain: Sequence[Runnable], changed: Sequence[Runnable], change: Change) -> None:
+    def _compare(self, name: str, plain: Sequence[Runnable], changed: Sequence[Runnable], change: TermChange) -> None:
         """Compare the results with those without a change, at the first batch size where something changes."""
         if change.call is not None and all(one is other for one, other in zip(plain, changed, strict=True)):
             return
@@ -283,26 +225,23 @@ class Runs:
                 found = try_call(other, device)
             clause = difference(expected, found, tf32=on_cuda(device))
             if clause is not None:
-                self._changed_results[name] = f"{one.call.label}: {clause}"
+                self.changed_results[name] = f"{one.call.label}: {clause}"
                 return
 
-    def _reason_against(self, name: str) -> str | None:
+    def reason_against(self, name: str) -> str | None:
         """The reason why a factor cannot be changed for any call of the term."""
-        if name not in NAMES:
-            return "there is no such factor"
-        term, module = self._term, factor(name)
+        term, change = self._term, term_change(name)
         if not term.families:
             return "none of the term's operators can run alone"
-        piece = module.CHANGE.piece
-        if piece is not None and piece(term.families, self._experiment.batches) is None:
+        if change.piece is not None and change.piece(term.families, self.experiment.batches) is None:
             return "the kernel with the most time runs at all sizes"
         by_time = sorted(term.families, key=duration_ns, reverse=True)
-        reasons = [module.reason_against(family, term.device) for family in by_time]
+        reasons = [change.reason_against(family) for family in by_time]
         if None not in reasons:
             return reasons[0]
-        usual = self._caches(Change())
-        if usual is Caches.WARM is module.CHANGE.caches:
+        usual = self._caches(TermChange())
+        if usual is Caches.WARM is change.caches:
             return "the operands of a whole step fit the cache, so they are there without a change"
-        if usual is Caches.AS_IN_STEP and module.CHANGE.caches is Caches.COLD and not any(map(follows_batch, by_time)):
+        if usual is Caches.AS_IN_STEP and change.caches is Caches.COLD and not any(map(follows_batch, by_time)):
             return "no operand depends on the batch size, so the step leaves none in the caches"
         return None

@@ -10,11 +10,11 @@ from typing import Any
 from ...profiling.hardware import heap
 from ...profiling.measure.visit import memory_ran_out
 from ...profiling.recording.store import Recording
-from ..term_factors import factor
-from ..term_factors.change import Runnable
+from ..factors import FACTORS, term_change
 from .rebuild import Replayed, memory_bytes, rebuild
 from .recorded_call import CallFamily, CannotReplay, RecordedCall, families, read_calls, tensors_of
 from .results import results_of
+from .runnable import Runnable
 
 
 @dataclass
@@ -115,18 +115,18 @@ class Term:
         return replayed
 
     def _change(self, name: str, batch: int, batches: tuple[int, ...]) -> list[Runnable]:
-        module = factor(name)
-        if (find_size := module.CHANGE.piece) is not None:
-            size = find_size(self.families, batches)
+        change = term_change(name)
+        if change.piece is not None:
+            size = change.piece(self.families, batches)
             if size is None or batch <= size:
                 return self.runnables(None, batch, batches)
             # Every piece has operands of its own, but for the weights.
             return [runnable for _ in range(-(-batch // size)) for runnable in self._build(size)]
-        change = module.CHANGE.call
+        refused = FACTORS[name].refusal(self.device)
         return [
             runnable
-            if change is None or module.reason_against(runnable.family, self.device)
-            else change(runnable, batches)
+            if change.call is None or refused or change.reason_against(runnable.family)
+            else change.call(runnable, batches)
             for runnable in self.runnables(None, batch, batches)
         ]
 

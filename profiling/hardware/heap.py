@@ -48,6 +48,11 @@ def can_change() -> bool:
     return named and hasattr(library, "gnu_get_libc_version") and hasattr(library, "mallinfo2")
 
 
+def reason_against_change() -> str | None:
+    """The reason why this process cannot change what glibc keeps, as a clause; None if it can."""
+    return None if can_change() else "the C library is not glibc, or its thresholds are set in the environment"
+
+
 def keep_all_memory() -> bool:
     """Do for the rest of this process what the variables of `KEEPING` do from its start; returns whether that worked.
 

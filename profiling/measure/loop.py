@@ -1,4 +1,4 @@
-"""The experiment loop: conditions measured in interleaved rounds, and the rows that their visits add to a recording.
+"""The loop: conditions measured in interleaved rounds, and the rows that their visits add to a recording.
 
 Every round visits every condition, so that slow drift of the machine touches all conditions alike. The first round
 takes the conditions in their order (an interrupted run is complete up to a condition); later rounds are shuffled with
@@ -10,21 +10,19 @@ Sweeps, scaling runs and benchmarks define the condition and make its visits; a 
 
 from __future__ import annotations
 
-import math
 import random
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from ..attribution.events import StepRows
 from ..attribution.range_names import INPUT_PHASE, PHASE_RANGE
 from ..recording.store import Recording, RecordingWriter, columns_of
+from .stopping import C, Look, StepRow, StoppingRule
 
 SEED = 0
-C = TypeVar("C", bound=Hashable)
-StepRow = dict[str, Any]  # a row of the `steps` table
 
 
 @dataclass(frozen=True)
@@ -78,26 +76,19 @@ class Progress:
     steps: Sequence[StepRow] = ()
 
 
-@dataclass(frozen=True)
-class Experiment(Generic[C]):
+@dataclass(frozen=True, kw_only=True)
+class Loop(Generic[C]):
     """Conditions, and the rules for visiting them.
 
     Attributes:
         conditions: values to measure, in the order of the first round.
         visit: function that makes and records one visit of a condition in a round, counted from 0.
-        rounds: minimum and maximum number of rounds; with maximum None, rounds continue until every condition is
-            finished.
-        time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected to
-            end within them; None for no limit.
-        deadline_s: time within which a round must be expected to end to start at all; None for no deadline.
+        rule: what each round visits, and when the run ends.
         finished: whether a condition needs no more visits, e.g. because it does not fit the memory.
         visited: whether an earlier start has made the visit of a condition in a round.
-        precise: whether the steps so far are enough; checked after each round beyond the minimum.
-        focus: conditions that a round beyond the minimum visits, by its number and the seconds so far; None for all.
         group: group of a condition; its conditions stay together, in their order, when rounds are shuffled.
-        further_s: seconds of further rounds, by the number of rounds so far; asked once, when the time limit or the
-            maximum number of rounds would end the run. Then up to twice the maximum may run.
         begin_round: function that runs before the first visit of a round.
+        rows: function that returns the rows of all steps so far, for the rule.
         label: name of a condition in progress reports.
         report: function that receives the progress after every visit.
         elapsed_s: seconds of earlier starts of a resumed run.
@@ -106,16 +97,12 @@ class Experiment(Generic[C]):
 
     conditions: Sequence[C]
     visit: Callable[[C, int], object]
-    rounds: tuple[int, int | None]
-    time_limit_s: float | None = None
-    deadline_s: float | None = None
+    rule: StoppingRule[C]
     finished: Callable[[C], bool] = lambda _: False
     visited: Callable[[C, int], bool] = lambda _, __: False
-    precise: Callable[[], bool] = lambda: False
-    focus: Callable[[int, float], Collection[C] | None] = lambda _, __: None
-    further_s: Callable[[int], float] = lambda _: 0.0
     group: Callable[[C], Hashable] = lambda condition: condition
     begin_round: Callable[[], object] = lambda: None
+    rows: Callable[[], Sequence[StepRow]] = lambda: ()
     label: Callable[[C], str] = str
     report: Callable[[Progress], object] = lambda _: None
     elapsed_s: float = 0.0
@@ -127,45 +114,29 @@ class Experiment(Generic[C]):
         Returns:
             Number of rounds that were made to their end.
         """
-        (least, most), limit_s = self.rounds, math.inf if self.time_limit_s is None else self.time_limit_s
-        deadline_s = math.inf if self.deadline_s is None else self.deadline_s
         began_s, done = self.clock_s() - self.elapsed_s, 0
-        visit_s: dict[C, float] = {}  # duration of the last visit, which predicts the next
-        asked = False  # for further rounds
-
-        def expected_s(conditions: Iterable[C]) -> float:
-            return sum(visit_s.get(condition, 0.0) for condition in conditions)
-
-        def ends(round_: int) -> bool:
-            """Whether the run ends here, at its limits: the first time, further rounds may be wanted."""
-            nonlocal asked, most, limit_s
-            wanted_s, asked = 0.0 if asked else self.further_s(round_), True
-            most = 2 * most if wanted_s and most is not None else most
-            limit_s = self.clock_s() - began_s + wanted_s
-            return not wanted_s
-
+        visit_s: dict[C, float] = {}
         for round_, order in zip(count(), self._orders(), strict=False):
-            if round_ == most and ends(round_):
-                break
-            focus = self.focus(round_, self.clock_s() - began_s) if round_ >= least else None
-            chosen = order if focus is None else [condition for condition in order if condition in focus]
-            unfinished = [condition for condition in chosen if not self.finished(condition)]
+            unfinished = [condition for condition in order if not self.finished(condition)]
             missing = [condition for condition in unfinished if not self.visited(condition, round_)]
-            end_s = self.clock_s() - began_s + expected_s(missing)
-            late = bool(missing) and round_ >= least and end_s > limit_s and ends(round_)
-            precise = bool(missing) and round_ >= least and not late and self.precise()
-            if not unfinished or late or precise or (missing and end_s > deadline_s):
+            chosen: Sequence[C] = ()
+            if missing:
+                elapsed_s = self.clock_s() - began_s
+                look = Look(round_=round_, elapsed_s=elapsed_s, conditions=missing, visit_s=visit_s, rows=self.rows)
+                chosen = self.rule.next_round(look) or ()
+            if not unfinished or (missing and not chosen):
                 break
             if missing:
                 self.begin_round()
-            for index, condition in enumerate(missing):
+            for index, condition in enumerate(chosen):
                 visit_began_s = self.clock_s()
                 self.visit(condition, round_)
                 now_s = self.clock_s()
                 visit_s[condition], elapsed_s = now_s - visit_began_s, now_s - began_s
-                left_s = expected_s(missing[index + 1 :]) + expected_s(visit_s) * max(least - round_ - 1, 0)
+                left_s = sum(visit_s.get(one, 0.0) for one in chosen[index + 1 :])
+                left_s += sum(visit_s.values()) * max(self.rule.least - round_ - 1, 0)
                 doing = f"round {round_ + 1}, {self.label(condition)}"
-                self.report(Progress(elapsed_s, max(elapsed_s + left_s, self.time_limit_s or 0.0), doing))
+                self.report(Progress(elapsed_s, max(elapsed_s + left_s, self.rule.time_limit_s or 0.0), doing))
             done = round_ + 1
         return done
 

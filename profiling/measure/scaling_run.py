@@ -31,7 +31,7 @@ from ..recording.store import META_FILE, RecordingWriter, open_recording
 from ..workload.input_pipeline import make_feed
 from ..workload.network_step import Workload
 from .clock_alignment import ClockAlignment, Reading, alignment_of
-from .loop import Empty, Experiment, Progress, Visit, VisitWriter
+from .loop import Empty, Loop, Progress, Visit, VisitWriter
 from .machine import describe_machine
 from .process_group import ProcessGroup
 from .scaling_plan import (
@@ -43,6 +43,7 @@ from .scaling_plan import (
     rank_folder,
     rank_recordings,
 )
+from .stopping import Complete, Until
 from .sweep import Precise, describe_sweep
 from .visit import profile_steps, time_steps, warm_up_ns
 from .visit import visit as try_visit
@@ -242,14 +243,15 @@ class _Rank:
             if read_clocks:
                 self._command(_ReadClocks())
 
-        Experiment(
-            plan.points,
-            self._command_visit,
-            plan.protocol.rounds,
-            plan.protocol.time_limit_s,
+        def precise(_: object) -> bool:
+            return all(self._precise(visits.steps) for visits in self._visits.values() if visits.steps)
+
+        Loop(
+            conditions=plan.points,
+            visit=self._command_visit,
+            rule=Until(Complete.of(plan.protocol), precise),
             finished=lambda point: point.batch in self._too_large,
             visited=lambda point, round_: self._visits[point.devices].has(point.batch, round_),
-            precise=lambda: all(self._precise(visits.steps) for visits in self._visits.values() if visits.steps),
             group=lambda point: point.devices,
             begin_round=begin_round,
             label=lambda point: counted(point.devices, "device"),

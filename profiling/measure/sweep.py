@@ -1,6 +1,6 @@
 """A sweep: steps of one network over several batch sizes, timed and profiled in interleaved rounds.
 
-The batch sizes are the conditions of an `Experiment`. A batch size that does not fit the memory is a result: it is
+The batch sizes are the conditions of a `Loop`. A batch size that does not fit the memory is a result: it is
 named in `recording.json`, and the others continue.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,19 +19,14 @@ from ..recording.axis import axis_of
 from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
 from ..workload.any_workload import AnyWorkload
-from .loop import SEED, Empty, Experiment, Progress, StepRow, Visit, VisitWriter
+from .loop import SEED, Empty, Loop, Progress, Visit, VisitWriter
 from .machine import describe_machine
 from .protocol import Protocol
 from .step_checks import StepChecks
+from .stopping import Complete, StepRow, StoppingRule
 from .visit import FAILED, count_page_faults, visit
 
 Precise = Callable[[Sequence[StepRow]], bool]
-Focus = Callable[[int, float], Collection[int] | None]
-Further = Callable[[int], float]
-
-
-def visit_all(round_: int, elapsed_s: float) -> None:
-    """The focus of a sweep whose rounds visit every batch size."""
 
 
 def run_sweep(
@@ -40,10 +35,8 @@ def run_sweep(
     protocol: Protocol,
     path: AnyPath,
     report: Callable[[Progress], None] = lambda _: None,
-    precise: Precise = lambda _: False,
+    rule: StoppingRule[int] | None = None,
     clock_s: Callable[[], float] = time.monotonic,
-    focus: Focus = visit_all,
-    further_s: Further = lambda _: 0.0,
 ) -> None:
     """Measure and record one workload over batch sizes, in this process.
 
@@ -55,11 +48,8 @@ def run_sweep(
         protocol: number and length of visits.
         path: folder to create for the recording.
         report: function that receives the progress after every visit.
-        precise: stopping rule, a function of the steps so far, called after each round.
+        rule: what each round visits, and when the sweep ends; None for the rounds of the protocol.
         clock_s: clock of the time limit.
-        focus: batch sizes that a round beyond the protocol's minimum visits, by its number and the seconds so far;
-            None for all.
-        further_s: seconds of further rounds after the protocol's limits, by the number of rounds so far.
 
     Raises:
         CurvescopeError: the network cannot run a step, the recording cannot be written, or no batch size fits the
@@ -85,7 +75,7 @@ def run_sweep(
     try:
         with RecordingWriter(path, meta) as writer:
             visits = VisitWriter(writer, workload.mode)
-            why = sweep_batches(visits, measure, protocol, report, precise, clock_s, focus, further_s)
+            why = sweep_batches(visits, measure, rule or Complete.of(protocol), report, clock_s)
             if workload.is_users:
                 writer.update(warnings=checks.warnings())
             if why is not None:
@@ -118,24 +108,18 @@ def describe_sweep(spec: Mapping[str, Any], batches: Sequence[int], protocol: Pr
 def sweep_batches(
     visits: VisitWriter,
     measure: Callable[[int], Visit | Empty],
-    protocol: Protocol,
+    rule: StoppingRule[int],
     report: Callable[[Progress], None] = lambda _: None,
-    precise: Precise = lambda _: False,
     clock_s: Callable[[], float] = time.monotonic,
-    focus: Focus = visit_all,
-    further_s: Further = lambda _: 0.0,
 ) -> str | None:
     """Make the visits that are missing in the recording of a sweep.
 
     Args:
         visits: writer of the recording; its `batches` are measured.
         measure: function that makes one visit of a batch size.
-        protocol: number and length of visits.
+        rule: what each round visits, and when the sweep ends.
         report: function that receives the progress after every visit.
-        precise: stopping rule, see `run_sweep`.
         clock_s: clock of the time limit.
-        focus: batch sizes of further rounds, see `run_sweep`.
-        further_s: seconds of further rounds, see `run_sweep`.
 
     Returns:
         The reason why no batch size could be measured; None if one was.
@@ -156,16 +140,13 @@ def sweep_batches(
         writer.update(elapsed_s=round(progress.elapsed_s, 3))
         report(replace(progress, steps=visits.steps))
 
-    rounds = Experiment(
-        writer.meta["batches"],
-        run_visit,
-        protocol.rounds,
-        protocol.time_limit_s,
+    rounds = Loop(
+        conditions=writer.meta["batches"],
+        visit=run_visit,
+        rule=rule,
         finished=lambda batch: any(entry["batch"] == batch for entry in writer.meta["unmeasured"]),
         visited=visits.has,
-        precise=lambda: precise(visits.steps),
-        focus=focus,
-        further_s=further_s,
+        rows=lambda: visits.steps,
         label=lambda batch: f"batch {batch}",
         report=note,
         elapsed_s=float(writer.meta.get("elapsed_s", 0.0)),

@@ -22,6 +22,7 @@ from .configuration import Configuration
 from .loop import Empty, Progress, Visit, VisitWriter
 from .machine import Machine, different_facts
 from .protocol import Protocol, doubled
+from .stopping import Complete, Until
 from .sweep import Precise, describe_sweep, sweep_batches, why_unmeasured
 from .visit_processes import LocalMeasurer, Measurer
 
@@ -183,7 +184,7 @@ def _run_configuration(
         def note(progress: Progress) -> None:
             report(configuration.label, replace(progress, steps=visits.steps))
 
-        return sweep_batches(visits, measure, plan.protocol, note, precise)
+        return sweep_batches(visits, measure, Until(Complete.of(plan.protocol), precise), note)
 
 
 def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> None:

@@ -17,8 +17,9 @@ from ..hardware.heap import FEW_FAULTS
 from ..hardware.host_usage import host_use_between, read_host_use
 from ..hardware.memory_usage import read_peak, reset_peak
 from ..workload.any_workload import AnyWorkload
-from .loop import Empty, StepRow, Visit
+from .loop import Empty, Visit
 from .protocol import Protocol
+from .stopping import StepRow
 
 OUT_OF_MEMORY = "out of memory"
 FAILED = "failed"

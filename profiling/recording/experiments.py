@@ -36,7 +36,7 @@ class Scope(Word):
     STEP = "step"  # complete steps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """One experiment.
 
@@ -109,9 +109,11 @@ def _coefficients(entry: Iterable[Any]) -> tuple[tuple[int, float], ...]:
     return tuple((int(batch), float(weight)) for batch, weight in entry)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FactorFacts:
     """What a factor changes, for readers of a recording; an entry of `factors` in `recording.json`, by scope.
+
+    The verdict depends on the last three; where a recording lacks one, it is false.
 
     Attributes:
         name: short name, e.g. `onednn`.
@@ -119,14 +121,20 @@ class FactorFacts:
         remedy: an instruction, e.g. "run {where} through oneDNN"; {where} is the layer or "the step". None if the
             change is an experiment only, e.g. cold caches.
         how: instructions to set it, e.g. the environment variables or the call; None as for `remedy`.
-        same_results: whether the results are equal up to rounding.
+        levels: whether batch sizes run at nearly the same size, which removes every bend: it proves something only if
+            a batch size becomes faster.
+        brings_about: whether it brings its cause about at the batch sizes without the anomaly, all but the largest,
+            instead of removing it.
+        partial: whether it removes a part of its cause only: it confirms the cause and cannot refute it.
     """
 
     name: str
     what: str
     remedy: str | None = None
     how: str | None = None
-    same_results: bool = True
+    levels: bool = False
+    brings_about: bool = False
+    partial: bool = False
 
 
 def experiments_of(meta: Mapping[str, Any]) -> tuple[Experiment, ...]:
@@ -139,7 +147,11 @@ def factors_of(meta: Mapping[str, Any], scope: str) -> dict[str, FactorFacts]:
 
     A user sets a factor differently for one layer and for the complete step.
     """
-    return {name: FactorFacts(**entry) for name, entry in meta.get("factors", {}).get(scope, {}).items()}
+    known = {one.name for one in fields(FactorFacts)}
+    return {
+        name: FactorFacts(**{key: value for key, value in entry.items() if key in known})
+        for name, entry in meta.get("factors", {}).get(scope, {}).items()
+    }
 
 
 def record_experiment(writer: RecordingWriter, experiment: Experiment, facts: Iterable[FactorFacts] = ()) -> None:

@@ -296,7 +296,16 @@ def test_a_rehearsal_describes_this_machine_once_and_packs_what_it_said(tmp_path
 
 
 def experiment(number, stage, scope, factors=(), **changes):
-    return Experiment(number, stage, scope, ((4, -2.0), (8, 1.0)), "excess", (4, 8), factors, **changes)
+    return Experiment(
+        number=number,
+        stage=stage,
+        scope=scope,
+        functional=((4, -2.0), (8, 1.0)),
+        functional_kind="excess",
+        batches=(4, 8),
+        factors=factors,
+        **changes,
+    )
 
 
 @pytest.fixture

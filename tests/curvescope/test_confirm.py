@@ -22,9 +22,26 @@ from curvescope.profiling.recording.store import RecordingWriter, Status, open_r
 from .recordings import write_planted
 
 EXCESS = ((4, -2.0), (8, 1.0))
-ALONE = Experiment(0, Stage.ALONE, Scope.TERM, EXCESS, "excess", (4, 8), layer="fc6", phase="forward")
+ALONE = Experiment(
+    number=0,
+    stage=Stage.ALONE,
+    scope=Scope.TERM,
+    functional=EXCESS,
+    functional_kind="excess",
+    batches=(4, 8),
+    layer="fc6",
+    phase="forward",
+)
 SCREEN = replace(ALONE, number=1, stage=Stage.SCREEN, factors=("onednn", "other_layout"))
-REMEDY = Experiment(2, Stage.REMEDY, Scope.STEP, EXCESS, "excess", (4, 8), ("no_onednn",))
+REMEDY = Experiment(
+    number=2,
+    stage=Stage.REMEDY,
+    scope=Scope.STEP,
+    functional=EXCESS,
+    functional_kind="excess",
+    batches=(4, 8),
+    factors=("no_onednn",),
+)
 PLANNED = (ALONE, SCREEN, REMEDY)
 
 
@@ -59,11 +76,11 @@ class Fakes:
         return next((one for one in PLANNED if one.number not in {other.number for other in made}), None)
 
     def run(self, scope):
-        def runner(recording, experiment, writer, report, clock_s, **_):
+        def runner(recording, experiment, writer, watch):
             assert experiment.scope == scope
-            assert clock_s() == self.now_s
+            assert watch.clock_s() == self.now_s
             self.now_s += 10
-            report(Progress(3.0, 10.0, "round 1, batch 4"))
+            watch.report(Progress(3.0, 10.0, "round 1, batch 4"))
             run = {"experiment": experiment.number, "batch": 4, "round": 0, "index": 0, "duration_ns": 5}
             writer.write("experiments", {name: [value] for name, value in run.items()})
             if experiment.number in self.error:

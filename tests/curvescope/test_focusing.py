@@ -15,8 +15,9 @@ from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.diagnosis.result import Diagnosis
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments import plan
-from curvescope.experiments.focusing import OpenTerms, focus_of
+from curvescope.experiments.focusing import Focused, focused
 from curvescope.profiling.measure.protocol import get_protocol
+from curvescope.profiling.measure.stopping import Complete, Look
 
 
 def diagnosis(*anomalies, opened=True):
@@ -25,9 +26,23 @@ def diagnosis(*anomalies, opened=True):
     return SimpleNamespace(explanations=tuple(explained), opened=opened)
 
 
+BATCHES = (2, 4, 8, 16)
+
+
+def rule_of(diagnose, limit_s=100.0, **options):
+    return Focused(Complete((0, None), limit_s), diagnose, **options)
+
+
+def visited(rule, round_, elapsed_s):
+    """The batch sizes of a round whose visits take no time; None for the end of the sweep."""
+    look = Look(round_=round_, elapsed_s=elapsed_s, conditions=BATCHES, visit_s={}, rows=lambda: ())
+    chosen = rule.next_round(look)
+    return None if chosen is None else set(chosen)
+
+
 @pytest.fixture(autouse=True)
 def open_terms(monkeypatch):
-    monkeypatch.setattr(plan, "open_terms", lambda found: found.explanations if found.opened else ())
+    monkeypatch.setattr(plan, "open_terms", lambda found: found.explanations if getattr(found, "opened", True) else ())
 
 
 JUMP, BEND = (excess(4, 8), 3.0), (bend(4, 8, 16), -20.0)
@@ -54,47 +69,51 @@ def undecided(value_ms):
     ],
 )
 def test_further_rounds_go_where_there_may_be_an_anomaly_if_none_was_found(found, batches):
-    focus = OpenTerms(lambda: found, 100.0)
-    assert focus.further(8) == (batches is not None)
+    rule = rule_of(lambda: found, further_s=30.0)
+    assert (visited(rule, 8, 100.1) is None) == (batches is None)
     if batches:
-        assert focus(8, 100.0) == focus(15, 120.0) == batches
-        assert focus.deciding == JUMP[0].label
-    assert not OpenTerms(lambda: found, None).further(8)
+        assert visited(rule, 9, 100.2) == visited(rule, 15, 130.0) == batches
+        assert rule.deciding == JUMP[0].label
+        assert visited(rule, 16, 130.2) is None
+        assert rule.further_taken_s == pytest.approx(30.1)
+    assert visited(rule_of(lambda: found, further_s=30.0, fixed=True), 8, 100.1) is None
 
 
 def test_rounds_visit_all_batch_sizes_for_half_of_the_time_and_then_the_first_anomalys():
-    focus = OpenTerms(lambda: diagnosis(BEND, JUMP), 100.0)
-    assert focus(6, 20.0) is None
-    assert focus(12, 49.9) is None
-    assert focus(13, 50.0) == {4, 8, 16}
+    rule = rule_of(lambda: diagnosis(BEND, JUMP))
+    assert visited(rule, 6, 20.0) == visited(rule, 12, 49.9) == set(BATCHES)
+    assert visited(rule, 13, 50.0) == {4, 8, 16}
 
 
 def test_the_diagnosis_is_looked_at_again_when_there_are_half_as_many_rounds_more():
     looks = []
-    focus = OpenTerms(lambda: looks.append(round_) or diagnosis(JUMP, opened=round_ < 20), 100.0)
+    rule = rule_of(lambda: looks.append(round_) or diagnosis(JUMP, opened=round_ < 20))
     chosen = []
     for round_ in range(6, 40):
-        chosen.append(focus(round_, 60.0))
+        chosen.append(visited(rule, round_, 60.0))
     assert looks == [6, 9, 13, 19, 29]
-    assert chosen == [{4, 8}] * (29 - 6) + [None] * (40 - 29)
+    assert chosen == [{4, 8}] * (29 - 6) + [set(BATCHES)] * (40 - 29)
 
 
 @pytest.mark.parametrize("found", [diagnosis(JUMP, opened=False), diagnosis(opened=False)])
 def test_rounds_are_complete_where_nothing_is_open(found):
-    assert OpenTerms(lambda: found, 100.0)(10, 60.0) is None
+    assert visited(rule_of(lambda: found), 10, 60.0) == set(BATCHES)
 
 
 def test_a_recording_that_cannot_be_diagnosed_yet_gets_complete_rounds():
     def fails():
         raise CurvescopeError("no timed step")
 
-    assert OpenTerms(fails, 100.0)(10, 60.0) is None
+    assert visited(rule_of(fails), 10, 60.0) == set(BATCHES)
 
 
 @pytest.mark.parametrize(
-    ("name", "focused"), [("default", True), ("quick", True), ("addfor", False), ("dlperf", False)]
+    ("name", "is_focused"), [("default", True), ("quick", True), ("addfor", False), ("dlperf", False)]
 )
-def test_rounds_of_a_published_protocol_stay_complete(tmp_path, monkeypatch, name, focused):
+def test_rounds_of_a_published_protocol_stay_complete(tmp_path, monkeypatch, name, is_focused):
     monkeypatch.setattr("curvescope.analysis.diagnosis.explain.explain", lambda _: diagnosis(JUMP))
     monkeypatch.setattr("curvescope.profiling.recording.store.open_recording", lambda _: None)
-    assert (focus_of(get_protocol(name), tmp_path)(20, 1e9) is not None) == focused
+    protocol = get_protocol(name)
+    elapsed_s = 0.9 * (protocol.time_limit_s or 100.0)
+    chosen = visited(focused(protocol, tmp_path, 0.0), protocol.rounds[0], elapsed_s)
+    assert chosen == ({4, 8} if is_focused else None if protocol.rounds[0] == protocol.rounds[1] else set(BATCHES))

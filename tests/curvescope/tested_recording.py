@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from curvescope.analysis.decompose.functionals import fixed_cost
-from curvescope.experiments.step_factors import STEP_FACTORS
-from curvescope.experiments.term_factors import all_facts
+from curvescope.experiments.factors import all_facts
 from curvescope.profiling.recording.experiments import Scope, Stage, record_experiment
 from curvescope.profiling.recording.store import RecordingWriter
 
@@ -70,7 +69,7 @@ def write_tested(path, **meta):
 
 def _experiments():
     """Each experiment with the facts on its factors and its rows."""
-    call = all_facts()
+    call, whole_step = all_facts(Scope.TERM), all_facts(Scope.STEP)
     alone = experiment(0, Stage.ALONE, ())
     yield alone, (), rows_of(alone, FC6_MS)
     grid = experiment(1, Stage.GRID, (), batches=tuple(GRID_MS))
@@ -85,11 +84,11 @@ def _experiments():
     kept = experiment(
         3, Stage.REMEDY, ("kept_memory",), functional=fixed.coefficients, functional_kind=fixed.kind, **on_step
     )
-    yield kept, [STEP_FACTORS["kept_memory"].FACTS], rows_of(kept, whole, seed=3, noise=0.004)
+    yield kept, [whole_step["kept_memory"]], rows_of(kept, whole, seed=3, noise=0.004)
     times = {None: step_ms, "no_onednn": step_ms}
     ran = experiment(4, Stage.REMEDY, ("no_onednn",), **on_step)
     yield (
         ran,
-        [STEP_FACTORS["no_onednn"].FACTS],
+        [whole_step["no_onednn"]],
         rows_of(ran, times, seed=4, noise=0.004),
     )

@@ -12,10 +12,23 @@ from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from .planted_experiments import rows_of
 
 FACTS = {
-    "onednn": FactorFacts("onednn", "products run through oneDNN instead of MKL", "run {where} through oneDNN", "so"),
-    "kept_memory": FactorFacts("kept_memory", "freed memory stays with the process", "keep freed memory", "MALLOC_…"),
-    "one_thread": FactorFacts("one_thread", "the work runs on one thread", "run {where} on one thread", "OMP_…"),
-    "cold_caches": FactorFacts("cold_caches", "operands are evicted before each run"),
+    facts.name: facts
+    for facts in (
+        FactorFacts(
+            name="onednn",
+            what="products run through oneDNN instead of MKL",
+            remedy="run {where} through oneDNN",
+            how="so",
+        ),
+        FactorFacts(
+            name="kept_memory", what="freed memory stays with the process", remedy="keep freed memory", how="MALLOC_…"
+        ),
+        FactorFacts(
+            name="one_thread", what="the work runs on one thread", remedy="run {where} on one thread", how="OMP_…"
+        ),
+        FactorFacts(name="cold_caches", what="operands are evicted before each run", brings_about=True),
+        FactorFacts(name="replayed_operators", what="operators run without the code between them", partial=True),
+    )
 }
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from curvescope.experiments.factors import all_facts
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
+
+FACTS = all_facts(Scope.TERM) | all_facts(Scope.STEP)
 
 BEND_AT_4 = ((2, 2.0), (4, -3.0), (8, 1.0))
 # Times of AlexNet's fc6 alone on two cores in ms (torch 2.13): as it is (MKL), and with one factor changed.
@@ -31,7 +34,7 @@ def experiment(number=0, stage=Stage.CONFIRM, factors=("onednn",), **changed):
         "done": True,
         **changed,
     }
-    return Experiment(number, stage, factors=tuple(factors), **values)
+    return Experiment(number=number, stage=stage, factors=tuple(factors), **values)
 
 
 def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0, slow=0.0):

@@ -334,10 +334,7 @@ def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next(record):
     assert "low library call in conv3 backward and 1 more makes 109 % of the excess" in headline({}, diagnosis)
     totals = {total.cause: total for total in diagnosis.explanations[0].attribution.causes}
     slow = totals["slow library call"]
-    assert (slow.verdict, {one.label for one in slow.terms}) == (
-        Verdict.CONFIRMED,
-        {"conv3 backward", "conv1 forward"},
-    )
+    assert (slow.verdict, {one.label for one in slow.terms}) == (Verdict.CONFIRMED, {"conv3 backward", "conv1 forward"})
 
 
 def test_what_confirms_a_cause_in_one_term_is_not_tried_at_once_on_other_operators(record):

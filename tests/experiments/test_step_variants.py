@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import pytest
 
-from curvescope.experiments.step_factors import STEP_FACTORS
-from curvescope.experiments.step_factors.factor import Target
+from curvescope.experiments.factor import Target
+from curvescope.experiments.factors import FACTORS, names_of, step_change
+from curvescope.experiments.runner import Watch
 from curvescope.experiments.step_variants import MOST_AT_ONCE, run_step
 from curvescope.experiments.step_worker import Ready
 from curvescope.profiling.measure.configuration import Configuration
@@ -30,7 +31,15 @@ GB = 10**9
 def experiment(*factors, batches=(1, 2), rounds=(3, 3), limit_s=None):
     functional = tuple((batch, 1.0) for batch in batches)
     return Experiment(
-        4, Stage.REMEDY, Scope.STEP, functional, "excess", batches, factors, rounds=rounds, time_limit_s=limit_s
+        number=4,
+        stage=Stage.REMEDY,
+        scope=Scope.STEP,
+        functional=functional,
+        functional_kind="excess",
+        batches=batches,
+        factors=factors,
+        rounds=rounds,
+        time_limit_s=limit_s,
     )
 
 
@@ -62,10 +71,11 @@ class Workers:
         memory=None,
         draws=False,
         available=64 * GB,
+        ms_per_sample=10,
     ):
         self.clock, self.speed, self.fails, self.never_ready = clock, speed or {}, fails or {}, never_ready or {}
         self.results, self.memory, self.draws, self.available = results or {}, memory or {}, draws, available
-        self.running, self.most, self.visits = [], 0, []
+        self.running, self.most, self.visits, self.ms_per_sample = [], 0, [], ms_per_sample
 
     def start(self, _target, factor):
         workers = self
@@ -88,7 +98,7 @@ class Workers:
                     if isinstance(workers.fails[factor], BaseException):
                         raise workers.fails[factor]
                     return workers.fails[factor]
-                ns = int(batch * workers.speed.get(factor, 1.0) * 10**7)
+                ns = int(batch * workers.speed.get(factor, 1.0) * workers.ms_per_sample * 10**6) or 10**7
                 workers.clock.now_ns += ns
                 return [{"start_ns": workers.clock.now_ns - ns, "duration_ns": ns, "page_faults": 7, "process": 1}]
 
@@ -107,7 +117,7 @@ def run(path, workers, wanted, recording=None, reports=None):
     recording = recording or sweep_of(path)
     with RecordingWriter.extend(recording.path) as writer:
         report = (lambda _: None) if reports is None else reports.append
-        done = run_step(recording, wanted, writer, report, workers.clock.seconds, workers.start)
+        done = run_step(recording, wanted, writer, Watch(report=report, clock_s=workers.clock.seconds), workers.start)
     after = open_recording(path)
     assert experiments_of(after.meta) == (done,)
     assert not workers.running
@@ -115,12 +125,8 @@ def run(path, workers, wanted, recording=None, reports=None):
 
 
 def test_no_round_starts_that_would_end_after_the_deadline(tmp_path):
-    """A round takes 60 ms, and nine are wanted; the first of another experiment begins when all time is over."""
-    workers = Workers(FakeClock())
+    """A worker that starts late, and an experiment that begins when all time is over."""
     wanted = replace(experiment("one_thread", rounds=(9, 9)), deadline_s=0.2)
-    done, rows = run(tmp_path / "r", workers, wanted)
-    assert (done.done, done.untested) == (False, {})
-    assert {row["round"] for row in rows} == {0, 1, 2}
     late = Workers(FakeClock(), never_ready={"one_thread": "slow"})
     done, rows = run(tmp_path / "late", late, replace(wanted, deadline_s=5.0))
     assert (done.done, rows) == (False, [])
@@ -130,13 +136,10 @@ def test_no_round_starts_that_would_end_after_the_deadline(tmp_path):
 
 
 def test_a_change_without_effect_is_untested_and_its_rows_stay(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        STEP_FACTORS["priority"],
-        "without_effect",
-        lambda _, unchanged, changed: f"{len(unchanged)} and {len(changed)} rows show none",
-    )
+    change = replace(step_change("priority"), without_effect=lambda *rows: f"{len(rows[0])} and {len(rows[1])} rows")
+    monkeypatch.setitem(FACTORS, "priority", replace(FACTORS["priority"], step=change))
     done, rows = run(tmp_path / "r", Workers(FakeClock()), experiment("priority", "one_thread"))
-    assert done.untested == {"priority": "6 and 6 rows show none"}
+    assert done.untested == {"priority": "6 and 6 rows"}
     assert len(rows) == 18
 
 
@@ -164,17 +167,9 @@ def test_a_factor_that_cannot_be_changed_is_untested_with_its_reason(tmp_path):
     done, rows = run(tmp_path / "r", Workers(FakeClock()), experiment("cuda_graph", "no_such", "one_thread"))
     assert done.untested == {
         "cuda_graph": "only steps on a CUDA device can be captured",
-        "no_such": "it is no factor of complete steps",
+        "no_such": "there is no such factor of complete steps",
     }
     assert {row["factor"] for row in rows} == {None, "one_thread"}
-
-
-def test_nothing_runs_if_no_factor_can_be_changed(tmp_path):
-    workers = Workers(FakeClock())
-    done, rows = run(tmp_path / "r", workers, experiment("cuda_graph"))
-    assert done.done
-    assert not rows
-    assert not workers.visits
 
 
 def test_a_variant_that_dies_is_untested_and_the_others_continue(tmp_path):
@@ -217,10 +212,10 @@ def test_the_time_limit_ends_the_rounds_after_their_minimum(tmp_path):
     assert done.done
     assert max(row["round"] for row in rows) == 4
     assert got[-1].elapsed_s == pytest.approx(0.3)
-    assert got[0].doing == "starting the steps as they are"
+    assert got[0].doing == "starting unmodified steps"
 
 
-def test_without_the_steps_as_they_are_nothing_is_tested(tmp_path):
+def test_without_the_unmodified_steps_nothing_is_tested(tmp_path):
     workers = Workers(FakeClock(), fails={None: Empty("out of memory", "8 GB")})
     done, _ = run(tmp_path / "r", workers, experiment("one_thread"))
     assert set(done.untested) == {"one_thread"}
@@ -246,13 +241,13 @@ def test_variants_that_did_not_get_their_turn_are_untested(tmp_path):
     workers = Workers(FakeClock(), fails={None: Empty("killed", "SIGKILL")}, available=int(2.5 * GB))
     done, _ = run(tmp_path / "r", workers, experiment("one_thread", "no_onednn"))
     assert "killed (SIGKILL)" in done.untested["one_thread"]
-    assert done.untested["no_onednn"] == "the steps as they are failed"
+    assert done.untested["no_onednn"] == "the unmodified steps failed"
 
 
 def test_a_variant_that_takes_more_memory_is_noted(tmp_path):
     workers = Workers(FakeClock(), memory={"kept_memory": int(1.5 * GB), "one_thread": int(1.05 * GB)})
     done, _ = run(tmp_path / "r", workers, experiment("kept_memory", "one_thread"))
-    assert done.notes == ("The first steps took 1.50 GB of memory with kept_memory, 1.00 GB as they are.",)
+    assert done.notes == ("The first steps took 1.50 GB of memory with kept_memory, 1.00 GB unmodified.",)
 
 
 def test_variants_that_fit_the_memory_not_at_all_are_untested(tmp_path):
@@ -263,7 +258,8 @@ def test_variants_that_fit_the_memory_not_at_all_are_untested(tmp_path):
 
 
 def test_at_most_a_few_variants_run_at_a_time(tmp_path):
-    on_a_cpu = [name for name in STEP_FACTORS if STEP_FACTORS[name](Target(ALEXNET, (1, 2))).reason_against() is None]
+    fitting = [name for name in names_of(Scope.STEP) if FACTORS[name].refusal("cpu") is None]
+    on_a_cpu = [name for name in fitting if step_change(name).reason_against(Target(ALEXNET, (1, 2))) is None]
     assert len(on_a_cpu) > MOST_AT_ONCE
     workers = Workers(FakeClock())
     done, rows = run(tmp_path / "r", workers, experiment(*on_a_cpu))
@@ -287,21 +283,8 @@ def test_changed_results_are_said_unless_chance_explains_them(tmp_path):
 def test_a_machine_that_became_slower_is_noted(tmp_path):
     done, _ = run(tmp_path / "r", Workers(FakeClock()), experiment("one_thread"), sweep_of(tmp_path / "r", step_ms=8))
     assert done.notes == tuple(
-        f"Batch {batch}: the steps as they are take 25% more time than when the sweep ran." for batch in (1, 2)
+        f"Batch {batch}: the unmodified steps take 25% more time than when the sweep ran." for batch in (1, 2)
     )
-
-
-def test_an_interrupted_experiment_keeps_its_visits_and_is_not_done(tmp_path):
-    workers = Workers(FakeClock(), fails={"one_thread": KeyboardInterrupt()})
-    recording, wanted = sweep_of(tmp_path / "r"), experiment("no_onednn", "one_thread")
-    with pytest.raises(KeyboardInterrupt), RecordingWriter.extend(recording.path) as writer:
-        run_step(recording, wanted, writer, clock_s=workers.clock.seconds, start=workers.start)
-    after = open_recording(tmp_path / "r")
-    (entry,) = experiments_of(after.meta)
-    assert not entry.done
-    assert not workers.running
-    rounds = [row["round"] for row in after.arrow("experiments").to_pylist()]
-    assert rounds.count(0) == rounds.count(1) == 6
 
 
 def test_a_recording_without_steps_that_can_be_built_is_untested(tmp_path):
@@ -310,22 +293,6 @@ def test_a_recording_without_steps_that_can_be_built_is_untested(tmp_path):
     done, _ = run(tmp_path / "r", Workers(FakeClock()), experiment("one_thread"), open_recording(tmp_path / "r"))
     assert done.done
     assert "Measure it again" in done.untested["one_thread"]
-
-
-@pytest.mark.parametrize("name", STEP_FACTORS)
-def test_a_factor_says_what_it_changes_and_refuses_a_device_or_runs_on_it(name):
-    for device in ("cpu", "cuda:0"):
-        factor = STEP_FACTORS[name](Target(replace(ALEXNET, device=device), (3, 5), {3: 5 * GB, 5: 8 * GB}))
-        assert factor.facts.name == name
-        assert factor.facts.what
-        assert (factor.facts.remedy is None) == (factor.facts.how is None)
-        assert factor.configure().device == device
-        factor.reason_against()
-    on = {
-        device: STEP_FACTORS[name](Target(replace(ALEXNET, device=device), (3,), {3: GB}))
-        for device in ("cpu", "cuda:0")
-    }
-    assert any(one.reason_against() is None for one in on.values())
 
 
 STEPS = """
@@ -366,7 +333,7 @@ def test_steps_that_keep_their_memory_take_no_page_faults(own_steps):
 
 PARENT = """
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.experiments.step_factors.factor import Target
+from curvescope.experiments.factor import Target
 from curvescope.experiments.step_worker import StepWorker
 
 worker = StepWorker(Target(Configuration.of_step("own_steps.py:make_step", "cpu"), (1,)), None)
@@ -388,20 +355,3 @@ def test_workers_of_a_script_without_a_guard_start_once_and_end_with_it(tmp_path
     os.close(worker)
     parent.stdin.close()
     parent.stdout.close()
-
-
-def test_rounds_end_where_they_are_enough(tmp_path):
-    workers, recording = Workers(FakeClock()), sweep_of(tmp_path / "r")
-    with RecordingWriter.extend(recording.path) as writer:
-        asked = []
-
-        def enough(rows):
-            asked.append({(row["factor"], row["batch"], row["round"]) for row in rows})
-            return len(asked) == 2
-
-        wanted = experiment("one_thread", rounds=(3, 9))
-        done = run_step(recording, wanted, writer, clock_s=workers.clock.seconds, start=workers.start, enough=enough)
-    of_each = {(factor, batch) for factor in (None, "one_thread") for batch in (1, 2)}
-    assert asked == [{(*one, round_) for one in of_each for round_ in range(rounds)} for rounds in (3, 4)]
-    assert done.done
-    assert len(workers.visits) == 4 * len(of_each)

@@ -19,11 +19,10 @@ from curvescope.analysis.verdicts.outcome import outcomes_of
 from curvescope.analysis.verdicts.proof import spread
 from curvescope.analysis.verdicts.rule import LEVELLED
 from curvescope.analysis.verdicts.words import Verdict
-from curvescope.experiments.step_factors import STEP_FACTORS
-from curvescope.experiments.term_factors import NAMES
+from curvescope.experiments.factors import names_of
 from curvescope.profiling.recording.experiments import Scope, Stage
 
-from ...experiments.planted_experiments import experiment, rows_of
+from ...experiments.planted_experiments import FACTS, experiment, rows_of
 from ..synthetic import times_of
 from .planted_causes import CPU, Plan, planted
 
@@ -42,7 +41,7 @@ def explained(cause, experiments=(), functional=None, **others):
     """The causes of a planted sweep with experiments, (experiment, times) of each; of two totals the confirmed one."""
     functional = functional or excess(8, 16)
     found, beside = diagnosed(cause)
-    outcomes = [o for one, times in experiments for o in outcomes_of(one, rows_of(one, times, noise=0.01), {})]
+    outcomes = [o for one, times in experiments for o in outcomes_of(one, rows_of(one, times, noise=0.01), FACTS)]
     beside = replace(beside, outcomes=tuple(outcomes), **others)
     explanation = explain(functional, found.curve, found.terms, found.kernel_times, beside)
     scale = sum(abs(share.value.value) for share in explanation.shares)
@@ -65,9 +64,8 @@ def on_the_step(factor, functional=None):
 
 
 def test_every_factor_belongs_to_one_cause_and_runs_somewhere():
-    assert set(factors(Scope.TERM)) == set(NAMES)
-    assert set(factors(Scope.STEP)) == set(STEP_FACTORS)
     for scope in (Scope.TERM, Scope.STEP):
+        assert set(factors(scope)) == set(names_of(scope))
         named = [name for one in interventions().values() for name in getattr(one, scope)]
         assert len(named) == len(set(named))
     for cause, one in interventions().items():

@@ -11,7 +11,7 @@ from curvescope.analysis.verdicts.rule import LEVELLED, TOO_SLOW
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.profiling.recording.experiments import Stage
 
-from ...experiments.planted_experiments import FC6_MS, experiment, rows_of
+from ...experiments.planted_experiments import FACTS, FC6_MS, experiment, rows_of
 
 OF_SHARE = {
     share: {**FC6_MS[None], 4: FC6_MS[None][4] - share * 3.5 / 3} for share in (0.0, 0.2, 0.5, 0.9)
@@ -19,7 +19,7 @@ OF_SHARE = {
 
 
 def outcomes(one, times_ms=None, earlier=(), **options):
-    return outcomes_of(one, rows_of(one, times_ms or FC6_MS, **options), {}, earlier)
+    return outcomes_of(one, rows_of(one, times_ms or FC6_MS, **options), FACTS, earlier)
 
 
 def test_fc6_bends_through_mkl_and_not_through_onednn():
@@ -158,3 +158,12 @@ def test_a_factor_whose_cause_claims_a_part_is_settled_by_what_it_claims(claimed
     rows = rows_of(one, {None: FC6_MS[None], "onednn": changed}, rounds=12, noise=0.004)
     claims = {} if claimed_ms is None else {(one.functional, "onednn"): claimed_ms}
     assert settled(one, rows, claims) == decided
+
+
+@pytest.mark.parametrize("name", ["replayed_operators", "cold_caches"])
+def test_a_factor_that_removes_no_whole_cause_is_settled_by_its_share_whatever_is_claimed(name):
+    one = experiment(factors=(name,))
+    rows = rows_of(one, {None: FC6_MS[None], name: OF_SHARE[0.5]}, rounds=12, noise=0.004)
+    claims = {(one.functional, name): -0.1}
+    assert settled(one, rows, claims)
+    assert not settled(one, rows, claims, FACTS)

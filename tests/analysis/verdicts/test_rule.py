@@ -25,7 +25,7 @@ from curvescope.analysis.verdicts.rule import (
 from curvescope.analysis.verdicts.words import Reproduction, Verdict
 from curvescope.profiling.recording.experiments import Stage
 
-from ...experiments.planted_experiments import experiment
+from ...experiments.planted_experiments import FACTS, experiment
 
 CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
 IN_PART = "it takes away a part of the cause only"
@@ -41,6 +41,7 @@ def measured(low, high, factor="onednn", *, f=10.0, kind="bend", stage=Stage.CON
     return Measurement(
         experiment=replace(experiment(stage=stage, factors=(factor,), functional=functional), functional_kind=kind),
         factor=factor,
+        facts=FACTS.get(factor),
         rounds=rounds,
         batches=(2, 4, 8),
         times_ms=(time, time, time),

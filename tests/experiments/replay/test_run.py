@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,13 +13,13 @@ from typing import Any
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.experiments import term_factors as factors
+from curvescope.experiments.factors import FACTORS, all_facts, names_of
 from curvescope.experiments.replay import run, term
 from curvescope.experiments.replay.rebuild import rebuild
 from curvescope.experiments.replay.run import run_term
-from curvescope.experiments.term_factors.change import Change
+from curvescope.experiments.runner import Watch
 from curvescope.profiling.measure.loop import Progress
-from curvescope.profiling.recording.experiments import TIME_IS_UP, Experiment, experiments_of, factors_of
+from curvescope.profiling.recording.experiments import Experiment, experiments_of, factors_of
 from curvescope.profiling.recording.operators import Argument, TensorArgument, Value, encode_arguments
 from curvescope.profiling.recording.store import Recording, RecordingWriter, columns_of, open_recording
 
@@ -71,7 +70,19 @@ def record(writer: RecordingWriter, rows: Sequence[dict[str, Any]]) -> Recording
 
 
 def experiment(*names: str, batches: tuple[int, ...] = (2, 4), **others: Any) -> Experiment:
-    return Experiment(0, "screen", "term", FUNCTIONAL, "excess", batches, names, "fc", "forward", (2, 2), **others)
+    return Experiment(
+        number=0,
+        stage="screen",
+        scope="term",
+        functional=FUNCTIONAL,
+        functional_kind="excess",
+        batches=batches,
+        factors=names,
+        layer="fc",
+        phase="forward",
+        rounds=(2, 2),
+        **others,
+    )
 
 
 def visits(path: Path) -> Counter[tuple[str | None, int, int]]:
@@ -83,7 +94,8 @@ def visits(path: Path) -> Counter[tuple[str | None, int, int]]:
 def test_every_round_times_every_factor_and_none_at_every_batch_size(writer: RecordingWriter) -> None:
     recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
     progress: list[Progress] = []
-    done = run_term(recording, experiment("split_batch", "channels_last"), writer, progress.append, backend=Backend())
+    watch = Watch(report=progress.append)
+    done = run_term(recording, experiment("split_batch", "channels_last"), writer, watch, Backend())
     # 1 ms and a flush of 1 ms: five runs fit a visit of 10 ms.
     expected = {(name, batch, round_): 5 for name in (None, "split_batch") for batch in (2, 4) for round_ in (0, 1)}
     assert visits(writer.path) == expected
@@ -93,8 +105,8 @@ def test_every_round_times_every_factor_and_none_at_every_batch_size(writer: Rec
     assert done.done
     assert done.untested == {"channels_last": "it is no operator on images"}
     assert experiments_of(writer.meta) == (done,)
-    assert factors_of(writer.meta, "term")["split_batch"] == factors.factor("split_batch").FACTS
-    assert progress[0].doing == "round 1, no change, batch size 2"
+    assert factors_of(writer.meta, "term")["split_batch"] == all_facts("term")["split_batch"]
+    assert progress[0].doing == "round 1, unmodified, batch 2"
 
 
 def test_a_run_is_the_calls_of_a_step_in_its_order_and_as_often(writer: RecordingWriter) -> None:
@@ -118,14 +130,7 @@ def test_a_run_is_the_calls_of_a_step_in_its_order_and_as_often(writer: Recordin
             return take(*arguments)
 
     backend.timer.take = take_logged  # type: ignore[method-assign]
-    run_term(
-        record(writer, rows),
-        experiment(
-            batches=(2,),
-        ),
-        writer,
-        backend=backend,
-    )
+    run_term(record(writer, rows), experiment(batches=(2,)), writer, backend=backend)
     runs = len(backend.timer.taken)
     assert ran == ["aten::t", "aten::addmm", "aten::relu", "aten::relu"] * runs
 
@@ -196,14 +201,6 @@ def test_a_cache_state_that_the_step_has_anyway_is_untested(writer: RecordingWri
     }
 
 
-def test_nothing_runs_if_no_factor_can_be_changed(writer: RecordingWriter) -> None:
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
-    done = run_term(recording, experiment("channels_last"), writer, backend=Backend())
-    assert set(done.untested) == {"channels_last"}
-    assert done.done
-    assert not visits(writer.path)
-
-
 def test_sizes_that_were_not_recorded_run_by_rule(writer: RecordingWriter) -> None:
     recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
     run_term(recording, experiment(batches=(2, 3, 4, 8)), writer, backend=Backend())
@@ -266,60 +263,6 @@ def test_a_term_that_the_recording_lacks_is_said(writer: RecordingWriter) -> Non
     assert done.notes == ("The recording has no operator calls of this term.",)
 
 
-def test_an_interruption_keeps_the_timed_runs(writer: RecordingWriter) -> None:
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
-
-    def interrupt(progress: Progress) -> None:
-        if progress.doing == "round 2, no change, batch size 2":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_term(recording, experiment(), writer, interrupt, backend=Backend())
-    assert {key for key in visits(writer.path) if key[2] == 0} == {(None, 2, 0), (None, 4, 0)}
-    assert (None, 2, 1) in visits(writer.path)
-    assert not experiments_of(writer.meta)[0].done
-
-
-def test_an_experiment_ends_after_the_round_that_decides_it(writer: RecordingWriter) -> None:
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
-    looks: list[int] = []
-
-    def enough(rows: Sequence[Any]) -> bool:
-        looks.append(len(rows))
-        return len(looks) == 3
-
-    run_term(recording, replace(experiment(), rounds=(2, 40)), writer, backend=Backend(), enough=enough)
-    of_round = looks[0] // 2
-    assert looks == [2 * of_round, 3 * of_round, 4 * of_round]
-    rows = open_recording(writer.path).arrow("experiments").to_pylist()
-    assert [Counter(one["round"] for one in rows)[round_] for round_ in range(5)] == [*[of_round] * 4, 0]
-
-
-def test_rounds_beyond_the_least_start_only_within_the_time_limit(writer: RecordingWriter) -> None:
-    recording = record(writer, [row(2, LINEAR, linear(2))])
-    ticks = itertools.count()
-    limited = replace(experiment(batches=(2,)), rounds=(2, 9), time_limit_s=8.0)
-    run_term(recording, limited, writer, clock_s=lambda: float(next(ticks)), backend=Backend())
-    rounds = {round_ for *_, round_ in visits(writer.path)}
-    assert 2 <= len(rounds) < 9
-
-
-def test_no_round_starts_after_the_deadline_and_what_did_not_run_says_so(writer: RecordingWriter) -> None:
-    """The clock advances a second with each reading: of eight rounds some start, and of another call none."""
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
-    slow = replace(experiment("split_batch"), rounds=(8, 8))
-
-    def run_until(deadline_s: float, number: int) -> Experiment:
-        seconds = itertools.count()
-        one = replace(slow, deadline_s=deadline_s, number=number)
-        return run_term(recording, one, writer, clock_s=lambda: float(next(seconds)), backend=Backend())
-
-    begun, late = run_until(30, 0), run_until(0.5, 1)
-    assert 1 <= len({round_ for _, _, round_ in visits(writer.path)}) < 8
-    assert (begun.done, begun.untested) == (False, {})
-    assert (late.done, late.untested) == (False, {"split_batch": TIME_IS_UP})
-
-
 def test_a_factor_that_changes_results_is_said(writer: RecordingWriter) -> None:
     rows = [
         row(
@@ -342,7 +285,9 @@ def test_a_factor_that_torch_refuses_is_untested_with_the_reason(
             raise RuntimeError("could not create a primitive")
         return runnable
 
-    monkeypatch.setattr(factors.factor("split_batch"), "CHANGE", Change(call=refuse))
+    split = FACTORS["split_batch"]
+    assert split.term is not None
+    monkeypatch.setitem(FACTORS, "split_batch", replace(split, term=replace(split.term, call=refuse)))
     recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
     done = run_term(recording, experiment("split_batch"), writer, backend=Backend())
     assert done.untested == {"split_batch": "could not create a primitive"}
@@ -353,14 +298,14 @@ def test_a_factor_that_torch_refuses_is_untested_with_the_reason(
 def test_what_does_not_fit_the_memory_ends_alone(
     name: str | None, writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    visit = run.Runs._visit
+    visit = run.TermRunner._visit
 
     def run_out(self: Any, condition: Any, round_: int) -> None:
         if condition == (name, 4):
             raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB.\nAnd more.")
         visit(self, condition, round_)
 
-    monkeypatch.setattr(run.Runs, "_visit", run_out)
+    monkeypatch.setattr(run.TermRunner, "_visit", run_out)
     recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
     done = run_term(recording, experiment("split_batch"), writer, backend=Backend())
     message = "atch size 4 does not fit the memory: CUDA out of memory. Tried to allocate 2 GiB"
@@ -422,11 +367,11 @@ def test_on_a_gpu_the_settings_of_a_factor_hold_while_its_runs_are_timed(
 def test_every_factor_of_a_gpu_runs_there(tmp_path: Path, op: str, arguments: Any, others: set[str]) -> None:
     with RecordingWriter(tmp_path / "gpu", {"device": {"kind": "cuda"}}) as writer:
         recording = record(writer, [row(b, op, arguments(b)) for b in (2, 4)])
-        done = run_term(recording, experiment(*factors.NAMES), writer)
+        done = run_term(recording, experiment(*names_of("term")), writer)
     # Those of a CPU, those of other operators, and the caches, which hold the operands anyway.
     assert set(done.untested) == others | {"onednn", "no_onednn", "one_thread", "reused_memory", "warm_caches"}
     assert done.changed_results == {}
-    assert {name for name, *_ in visits(writer.path)} == {None, *factors.NAMES} - set(done.untested)
+    assert {name for name, *_ in visits(writer.path)} == {None, *names_of("term")} - set(done.untested)
 
 
 def test_a_recording_of_a_gpu_needs_one(tmp_path: Path) -> None:

@@ -80,7 +80,16 @@ def test_complete_steps_run_with_each_factor_changed(tmp_path):
     recording = sweep(tmp_path / "r", Configuration("resnet50", device="cuda:0"), (8, 16))
     names = ("kept_memory", "cuda_graph", "cudnn_benchmark", "channels_last", "smaller_memory", "compiled")
     functional = ((8, -2.0), (16, 1.0))
-    experiment = Experiment(0, Stage.SCREEN, Scope.STEP, functional, "excess", (8, 16), names, rounds=(2, 2))
+    experiment = Experiment(
+        number=0,
+        stage=Stage.SCREEN,
+        scope=Scope.STEP,
+        functional=functional,
+        functional_kind="excess",
+        batches=(8, 16),
+        factors=names,
+        rounds=(2, 2),
+    )
     with RecordingWriter.extend(recording.path) as writer:
         done = run_step(recording, experiment, writer)
     rows = open_recording(recording.path).frame("experiments")

@@ -14,7 +14,7 @@ from curvescope.profiling.measure import sweep_plan
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.graphed_steps import GraphedSteps
 
-from ...experiments.test_step_factors import Counting, fake_cuda_graphs
+from ...experiments.test_factors_of_steps import Counting, fake_cuda_graphs
 
 
 class OnGpu(Counting):

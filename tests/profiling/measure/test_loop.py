@@ -25,10 +25,11 @@ from curvescope.profiling.measure import scaling_run
 from curvescope.profiling.measure import sweep as sweep_module
 from curvescope.profiling.measure import visit as visit_module
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.loop import Experiment, Progress, Visit, VisitWriter, part_of_visit
+from curvescope.profiling.measure.loop import Loop, Progress, Visit, VisitWriter, part_of_visit
 from curvescope.profiling.measure.process_group import ProcessGroup
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint
+from curvescope.profiling.measure.stopping import Complete, Further
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.recording.rank_info import RankInfo
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
@@ -87,11 +88,24 @@ def test_rounds_are_interleaved_and_all_but_the_first_are_shuffled_by_the_seed(t
     assert recording.meta["rounds"] == 5
 
 
-def focused_sweep(path, clock, time_limit_s, focus):
+class Chosen:
+    """A rule that names some conditions from the minimum number of rounds on, by round and seconds so far."""
+
+    def __init__(self, choose, rule):
+        self.choose, self.rule = choose, rule
+        self.least, self.time_limit_s = rule.least, rule.time_limit_s
+
+    def next_round(self, look):
+        chosen = self.choose(look.round_, look.elapsed_s) if look.round_ >= self.least else None
+        return self.rule.next_round(look if chosen is None else look.of(chosen))
+
+
+def focused_sweep(path, clock, time_limit_s, rule):
     """Visits of two steps of 0.5 ms a sample, of which one is discarded."""
     protocol = Protocol("focus", (2, 9), 1, (1, 1), 0.0, 0, time_limit_s)
     workload = FakeWorkload(clock, lambda batch: batch * 500_000)
-    run_sweep(workload, BATCHES, protocol, path, clock_s=clock.seconds, focus=focus)
+    rule = rule(Complete.of(protocol))
+    run_sweep(workload, BATCHES, protocol, path, rule=rule, clock_s=clock.seconds)
     return open_recording(path)
 
 
@@ -103,7 +117,7 @@ def test_a_round_beyond_the_minimum_visits_what_the_focus_names(tmp_path, clock)
         asked.append((round_, round(elapsed_s * 1e3)))
         return {2: (2, 4), 3: None, 4: (4,), 5: ()}[round_]
 
-    recording = focused_sweep(tmp_path / "r", clock, None, focus)
+    recording = focused_sweep(tmp_path / "r", clock, None, partial(Chosen, focus))
     steps = recording.frame("steps").sort_values("step")
     rounds = steps.groupby("round")["batch"].agg(sorted).tolist()
     assert rounds == [[1, 2, 4], [1, 2, 4], [2, 4], [1, 2, 4], [4]]
@@ -113,7 +127,12 @@ def test_a_round_beyond_the_minimum_visits_what_the_focus_names(tmp_path, clock)
 
 def test_a_focused_round_that_ends_beyond_the_time_limit_does_not_start(tmp_path, clock):
     """Two rounds of 7 ms, then rounds of 4 ms until 25 ms."""
-    visits = focused_sweep(tmp_path / "r", clock, 0.025, lambda *_: {4}).frame("steps").groupby("batch").size()
+    visits = (
+        focused_sweep(tmp_path / "r", clock, 0.025, partial(Chosen, lambda *_: {4}))
+        .frame("steps")
+        .groupby("batch")
+        .size()
+    )
     assert visits.to_dict() == {1: 2, 2: 2, 4: 4}
 
 
@@ -138,16 +157,22 @@ def test_further_rounds_are_asked_for_once_where_the_run_would_end(clock, rounds
     def visit(_, __):
         clock.now_ns += 10**9
 
-    one = Experiment([1], visit, rounds, limit_s, further_s=further, clock_s=clock.seconds)
-    assert one.run() == made
+    rule = Further(Complete(rounds, limit_s), further)
+    assert Loop(conditions=[1], visit=visit, rule=rule, clock_s=clock.seconds).run() == made
     assert questions == asked
+    assert rule.taken_s == made - asked[0]
 
 
 def test_conditions_of_a_group_stay_together():
     visits = []
     points = [(1, "a"), (1, "b"), (2, "a"), (4, "a"), (4, "b")]
-    experiment = Experiment(points, lambda point, _: visits.append(point), (3, 3), group=lambda point: point[0])
-    assert experiment.run() == 3
+    loop = Loop(
+        conditions=points,
+        visit=lambda point, _: visits.append(point),
+        rule=Complete((3, 3)),
+        group=lambda point: point[0],
+    )
+    assert loop.run() == 3
     orders = [visits[:5], visits[5:10], visits[10:]]
     assert orders == [[p for group in order for p in points if p[0] == group] for order in SHUFFLED[:3]]
 
@@ -287,8 +312,8 @@ def test_no_round_starts_that_would_end_beyond_the_time_limit(tmp_path, limit_s,
     def visit(condition, _):
         clock.now_ns += condition * 1_000_000
 
-    experiment = Experiment(BATCHES, visit, (2, 9), limit_s, clock_s=clock.seconds)
-    assert experiment.run() == rounds
+    loop = Loop(conditions=BATCHES, visit=visit, rule=Complete((2, 9), limit_s), clock_s=clock.seconds)
+    assert loop.run() == rounds
     assert clock.now_ns == 1_000_000_000 + rounds * 7_000_000
 
 
@@ -299,8 +324,14 @@ def test_progress_adds_the_last_visit_of_each_and_the_rounds_that_are_owed():
     def visit(condition, _):
         clock.now_ns += condition * 10**9
 
-    Experiment(
-        BATCHES, visit, (3, 3), 20.0, report=reports.append, elapsed_s=3.0, clock_s=clock.seconds, label="b{}".format
+    Loop(
+        conditions=BATCHES,
+        visit=visit,
+        rule=Complete((3, 3), 20.0),
+        report=reports.append,
+        elapsed_s=3.0,
+        clock_s=clock.seconds,
+        label="b{}".format,
     ).run()
     assert reports[:2] == [Progress(4.0, 20.0, "round 1, b1"), Progress(6.0, 20.0, "round 1, b2")]
     # 10 s passed and two rounds of 7 s are owed; then 11 s, with 4 + 2 s of the round and 7 s of the next.
@@ -324,7 +355,7 @@ def test_what_does_not_fit_is_visited_once_and_a_run_of_which_nothing_is_left_en
         if condition != 2 or len(visits) > 5:
             gone.add(condition)
 
-    Experiment(BATCHES, visit, (3, None), finished=gone.__contains__).run()
+    Loop(conditions=BATCHES, visit=visit, rule=Complete((3, None)), finished=gone.__contains__).run()
     assert visits == [1, 2, 4, 2, 2, 2]
 
 
@@ -332,10 +363,10 @@ def test_a_resumed_sweep_makes_the_visits_that_are_missing_in_their_rounds():
     have = {(1, 0), (2, 0), (4, 0), (1, 1)}
     visits = []
     reports = []
-    Experiment(
-        BATCHES,
-        lambda *visit: visits.append(visit),
-        (3, 3),
+    Loop(
+        conditions=BATCHES,
+        visit=lambda *visit: visits.append(visit),
+        rule=Complete((3, 3)),
         visited=lambda *visit: visit in have,
         report=lambda progress: reports.append(progress.doing),
     ).run()

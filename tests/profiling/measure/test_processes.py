@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from curvescope.experiments.step_factors import priority
+from curvescope.experiments.factors import priority
 from curvescope.profiling.measure.processes import ChildProcess
 
 _WAIT = "import time; time.sleep(600)"

@@ -16,6 +16,7 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.attribution.operator_work import UNKNOWN
 from curvescope.profiling.measure import visit
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol, parse_batches, parse_bytes
+from curvescope.profiling.measure.stopping import Complete, Until
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.visit import record_step
 from curvescope.profiling.recording.store import Status, open_recording
@@ -302,7 +303,7 @@ def test_a_sweep_ends_when_it_is_precise_enough(tmp_path):
         seen.append(len(steps))
         return len(steps) >= 8
 
-    run_sweep(workload_of(), (1, 2), protocol, tmp_path / "r", precise=after_four_rounds)
+    run_sweep(workload_of(), (1, 2), protocol, tmp_path / "r", rule=Until(Complete.of(protocol), after_four_rounds))
     assert seen == [4, 6, 8]
     assert open_recording(tmp_path / "r").meta["rounds"] == 4
 

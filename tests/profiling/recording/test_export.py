@@ -121,7 +121,15 @@ def test_parquet_is_one_file_per_table(recording, tmp_path):
 
 
 def test_operators_and_experiments_are_exported_and_read_back(tmp_path):
-    experiment = Experiment(0, Stage.ALONE, Scope.TERM, ((4, -2.0), (8, 1.0)), "excess", (4, 8), layer="fc6")
+    experiment = Experiment(
+        number=0,
+        stage=Stage.ALONE,
+        scope=Scope.TERM,
+        functional=((4, -2.0), (8, 1.0)),
+        functional_kind="excess",
+        batches=(4, 8),
+        layer="fc6",
+    )
     facts = {"onednn": {"name": "onednn", "what": "products run through oneDNN"}}
     meta = {"recording_type": "sweep", "experiments": [experiment.to_entry()], "factors": facts}
     with RecordingWriter(tmp_path / "first", meta) as writer:

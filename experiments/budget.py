@@ -1,0 +1,129 @@
+"""Time of experiments: what each kind costs, and whether one fits the time that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..analysis.decompose.terms import KERNELS, Key
+from ..profiling.recording.experiments import Experiment, Scope, Stage
+from .factor import USUAL_SETUP_S
+from .factors import FACTORS
+
+if TYPE_CHECKING:
+    from ..analysis.diagnosis.result import Diagnosis
+
+_USUAL_LIMIT_S = 60.0
+# What one pass takes beyond the steps themselves: processes that start and build the step, calls that are rebuilt.
+_RUNS_PER_VISIT = 2.5
+_TERM_SETUP_S, _VISIT_S = 1.0, 0.01
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """Cost of an experiment: minimum and maximum number of rounds, and seconds for a limit of one minute for all."""
+
+    rounds: tuple[int, int]
+    usual_s: float
+
+
+_COSTS = {
+    (Stage.ALONE, Scope.TERM): _Cost((8, 30), 3.0),
+    (Stage.GRID, Scope.TERM): _Cost((5, 15), 4.0),
+    (Stage.SCREEN, Scope.TERM): _Cost((4, 8), 6.0),
+    (Stage.CONFIRM, Scope.TERM): _Cost((10, 40), 6.0),
+    (Stage.SCREEN, Scope.STEP): _Cost((4, 8), 20.0),
+    (Stage.CONFIRM, Scope.STEP): _Cost((8, 25), 12.0),
+    (Stage.REMEDY, Scope.STEP): _Cost((6, 20), 15.0),
+}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The time that is left, and what experiments would take of it.
+
+    Attributes:
+        diagnosis: diagnosis of the recording, with the times of its steps and terms.
+        device: cpu or cuda.
+        time_left_s: seconds left.
+    """
+
+    diagnosis: Diagnosis
+    device: str
+    time_left_s: float
+
+    def refused(self, name: str) -> bool:
+        """Whether a factor only says why it does not apply to the device."""
+        return name not in FACTORS or FACTORS[name].refusal(self.device) is not None
+
+    def setup_s(self, name: str) -> float:
+        """Expected seconds until the complete step runs with a factor; 0 if it does not apply to the device."""
+        change = None if self.refused(name) else FACTORS[name].step
+        return 0.0 if change is None else change.setup_s
+
+    def fitting(self, wanted: Experiment) -> Iterator[Experiment]:
+        """The experiment with its time limit, if it fits the time; if need be with fewer rounds, targets or factors."""
+        usual_s = self.usual_s(wanted) * (1 + len(wanted.also) / 2)
+        while True:
+            for least in (wanted.rounds[0], max(wanted.rounds[0] // 2, 4)):
+                setup_s, round_s = self._times_s(wanted)
+                needed_s = setup_s + least * round_s
+                if needed_s <= self.time_left_s:
+                    limit_s = min(self.time_left_s, max(needed_s, setup_s + usual_s))
+                    deadline_s = None if np.isinf(self.time_left_s) else round(self.time_left_s, 1)
+                    rounds = (least, wanted.rounds[1])
+                    yield replace(wanted, rounds=rounds, time_limit_s=round(limit_s, 1), deadline_s=deadline_s)
+                    return
+            if wanted.also:
+                wanted = next(wanted.by_functional())
+                continue
+            names, in_steps = wanted.factors, wanted.scope == Scope.STEP
+            if len(names) < 2:
+                return
+            costly = max(names, key=lambda name: (in_steps and self.setup_s(name), names.index(name)))
+            wanted = replace(wanted, factors=tuple(name for name in names if name != costly))
+            if in_steps and all(map(self.refused, wanted.factors)):
+                return
+
+    def shortest_s(self, wanted: Experiment) -> float:
+        """Expected seconds of the minimum number of rounds."""
+        setup_s, round_s = self._times_s(wanted)
+        return setup_s + wanted.rounds[0] * round_s
+
+    def usual_s(self, wanted: Experiment) -> float:
+        """Usual seconds of an experiment, by the time that is left."""
+        return _COSTS[wanted.stage, wanted.scope].usual_s * max(1.0, self.time_left_s / _USUAL_LIMIT_S)
+
+    def _times_s(self, wanted: Experiment) -> tuple[float, float]:
+        """Expected seconds before the first round, and of one round."""
+        variants = 1 + sum(not self.refused(name) for name in wanted.factors)
+        if wanted.scope == Scope.STEP:
+            setup_s, key = USUAL_SETUP_S + sum(map(self.setup_s, wanted.factors)), None
+        else:
+            setup_s, key = _TERM_SETUP_S, Key(wanted.layer, wanted.phase, KERNELS)
+        pass_s = self.pass_ms(key, wanted.batches) / 1e3
+        return setup_s, variants * (_RUNS_PER_VISIT * pass_s + len(wanted.batches) * _VISIT_S)
+
+    def pass_ms(self, key: Key | None, batches: Iterable[float]) -> float:
+        """Time of a term, or of the step without a key, summed over some batch sizes; 0 if it is not known."""
+        curve, terms = self.diagnosis.curve, self.diagnosis.terms
+        if key is None:
+            sizes, times = curve.conditions, np.array([point.time_ms.value for point in curve.points])
+        elif terms is None or key not in terms.keys:
+            return 0.0
+        else:
+            sizes, times = terms.conditions, terms.values_ms[:, terms.keys.index(key)]
+        return float(np.interp(sorted(map(float, batches)), [float(size) for size in sizes], times).sum())
+
+
+def rounds_of(stage: Stage, scope: Scope) -> tuple[int, int]:
+    """Minimum and maximum number of rounds of an experiment."""
+    return _COSTS[stage, scope].rounds
+
+
+def with_more_rounds(one: Experiment) -> Experiment:
+    """The experiment with twice as many rounds, for factors that stayed undecided."""
+    return replace(one, rounds=(2 * one.rounds[0], 2 * one.rounds[1]))

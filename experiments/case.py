@@ -1,0 +1,435 @@
+"""What a target, with one of its terms or with complete steps, may get of each stage of experiments."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..analysis import causes
+from ..analysis.decompose.functionals import FIXED_COST
+from ..analysis.decompose.terms import KERNELS, Share
+from ..analysis.verdicts.outcome import Outcome, subject
+from ..analysis.verdicts.proof import about, decisive, reproduces
+from ..analysis.verdicts.rule import LEVELLED, TOO_WIDE
+from ..analysis.verdicts.words import Reproduction, Verdict
+from ..profiling.recording.experiments import Experiment, Scope, Stage
+from .budget import Budget, rounds_of, with_more_rounds
+from .factor import USUAL_SETUP_S
+from .factors import FACTORS, names_of
+
+if TYPE_CHECKING:
+    from ..analysis.diagnosis.result import Diagnosis, Explanation
+
+_MOST = 0.8  # share of a target that the tested terms make
+_MOST_TERMS = 4
+# Least share of a target that a cause claims, for its factors to come first; more for those with a long set-up.
+_SUGGESTED = 0.03
+_OUTBID = 0.2  # the same for a cause whose claims others outbid
+_HOPEFUL = 0.4  # least share that a factor removes in a screen
+_NEAR_BEST = 0.7  # least share that it removes there, as a part of what the best factor does
+_MOST_CONFIRMED = 4  # factors of one experiment on fresh rounds
+_LEAST_SCREENED = 3  # factors of one screen of a term, however long it takes
+_LONG_SCREEN = 3.0  # longest time for the fewest rounds of a screen of a term, as a factor on its usual time
+_MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of its own
+_ALSO_COSTS = 2.0  # longest pass of an experiment on a term that tests several targets, as a factor on that for one
+_GRID_SIZES = 9
+_HELPS = 0.02  # least gain on a term that is worth a measurement on the complete step
+_HELPS_MUCH = 0.1  # least gain in a screen that is worth fresh rounds, whatever the factor removes
+_OPEN_VERDICT = (Verdict.UNDECIDED, TOO_WIDE)  # on a cause: more rounds may decide it
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a plan is made of.
+
+    Attributes:
+        diagnosis: diagnosis of the recording.
+        made: experiments made so far.
+        replayable: names of the recorded operators, by layer and phase of their term.
+        budget: the time that is left.
+    """
+
+    diagnosis: Diagnosis
+    made: tuple[Experiment, ...]
+    replayable: Mapping[tuple[str | None, str | None], Collection[str]]
+    budget: Budget
+
+    @cached_property
+    def targets(self) -> list[tuple[Explanation, list[Share]]]:
+        """Anomalies with the terms to test, in the order of the answers; then the fixed cost, which is usual."""
+        fixed = self.diagnosis.fixed_cost
+        targets = [*self.diagnosis.explanations, *([fixed] if fixed is not None else [])]
+        return [(target, self._terms(target)) for target in targets if not target.attribution.noise]
+
+    def _terms(self, target: Explanation) -> list[Share]:
+        """The terms with kernels that make most of the target in its direction, the largest first.
+
+        What complete steps have confirmed of a term is explained, and counts as made.
+        """
+        sign = np.sign(target.value.value)
+        explained: dict[str, float] = defaultdict(float)
+        for total in target.attribution.causes:
+            if total.confirmed_on_steps:
+                for term in total.terms:
+                    explained[term.label] += sign * term.amount
+        agreeing = [s for s in target.shares if s.key.kind == KERNELS and s.value.value * sign > 0]
+        left = {share.label: max(sign * share.value.value - explained[share.label], 0.0) for share in agreeing}
+        agreeing.sort(key=lambda share: (-left[share.label], share.label))
+        missing = (1.0 - _MOST) * sum(abs(share.value.value) for share in agreeing)
+        terms: list[Share] = []
+        for share in agreeing[:_MOST_TERMS]:
+            if sum(left.values()) <= missing:
+                break
+            del left[share.label]
+            terms.append(share)
+        return [share for share in terms if (share.key.layer, share.key.phase) in self.replayable]
+
+    @cached_property
+    def confirmed_on_steps(self) -> frozenset[str]:
+        """The factors of terms for causes that complete steps test, and have confirmed: a term would say it again."""
+        totals = (total for target, _ in self.targets for total in target.attribution.causes)
+        known = {total.cause for total in totals if total.confirmed_on_steps}
+        return frozenset(
+            name for name, cause in causes.factors(Scope.TERM).items() if cause in known and _is_of_steps(cause)
+        )
+
+
+@dataclass(frozen=True)
+class Case:
+    """A target and one of its terms, or complete steps: what is known of it, and experiments on it.
+
+    Attributes:
+        known: what is known of everything.
+        target: the anomaly.
+        terms: its terms to test.
+        share: the term; None for complete steps.
+    """
+
+    known: Known
+    target: Explanation
+    terms: Sequence[Share]
+    share: Share | None
+
+    @cached_property
+    def outcomes(self) -> list[Outcome]:
+        """Outcomes of earlier experiments on it."""
+        return about(self.known.diagnosis.outcomes, self.target.functional, self.share)
+
+    @cached_property
+    def confirmed(self) -> bool:
+        """Whether a factor is confirmed on it."""
+        return _confirmed(self.outcomes)
+
+    @cached_property
+    def shown(self) -> str | None:
+        """Whether the term alone shows its share, see `Reproduction`."""
+        return reproduces(self.outcomes, self.term)
+
+    @property
+    def screened(self) -> bool:
+        """Whether factors of it were screened."""
+        return bool(self.earlier(Stage.SCREEN))
+
+    @property
+    def shows(self) -> bool:
+        """Whether the term alone shows its share, at least partly."""
+        return self.shown in (Reproduction.REPRODUCES, Reproduction.PARTLY)
+
+    @property
+    def term(self) -> Share:
+        """The term."""
+        assert self.share is not None
+        return self.share
+
+    @cached_property
+    def claiming(self) -> list[str]:
+        """Causes that explain some of the term, the largest total first."""
+        totals, label = self.target.attribution.causes, self.term.label
+        return [total.cause for total in totals for term in total.terms if term.label == label]
+
+    @cached_property
+    def amounts(self) -> dict[str, float]:
+        """The amount of each cause of the target, confirmed or not."""
+        amounts: dict[str, float] = defaultdict(float)
+        for total in self.target.attribution.causes:
+            amounts[total.cause] += total.amount
+        return amounts
+
+    @property
+    def waits_for_steps(self) -> bool:
+        """Whether complete steps can test the largest cause of the target by a factor that no term alone has."""
+        return _is_of_steps(max(self.amounts, key=lambda cause: abs(self.amounts[cause]), default=causes.UNEXPLAINED))
+
+    @property
+    def is_in_context(self) -> bool:
+        """Whether no cause of the target is confirmed, and its largest term alone does not show its share."""
+        first = [Case(self.known, self.target, self.terms, share) for share in self.terms[:1]]
+        shown = any(case.shown == Reproduction.REPRODUCES for case in first)
+        return not shown and not _confirmed(self.target.attribution.causes)
+
+    def earlier(self, *stages: Stage) -> list[Experiment]:
+        """Earlier experiments on it in these stages; one that was interrupted may be made once more."""
+        own = subject(self.experiment(stages[0]))
+        same = [one for one in self.known.made if one.stage in stages and own in map(subject, one.by_functional())]
+        unfinished = [one for one in same if not one.done]
+        return same if len(unfinished) > 1 else [one for one in same if one.done]
+
+    def experiment(self, stage: Stage, factors: Iterable[str] = ()) -> Experiment:
+        """An experiment with the usual rounds.
+
+        On a term it tests all targets that the term makes and that do not make it much longer, on complete steps all
+        that need no further batch sizes.
+        """
+        known, target, share = self.known, self.target, self.share
+        scope = Scope.STEP if share is None else Scope.TERM
+        batches = set(target.functional.conditions)
+        most_ms = 0.0 if share is None else _ALSO_COSTS * known.budget.pass_ms(share.key, batches)
+        also: list[Explanation] = []
+        for other, terms in known.targets:
+            wider = batches | set(other.functional.conditions)
+            if share is None:
+                fits = wider == batches
+            else:
+                made = stage != Stage.GRID and any(term.key == share.key for term in terms)
+                fits = made and known.budget.pass_ms(share.key, wider) <= most_ms
+            if other is not target and fits:
+                also.append(other)
+                batches = wider
+        return Experiment(
+            number=max((one.number for one in known.made), default=-1) + 1,
+            stage=stage,
+            scope=scope,
+            functional=target.functional.weights,
+            functional_kind=target.functional.kind,
+            batches=tuple(sorted(map(int, batches))),
+            factors=tuple(factors),
+            layer=share.key.layer if share else None,
+            phase=share.key.phase if share else None,
+            also=tuple((one.functional.kind, one.functional.weights) for one in also),
+            rounds=rounds_of(stage, scope),
+        )
+
+    def suggested(self, *, costly: bool = False, least_of_step: float = 0.0) -> Iterator[Experiment]:
+        """Complete steps with the factors that the recording suggests and no term can be tested with alone.
+
+        Args:
+            costly: whether factors with a long set-up are wanted, or the others.
+            least_of_step: least share of the step, at the last batch size, that the cause of a factor claims.
+        """
+        known, target = self.known, self.target
+        whole = target.value.value
+        of_step = whole / known.diagnosis.curve.at(target.functional.last).time_ms.value
+        names: dict[str, float] = {}
+        for cause, intervention in causes.interventions().items():
+            # A cause that others outbid in every term may still be the right one: only an experiment tells.
+            share = self.amounts.get(cause, 0.0) / whole
+            outbid = causes.claimed(target.weighed, cause, whole) / whole
+            for name in (name for name in intervention.step if name not in intervention.term):
+                setup = known.budget.setup_s(name) / USUAL_SETUP_S
+                wanted = max(share / _SUGGESTED, outbid / _OUTBID) >= max(1.0, setup)
+                if wanted and max(share, 0.0) * abs(of_step) >= least_of_step and (setup > 1.0) == costly:
+                    names[name] = max(share, outbid)
+        yield from self.on_steps(Stage.CONFIRM, sorted(names, key=lambda name: -names[name]))
+
+    def on_steps(self, stage: Stage, names: Iterable[str]) -> Iterator[Experiment]:
+        """Complete steps with the factors not yet tried so; those that do not apply come along and say why."""
+        tried = {name for one in self.earlier(stage) for name in one.factors}
+        new = [name for name in dict.fromkeys(names) if name not in tried]
+        applicable = [name for name in new if self.known.budget.setup_s(name)][:_MOST_STEP_FACTORS]
+        if applicable:
+            yield self.experiment(stage, (*applicable, *(name for name in new if not self.known.budget.setup_s(name))))
+
+    def alone(self) -> Iterator[Experiment]:
+        """The term without a change; once more if that stayed undecided."""
+        tries = len(self.earlier(Stage.ALONE, Stage.CONFIRM))
+        alone = self.experiment(Stage.ALONE)
+        if tries == 0 or (self.shown == Reproduction.UNDECIDED and tries == 1):
+            yield with_more_rounds(alone) if tries else alone
+
+    def screen(self) -> Iterator[Experiment]:
+        """A screen of the term with as many of the factors not yet tried as it has time for."""
+        known, screen = self.known, self.experiment(Stage.SCREEN)
+        tried = {name for one in self.earlier(Stage.SCREEN) for name in one.factors} | known.confirmed_on_steps
+        names = tuple(name for name in self._ordered() if name not in tried)
+        most_s = _LONG_SCREEN * known.budget.usual_s(screen)
+        while len(names) > _LEAST_SCREENED and known.budget.shortest_s(replace(screen, factors=names)) > most_s:
+            names = names[:-1]
+        if names:
+            yield replace(screen, factors=names)
+
+    def _ordered(self) -> list[str]:
+        """The factors of terms: first those of causes that claim some of the term, last those of other devices."""
+        owner = causes.factors(Scope.TERM, self.claiming)
+        ranks = {cause: self.claiming.index(cause) for cause in self.claiming}
+        changes = ((name, FACTORS[name].term) for name in names_of(Scope.TERM))
+        usual = {name: change.screen for name, change in changes if change and change.screen}
+        last = len(ranks), max(usual.values()) + 1
+        return sorted(
+            owner,
+            key=lambda name: (
+                self.known.budget.refused(name),
+                ranks.get(owner[name], last[0]),
+                usual.get(name, last[1]),
+            ),
+        )
+
+    def hopeful(self) -> tuple[str, ...]:
+        """What screens of the term suggest."""
+        return tuple(name for name in hopeful(self.outcomes) if name not in self.known.confirmed_on_steps)
+
+    def hopeful_elsewhere(self) -> tuple[str, ...]:
+        """What screens of the term suggest for the other targets that it makes, alone too.
+
+        Where a screen does not tell their values from 0, a share of them means nothing.
+        """
+        names: list[str] = []
+        for other, terms in self.known.targets:
+            of_term = next((share for share in terms if share.key == self.term.key), None)
+            if other is self.target or of_term is None:
+                continue
+            case = Case(self.known, other, terms, of_term)
+            if case.shows:
+                telling = [one for one in case.outcomes if one.taken is None or np.isfinite(one.taken.low)]
+                names += [name for name in hopeful(telling) if name not in self.known.confirmed_on_steps]
+        return tuple(names)
+
+    def confirm(self) -> Iterator[Experiment]:
+        """Fresh rounds for what a screen suggests; more rounds, once, for what stayed undecided."""
+        own, before = self.hopeful(), self.earlier(Stage.CONFIRM)
+        if not own and before:
+            yield from self._again(before)
+        if names := _most_hopeful(own, self.hopeful_elsewhere()):
+            yield self.experiment(Stage.CONFIRM, names)
+
+    def proven_elsewhere(self) -> Iterator[Experiment]:
+        """Fresh rounds with what confirmed the same cause in a term with the same operators."""
+        known, replayable = self.known, self.known.replayable
+        owner = causes.factors(Scope.TERM, self.claiming)
+        operators = set(replayable[self.term.key.layer, self.term.key.phase])
+        names = {
+            one.factor: None
+            for one in known.diagnosis.outcomes
+            if one.experiment.scope == Scope.TERM and one.factor and owner.get(one.factor) in self.claiming
+            if one.verdict == Verdict.CONFIRMED and one.factor not in known.confirmed_on_steps
+            if not operators.isdisjoint(replayable.get((one.experiment.layer, one.experiment.phase), ()))
+        }
+        if names:
+            yield self.experiment(Stage.CONFIRM, _most_hopeful(tuple(names)))
+
+    def grid(self) -> Iterator[Experiment]:
+        """More batch sizes around the bend of the term."""
+        grid = self.experiment(Stage.GRID)
+        sizes = _between(grid.batches)
+        bends = grid.functional_kind != FIXED_COST and len(sizes) > max(len(grid.batches), 3)
+        if bends and not self.earlier(Stage.GRID):
+            yield replace(grid, batches=sizes)
+
+    def remedy(self) -> Iterator[Experiment]:
+        """Complete steps with what made a term faster alone."""
+        made = self.known.made
+        tried = {name for one in made if one.scope == Scope.STEP and one.stage != Stage.SCREEN for name in one.factors}
+        names: dict[str, float] = {}
+        for share in self.terms:
+            outcomes = Case(self.known, self.target, self.terms, share).outcomes
+            for name, outcome in decisive(outcomes).items():
+                gain = outcome.gain
+                fresh = outcome.experiment.stage == Stage.CONFIRM
+                if fresh and gain and gain.low > 0 and gain.value >= _HELPS and name in causes.factors(Scope.STEP):
+                    names[name] = max(names.get(name, 0.0), gain.value)
+        new = [name for name in sorted(names, key=lambda name: (-names[name], name)) if name not in tried]
+        if new:
+            remedy = self.experiment(Stage.REMEDY, new[:_MOST_STEP_FACTORS])
+            largest = int(self.known.diagnosis.curve.conditions[-1])
+            yield replace(remedy, batches=tuple(sorted({*remedy.batches, largest})))
+
+    def steps_again(self) -> Iterator[Experiment]:
+        """More rounds, once, of complete steps with the factors that stayed undecided."""
+        verdicts: dict[str, set[tuple[str, str | None]]] = defaultdict(set)
+        for total in self.target.attribution.causes:
+            verdicts[total.cause].add((total.verdict, total.reason))
+        of_factor = {name: verdicts[cause] for name, cause in causes.factors(Scope.STEP).items()}
+        decided = {name for name, said in of_factor.items() if {one for one, _ in said} == {Verdict.CONFIRMED}}
+        # A cause that claims a part of the step is judged by what it claims, not by all of the anomaly.
+        open_ = {name for name, said in of_factor.items() if _OPEN_VERDICT in said}
+        if before := self.earlier(Stage.CONFIRM):
+            yield from self._again(before, decided, open_)
+
+    def _again(
+        self, before: Sequence[Experiment], decided: Container[str] = (), open_: Container[str] = ()
+    ) -> Iterator[Experiment]:
+        """More rounds, once, for factors whose cause is open, and for undecided ones unless another is confirmed."""
+        known = decisive(self.outcomes)
+        of_first = [known[name] for name in before[0].factors if name in known] if len(before) == 1 else []
+        confirmed = _confirmed(of_first)
+        undecided = [o.factor for o in of_first if o.factor in open_ or (o.reason == TOO_WIDE and not confirmed)]
+        if names := [name for name in undecided if name and name not in decided]:
+            yield with_more_rounds(self.experiment(Stage.CONFIRM, names))
+
+    def context(self) -> Iterator[Experiment]:
+        """A screen of complete steps with factors that were not tried on the target; then what it suggests."""
+        if self.earlier(Stage.SCREEN):
+            yield from self.on_steps(Stage.CONFIRM, hopeful(self.outcomes))
+            return
+        on_same = [
+            one
+            for one in self.known.made
+            if one.scope == Scope.STEP and one.functional == self.target.functional.weights
+        ]
+        tried = {name for one in on_same for name in one.factors}
+        changes = ((name, FACTORS[name].step) for name in names_of(Scope.STEP) if not self.known.budget.refused(name))
+        usual = {n: c.screen for n, c in changes if c and c.screen and self.known.budget.device in c.screen_on}
+        yield from self.on_steps(
+            Stage.SCREEN, [name for name in sorted(usual, key=usual.__getitem__) if name not in tried]
+        )
+
+
+def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    """The factors that a screen suggests and that have not run on fresh rounds.
+
+    First those that may remove the anomaly, the best first, unless one is confirmed; without those that remove
+    much less than the best one, which come if that one fails. Then those that make the term much faster.
+    """
+    fresh = {one.factor for one in outcomes if one.experiment.stage == Stage.CONFIRM}
+    # Splitting removes most anomalies: it rules no other factor out.
+    telling = {name for name, cause in causes.factors(Scope.TERM).items() if cause not in causes.LAST_OF_CONFIRMED}
+    proven = _confirmed(one for one in outcomes if one.factor in telling)
+    suspected, helping = {}, {}
+    for one in outcomes:
+        if one.experiment.stage != Stage.SCREEN or one.factor is None or one.factor in fresh or one.taken is None:
+            continue
+        if one.taken.value >= _HOPEFUL and one.verdict != Verdict.REFUTED and one.reason != LEVELLED and not proven:
+            suspected[one.factor] = min(one.taken.value, 1.0)
+        gain = one.gain
+        if gain and gain.low > 0 and gain.value >= _HELPS_MUCH and one.facts is not None and one.facts.remedy:
+            helping[one.factor] = gain.value
+    best = max((worth for name, worth in suspected.items() if name in telling), default=0.0)
+    likely = {name: worth for name, worth in suspected.items() if worth >= _NEAR_BEST * best}
+    first, then = (sorted(found, key=lambda name: (-found[name], name)) for found in (likely, helping))
+    return _most_hopeful(first, then)
+
+
+def _confirmed(judged: Iterable[Outcome | causes.CauseTotal]) -> bool:
+    return any(one.verdict == Verdict.CONFIRMED for one in judged)
+
+
+def _is_of_steps(cause: str) -> bool:
+    """Whether complete steps can test a cause by a factor that no term alone has."""
+    one = causes.interventions().get(cause)
+    return one is not None and not set(one.step) <= set(one.term)
+
+
+def _most_hopeful(*names: Sequence[str]) -> tuple[str, ...]:
+    """The first of some lists of factors, as many as one experiment on fresh rounds takes."""
+    return tuple(dict.fromkeys(chain.from_iterable(names)))[:_MOST_CONFIRMED]
+
+
+def _between(batches: Sequence[int]) -> tuple[int, ...]:
+    """Whole batch sizes from the smallest to the largest, evenly spread, with those of the functional."""
+    even = np.linspace(batches[0], batches[-1], _GRID_SIZES).round().astype(int)
+    return tuple(sorted({*batches, *map(int, even)}))

@@ -1,0 +1,71 @@
+"""Steps of a workload that load or run in another way, for factors of complete steps."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..base.errors import CurvescopeError
+from ..profiling.measure.stopping import StepRow
+
+# Threads of a step wait for each other too: a smaller share of the time without a core is no contention.
+LEAST_WAIT = 0.05
+
+
+class ChangedSteps:
+    """Steps of a workload; without an override they are the workload's, see `Steps`."""
+
+    def __init__(self, workload: Any) -> None:
+        """Wrap a workload."""
+        self.workload = workload
+
+    @property
+    def device(self) -> str:
+        """Device of the steps: `cpu` or `cuda:N`."""
+        return str(self.workload.device)
+
+    def load(self, batch: int) -> None:
+        """Prepare steps of a batch size."""
+        self.workload.load(batch)
+
+    def submit(self) -> object:
+        """Run one step; returns its result."""
+        return self.workload.submit()
+
+    def time_step(self) -> tuple[int, int]:
+        """Run one step; returns its start and duration, ns."""
+        start_ns, duration_ns = self.workload.time_step()
+        return start_ns, duration_ns
+
+
+class ChangedModule(ChangedSteps):
+    """Steps whose module is changed in place, before its first step."""
+
+    def __init__(self, workload: Any, change: Callable[[Any], object]) -> None:
+        """Wrap a workload.
+
+        Args:
+            workload: the workload; a user's step may name another module after each `load`.
+            change: changes a module in place.
+        """
+        super().__init__(workload)
+        self._change, self._changed = change, weakref.WeakSet[Any]()
+
+    def load(self, batch: int) -> None:
+        """Prepare steps of a batch size, and change a module that was not changed yet."""
+        super().load(batch)
+        module = self.workload.model
+        if module is None:
+            raise CurvescopeError("the step names no module: give it the attribute `module`")
+        if module not in self._changed:
+            self._change(module)
+            self._changed.add(module)
+
+
+def waiting_share(rows: Iterable[StepRow]) -> float | None:
+    """Share of the runnable time in which threads waited for a core; None if unknown."""
+    used = [(row.get("cpu_time_ns"), row.get("run_queue_wait_ns")) for row in rows]
+    known = [(cpu, wait) for cpu, wait in used if cpu is not None and wait is not None]
+    runnable = sum(cpu + wait for cpu, wait in known)
+    return sum(wait for _, wait in known) / runnable if runnable else None

@@ -1,0 +1,58 @@
+"""Weights of matrix products stored in the other order."""
+
+from __future__ import annotations
+
+from ...profiling.recording.operators import TensorArgument
+from ..factor import Factor, TermChange
+from ..replay.operator_kinds import reason_unless_product
+from ..replay.recorded_call import CallFamily
+from ..replay.runnable import Runnable
+
+# Index of the operand that holds the weights, for operators that say so.
+_WEIGHTS = {"aten::linear": 1, "aten::addmm": 2}
+
+
+def _reason_against(family: CallFamily) -> str | None:
+    known = _weights(family) is not None
+    return reason_unless_product(family) or (
+        None if known else "none of its operands is known to be a matrix of weights"
+    )
+
+
+def _weights(family: CallFamily) -> int | None:
+    """Index of the matrix that does not depend on the batch size, unlike another; None if there is none."""
+    call, moving = family.largest, family.batch_dimensions()
+    known = _WEIGHTS.get(call.op)
+    matrices = [
+        index
+        for index, argument in enumerate(call.arguments)
+        if isinstance(argument, TensorArgument) and len(argument.shape) == 2 and index not in moving
+    ]
+    if known is not None:
+        return known if known in matrices else None
+    return matrices[0] if len(matrices) == 1 and moving else None
+
+
+def _store_other_way(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
+    index = _weights(runnable.family)
+    assert index is not None
+    arguments = list(runnable.arguments)
+    weights, converted = arguments[index], runnable.converted
+    key = "other_layout", id(weights)
+    if key not in converted:
+        converted[key] = weights.t().contiguous().t() if weights.is_contiguous() else weights.contiguous()
+    arguments[index] = converted[key]
+    return runnable.with_arguments(tuple(arguments))
+
+
+FACTOR = Factor(
+    name="other_layout",
+    what="weights of matrix products are stored in the other order",
+    remedy="store the weights of {where} in the other order",
+    term=TermChange(
+        how="layer.weight.data = layer.weight.data.t().contiguous().t()",
+        screen=2,
+        reason_against=_reason_against,
+        call=_store_other_way,
+    ),
+)

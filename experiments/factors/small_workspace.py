@@ -1,0 +1,37 @@
+"""A small workspace for cuBLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...base.torch_runtime import import_torch
+from ..factor import Factor, TermChange
+from ..replay.operator_kinds import reason_unless_product
+from ..replay.runnable import environment
+
+_CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":16:8")  # 8 buffers of 16 KiB
+
+
+@contextmanager
+def _small_workspace() -> Iterator[None]:
+    clear = import_torch()._C._cuda_clearCublasWorkspaces  # PyTorch reads the variable when it makes the next
+    with environment(*_CUBLAS):
+        clear()
+        try:
+            yield
+        finally:
+            clear()
+
+
+FACTOR = Factor(
+    name="small_workspace",
+    what="cuBLAS gets a workspace of 128 KiB",
+    remedy="limit cuBLAS's workspace in {where}",
+    refuses={"cpu": "cuBLAS runs on NVIDIA's GPUs"},
+    term=TermChange(
+        how="CUBLAS_WORKSPACE_CONFIG=:16:8 in the environment of the process",
+        reason_against=reason_unless_product,
+        around=_small_workspace,
+    ),
+)

@@ -1,0 +1,186 @@
+"""What experiments on terms and on complete steps share: interleaved rounds, rows, and the entry at the end."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from ..profiling.measure.loop import Loop, Progress
+from ..profiling.measure.stopping import Complete, Until
+from ..profiling.recording.experiments import TIME_IS_UP, Experiment, record_experiment
+from ..profiling.recording.store import RecordingWriter, columns_of
+from .factors import FACTORS, names_of
+
+Condition: TypeAlias = tuple[str | None, int]  # name of the factor, or None for none; batch size
+Row: TypeAlias = dict[str, Any]  # of the table `experiments`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Who follows an experiment while it runs.
+
+    Attributes:
+        report: function that receives the progress after every visit.
+        clock_s: clock of the time limit.
+        enough: whether its rows so far decide it; asked after every round from the minimum on.
+    """
+
+    report: Callable[[Progress], object] = lambda _: None
+    clock_s: Callable[[], float] = time.monotonic
+    enough: Callable[[Sequence[Mapping[str, Any]]], bool] = lambda _: False
+
+
+@dataclass
+class Runner(ABC):
+    """One experiment while it runs; a subclass says what a visit is.
+
+    Attributes:
+        experiment: the experiment.
+        writer: writer that extends the recording.
+        watch: who follows it.
+        device: device of what runs, `cpu` or `cuda:N`.
+        rows: rows so far.
+        untested: reason by name, for factors that could not be changed.
+        changed_results: differences by name, for factors that change the results beyond rounding.
+        notes: further observations; one sentence each.
+    """
+
+    experiment: Experiment
+    writer: RecordingWriter
+    watch: Watch
+    device: str
+    rows: list[Row] = field(default_factory=list, init=False)
+    untested: dict[str, str] = field(default_factory=dict, init=False)
+    changed_results: dict[str, str] = field(default_factory=dict, init=False)
+    notes: list[str] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.began_s = self.watch.clock_s()
+        self.notes += self.experiment.notes
+        self._written = 0  # number of the rows that are recorded
+
+    @abstractmethod
+    def measure(self) -> bool:
+        """Make all rounds; returns whether the experiment ran to its end, with the minimum number of rounds."""
+
+    @abstractmethod
+    def visit(self, condition: Condition, round_: int) -> None:
+        """Time one condition and `add` its rows."""
+
+    @abstractmethod
+    def finished(self, condition: Condition) -> bool:
+        """Whether a condition gets no more visits."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End what the experiment holds, and note what it showed besides times."""
+
+    @abstractmethod
+    def reason_against(self, name: str) -> str | None:
+        """The reason why a factor that fits the device cannot be changed; None if it can, as far as is known."""
+
+    def rows_to_decide(self) -> Sequence[Row]:
+        """The rows that say whether more rounds are worth their time."""
+        return self.rows
+
+    def run(self) -> Experiment:
+        """Run the experiment and record it; rows and entry are kept whatever happens.
+
+        Returns:
+            The experiment as recorded: factors that could not be changed, changed results and notes are filled in.
+
+        Raises:
+            CurvescopeError: the recording cannot be written.
+            KeyboardInterrupt: passed on.
+        """
+        done = False
+        try:
+            done = self.measure()
+        finally:
+            self.end()
+            self.write()
+            recorded = self._entry(done=done)
+            known = [name for name in recorded.factors if name in names_of(recorded.scope)]
+            facts = [FACTORS[name].facts(recorded.scope, self.device) for name in known]
+            record_experiment(self.writer, recorded, facts)
+        return recorded
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the experiment began."""
+        return self.watch.clock_s() - self.began_s
+
+    def possible(self) -> list[str]:
+        """The factors that can be changed, as far as is known; the others are untested."""
+        scope, names = self.experiment.scope, self.experiment.factors
+        for name in names:
+            if name not in names_of(scope):
+                why: str | None = f"there is no such factor of {'terms' if scope == 'term' else 'complete steps'}"
+            else:
+                why = FACTORS[name].refusal(self.device) or self.reason_against(name)
+            if why is not None:
+                self.untested[name] = why
+        return [name for name in names if name not in self.untested]
+
+    def run_rounds(self, conditions: Sequence[Condition], share: float = 1.0) -> int:
+        """Make rounds over conditions, after those so far.
+
+        Args:
+            conditions: what each round visits.
+            share: share of the time left for them.
+
+        Returns:
+            Number of complete rounds.
+        """
+        elapsed_s, first = self.elapsed_s, max((row["round"] for row in self.rows), default=-1) + 1
+        limits = self.experiment.time_limit_s, self.experiment.deadline_s
+        limit_s, deadline_s = (None if one is None else elapsed_s + share * (one - elapsed_s) for one in limits)
+        rule = Complete[Condition](self.experiment.rounds, limit_s, deadline_s)
+        return Loop(
+            conditions=conditions,
+            visit=lambda condition, round_: self.visit(condition, first + round_),
+            rule=Until(rule, self.watch.enough),
+            finished=self.finished,
+            begin_round=self.write,
+            rows=self.rows_to_decide,
+            label=lambda condition: f"{condition[0] or 'unmodified'}, batch {condition[1]}",
+            report=self.watch.report,
+            elapsed_s=elapsed_s,
+            clock_s=self.watch.clock_s,
+        ).run()
+
+    def add(self, condition: Condition, round_: int, timed: Iterable[Row]) -> None:
+        """Add the rows of a visit, given without the columns of the experiment."""
+        name, batch = condition
+        key = {"experiment": self.experiment.number, "factor": name, "batch": batch, "round": round_}
+        self.rows += [{**key, "index": index, **row} for index, row in enumerate(timed)]
+
+    def ran(self, name: str | None) -> list[Row]:
+        """The rows of a factor so far."""
+        return [row for row in self.rows if row["factor"] == name]
+
+    def write(self) -> None:
+        """Record the rows since the last call."""
+        if new := self.rows[self._written :]:
+            part = f"e{self.experiment.number:05d}_r{new[-1]['round']:05d}"
+            self.writer.write("experiments", columns_of(new), part)
+            self._written = len(self.rows)
+
+    def drop_unwritten(self, name: str) -> None:
+        """Remove the rows of a factor that are not recorded yet."""
+        self.rows[self._written :] = [row for row in self.rows[self._written :] if row["factor"] != name]
+
+    def _entry(self, *, done: bool) -> Experiment:
+        names, ran = self.experiment.factors, {row["factor"] for row in self.rows}
+        if not done:
+            self.untested = dict.fromkeys((name for name in names if name not in ran), TIME_IS_UP) | self.untested
+        return replace(
+            self.experiment,
+            untested={name: self.untested[name] for name in names if name in self.untested},
+            changed_results={name: self.changed_results[name] for name in names if name in self.changed_results},
+            notes=tuple(dict.fromkeys(self.notes)),
+            done=done,
+        )

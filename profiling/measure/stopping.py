@@ -1,0 +1,143 @@
+"""Stopping rules: before each round, a rule names the conditions that the round visits, or ends the run.
+
+A rule may wrap another one: `Until(Complete.of(protocol), precise)` makes complete rounds until the steps are precise.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from .protocol import Protocol
+
+C = TypeVar("C", bound=Hashable)
+StepRow = dict[str, Any]  # a row of the `steps` table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look(Generic[C]):
+    """The state of a run before a round.
+
+    Attributes:
+        round_: number of the round, from 0.
+        elapsed_s: seconds since the run began.
+        conditions: conditions that need a visit, in the order of the round.
+        visit_s: duration of the last visit of each condition, which predicts the next.
+        rows: function that returns the rows of all steps so far.
+    """
+
+    round_: int
+    elapsed_s: float
+    conditions: Sequence[C]
+    visit_s: Mapping[C, float]
+    rows: Callable[[], Sequence[StepRow]]
+
+    @property
+    def end_s(self) -> float:
+        """Seconds at which a round over the conditions is expected to end."""
+        return self.elapsed_s + sum(self.visit_s.get(condition, 0.0) for condition in self.conditions)
+
+    def of(self, chosen: Collection[C]) -> Look[C]:
+        """The same state for a round over some of the conditions."""
+        return replace(self, conditions=[condition for condition in self.conditions if condition in chosen])
+
+
+@dataclass(kw_only=True)
+class StoppingRule(ABC, Generic[C]):
+    """What the rounds of a run visit, and when it ends.
+
+    Attributes:
+        least: minimum number of rounds.
+        time_limit_s: expected seconds of the run; None without a limit.
+    """
+
+    least: int
+    time_limit_s: float | None
+
+    @abstractmethod
+    def next_round(self, look: Look[C]) -> Sequence[C] | None:
+        """The conditions that a round visits, in their order; None to end the run."""
+
+
+class Complete(StoppingRule[C]):
+    """Rounds over all conditions."""
+
+    def __init__(
+        self, rounds: tuple[int, int | None], time_limit_s: float | None = None, deadline_s: float | None = None
+    ) -> None:
+        """Define the rule.
+
+        Args:
+            rounds: minimum and maximum number of rounds; with maximum None, rounds continue until every condition is
+                finished.
+            time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected
+                to end within them; None for no limit.
+            deadline_s: time within which a round must be expected to end to start at all; None for no deadline.
+        """
+        super().__init__(least=rounds[0], time_limit_s=time_limit_s)
+        self.most, self._deadline_s = rounds[1], deadline_s
+
+    @classmethod
+    def of(cls, protocol: Protocol) -> Complete[C]:
+        """The rounds of a protocol."""
+        return cls(protocol.rounds, protocol.time_limit_s)
+
+    def next_round(self, look: Look[C]) -> Sequence[C] | None:
+        """All conditions, within the limits."""
+        limit_s = self.time_limit_s if look.round_ >= self.least else None
+        ends_s = min((one for one in (limit_s, self._deadline_s) if one is not None), default=math.inf)
+        return None if look.round_ == self.most or look.end_s > ends_s else look.conditions
+
+
+class Until(StoppingRule[C]):
+    """The rounds of another rule, until the rows so far are enough."""
+
+    def __init__(self, rule: StoppingRule[C], enough: Callable[[Sequence[StepRow]], bool]) -> None:
+        """Define the rule.
+
+        Args:
+            rule: the other rule.
+            enough: whether the rows are enough; asked after each round from the minimum on.
+        """
+        super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
+        self._rule, self._enough = rule, enough
+
+    def next_round(self, look: Look[C]) -> Sequence[C] | None:
+        """What the other rule names; None if the rows are enough."""
+        chosen = self._rule.next_round(look)
+        return None if chosen and look.round_ >= self.least and self._enough(look.rows()) else chosen
+
+
+class Further(StoppingRule[C]):
+    """Complete rounds, and once more where they would end: for some seconds, up to twice the maximum number.
+
+    Attributes:
+        taken_s: seconds that the further rounds took so far.
+    """
+
+    def __init__(self, rule: Complete[C], wanted_s: Callable[[int], float]) -> None:
+        """Define the rule.
+
+        Args:
+            rule: rounds until the first end.
+            wanted_s: seconds of further rounds, by the number of rounds so far; asked once.
+        """
+        super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
+        self._rule, self._wanted_s, self.taken_s = rule, wanted_s, 0.0
+        self._began_s: float | None = None
+
+    def next_round(self, look: Look[C]) -> Sequence[C] | None:
+        """All conditions, within the first limits or the further ones."""
+        chosen = self._rule.next_round(look)
+        if self._began_s is not None:
+            self.taken_s = look.elapsed_s - self._began_s
+        elif chosen is None:
+            self._began_s, most = look.elapsed_s, self._rule.most
+            if wanted_s := self._wanted_s(look.round_):
+                rounds = (0, None if most is None else 2 * most)
+                self._rule = Complete(rounds, look.elapsed_s + wanted_s)
+                return look.conditions
+        return chosen

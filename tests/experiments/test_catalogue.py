@@ -1,0 +1,86 @@
+"""The catalogue of factors: what every one says, and what the budget and a recording know of it."""
+
+from __future__ import annotations
+
+import pkgutil
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from curvescope.experiments import factors
+from curvescope.experiments.budget import Budget
+from curvescope.experiments.factor import Target
+from curvescope.experiments.factors import FACTORS, names_of
+from curvescope.experiments.replay.operator_kinds import on_cuda
+from curvescope.profiling.hardware import heap
+from curvescope.profiling.measure.configuration import Configuration
+from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
+
+EVERY = list(product(FACTORS, ("cpu", "cuda:0")))
+EXPERIMENT_ONLY = {"cold_caches", "warm_caches", "pauses", "smaller_memory", "replayed_operators"}
+
+
+def test_every_file_is_a_factor_of_its_name():
+    assert {name: factor.name for name, factor in FACTORS.items()} == {
+        module.name: module.name for module in pkgutil.iter_modules(factors.__path__)
+    }
+    assert all(factor.term or factor.step for factor in FACTORS.values())
+
+
+@pytest.mark.parametrize("scope", [Scope.TERM, Scope.STEP])
+def test_every_factor_says_what_it_changes_and_how_a_user_sets_it(scope):
+    for name, device in product(names_of(scope), ("cpu", "cuda:0")):
+        facts = FACTORS[name].facts(scope, device)
+        assert (facts.name, bool(facts.what)) == (name, True)
+        assert (facts.remedy is None) == (facts.how is None) == (name in EXPERIMENT_ONLY)
+        assert not facts.remedy or "{where}" in facts.remedy or name == "kept_memory"
+        assert not (facts.levels and facts.brings_about)
+
+
+@pytest.mark.parametrize(("name", "device"), EVERY)
+def test_a_factor_takes_no_time_of_the_plan_on_a_device_that_it_refuses(name, device):
+    """Neither to set up complete steps nor for rounds of a term: on a GPU, three factors once did and refused."""
+    factor, runs = FACTORS[name], FACTORS[name].refusal(device) is None
+    budget = replace(BUDGET, device="cuda" if on_cuda(device) else "cpu")
+    assert bool(budget.setup_s(name)) == (runs and factor.step is not None)
+    alone = Experiment(
+        number=0,
+        stage=Stage.SCREEN,
+        scope=Scope.TERM,
+        functional=((2, 1.0),),
+        functional_kind="excess",
+        batches=(2,),
+        layer="a",
+        phase="forward",
+    )
+    with_factor = replace(alone, factors=(name,))
+    assert (budget.shortest_s(with_factor) > budget.shortest_s(alone)) == runs
+
+
+class _Anything:
+    """A diagnosis whose step takes no time, and that has no terms."""
+
+    curve = terms = None
+
+
+BUDGET = Budget(_Anything(), "cpu", 60.0)
+
+
+@pytest.mark.parametrize(("name", "device"), EVERY)
+def test_steps_can_be_changed_on_every_device_that_the_plan_keeps_time_for(name, device, monkeypatch):
+    monkeypatch.setattr(heap, "can_change", lambda: True)
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    factor = FACTORS[name]
+    if factor.step is not None and factor.refusal(device) is None:
+        assert factor.step.reason_against(Target(Configuration("alexnet", device=device), (3,), {3: 10**9})) is None
+    assert set(factor.refuses) < {"cpu", "cuda"}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_screen_tries_only_what_the_device_has_and_no_two_at_one_place(device):
+    for changes in ([f.term for f in FACTORS.values()], [f.step for f in FACTORS.values()]):
+        places = [change.screen for change in changes if change is not None and change.screen is not None]
+        assert len(places) == len(set(places))
+    screened = [f for f in FACTORS.values() if f.step and f.step.screen and device in f.step.screen_on]
+    assert len([f for f in screened if f.refusal(device) is None]) == 7

@@ -1,0 +1,299 @@
+"""What each factor of complete steps does to a workload that only counts."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from curvescope.base.errors import CurvescopeError
+from curvescope.experiments.factor import Target
+from curvescope.experiments.factors import priority, smaller_memory, step_change
+from curvescope.profiling.measure.configuration import Configuration
+from curvescope.profiling.workload.any_workload import AnyWorkload
+from curvescope.profiling.workload.network_step import Workload
+from curvescope.profiling.workload.networks import Network
+
+OWN = Configuration.of_step("steps.py:make_step", "cpu")
+
+
+class Counting:
+    """A workload whose step takes a microsecond per sample; `log` has what it was asked for."""
+
+    device, mode, precision, compiled, is_users, errors_are_results = "cpu", "training", "fp32", False, False, False
+
+    def __init__(self, model=None):
+        self.model, self.log, self.now_ns, self._batch = model, [], 0, None
+
+    def clock_ns(self):
+        return self.now_ns
+
+    def load(self, batch):
+        self._batch = batch
+        self.log.append(f"load {batch}")
+
+    def run(self, _ranges):
+        self.log.append("run")
+
+    def submit(self):
+        self.log.append("submit")
+        return 5.0
+
+    def time_step(self):
+        self.log.append("step")
+        return 70, 1000 * self._batch
+
+
+def changed(name, workload, batches=(3, 5), configuration=OWN):
+    return step_change(name).change(workload, Target(configuration, batches))
+
+
+def test_an_own_step_is_split_into_two_steps_of_half_the_batch():
+    steps = changed("split_batch", workload := Counting())
+    steps.load(5)
+    assert steps.time_step() == (70, 5000)
+    assert workload.log == ["load 2", "load 2", "step", "load 3", "step"]
+    steps.load(1)
+    assert steps.time_step() == (70, 1000)
+
+
+@pytest.mark.parametrize("samples", [4, 5, 1])
+def test_a_network_that_is_split_computes_the_gradients_of_the_complete_batch(samples):
+    """Shares weight the halves of an odd batch."""
+
+    def build():
+        return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+    whole, split = (Workload(Network("net", "a test's", (6,), build, classes=3)) for _ in range(2))
+    assert changed("split_batch", split, configuration=Configuration("net")) is split
+    losses = []
+    for workload in (whole, split):
+        workload.load(samples)
+        losses.append(float(workload.submit().detach()))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for one, other in zip(whole.model.parameters(), split.model.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+        torch.testing.assert_close(one, other)
+
+
+def test_the_outputs_of_a_split_forward_pass_are_those_of_the_batch():
+    whole, split = (
+        Workload(Network("net", "a test's", (6,), lambda: nn.Linear(6, 3), classes=3), mode="forward", halved=halved)
+        for halved in (False, True)
+    )
+    whole.load(5)
+    split.load(5)
+    torch.testing.assert_close(torch.cat(split.submit()), whole.submit())
+
+
+def test_steps_of_the_next_multiple_run_for_a_padded_batch():
+    steps = changed("padded_batch", workload := Counting(), (3, 8))
+    for batch in (3, 8):
+        steps.load(batch)
+    assert workload.log == ["load 8", "load 8"]
+
+
+def test_factors_of_the_batch_refuse_what_they_cannot_change():
+    tokens = replace(OWN, axis="tokens")
+    why = {
+        (name, configuration.axis, batches): step_change(name).reason_against(Target(configuration, batches))
+        for name in ("padded_batch", "split_batch")
+        for configuration, batches in ((OWN, (32, 64)), (OWN, (1,)), (tokens, (3, 5)))
+    }
+    assert why == {
+        ("padded_batch", "batch", (32, 64)): "every batch size is a multiple of 32",
+        ("padded_batch", "batch", (1,)): None,
+        ("padded_batch", "tokens", (3, 5)): "the axis is tokens, and only a batch is padded",
+        ("split_batch", "batch", (32, 64)): None,
+        ("split_batch", "batch", (1,)): "a batch of one sample has no halves",
+        ("split_batch", "tokens", (3, 5)): "the axis is tokens, and only a batch has halves",
+    }
+
+
+def test_a_pause_is_as_long_as_the_step_before_it(monkeypatch):
+    slept = []
+    monkeypatch.setattr("curvescope.experiments.factors.pauses.time.sleep", slept.append)
+    steps = changed("pauses", Counting())
+    for batch in (2, 2, 10**7):
+        steps.load(batch)
+        assert steps.time_step() == (70, 1000 * batch)
+    steps.time_step()
+    assert slept == [0.0, 2e-6, 2e-6, 1.0]
+
+
+def test_a_module_is_changed_once_and_needs_convolutions_to_lie_channels_last():
+    convolution = nn.Conv2d(2, 4, 3)
+    steps = changed("channels_last", Counting(convolution))
+    steps.load(2)
+    assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
+    convolution.weight.data = convolution.weight.data.contiguous()
+    steps.load(3)
+    assert not convolution.weight.is_contiguous(memory_format=torch.channels_last)
+    with pytest.raises(CurvescopeError, match="no two-dimensional convolution"):
+        changed("channels_last", Counting(nn.Linear(2, 2))).load(2)
+    with pytest.raises(CurvescopeError, match="give it the attribute `module`"):
+        changed("compiled", Counting()).load(2)
+
+
+def test_each_batch_size_gets_the_memory_that_makes_it_as_full_as_the_largest(monkeypatch):
+    limits, emptied = [], []
+    monkeypatch.setattr(smaller_memory, "limit_memory", lambda device, size: limits.append((device, size)))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(len(limits)))
+    target = Target(replace(OWN, device="cuda:0"), (1, 2), {1: 6000, 2: 8000})
+    change = step_change("smaller_memory")
+    assert change.reason_against(target) is None
+    steps = change.change(workload := Counting(), target)
+    for batch in (2, 1):
+        steps.load(batch)
+    assert (limits, emptied, workload.log) == ([("cpu", 8000), ("cpu", 6000)], [0, 1], ["load 2", "load 1"])
+    assert change.reason_against(replace(target, full_bytes={1: 6000})) is not None
+
+
+def fake_cuda_graphs(monkeypatch, workload, capture=nullcontext):
+    """Lets torch capture steps of a `Counting` without a device; a replay takes 30 ns."""
+
+    class Stream:
+        def wait_stream(self, _other):
+            pass
+
+    class Graph:
+        def replay(self):
+            workload.log.append("replay")
+            workload.now_ns += 30
+
+    for name, fake in {
+        "Stream": lambda _device: Stream(),
+        "current_stream": lambda _device: Stream(),
+        "stream": lambda _stream: nullcontext(),
+        "CUDAGraph": Graph,
+        "device": lambda device: nullcontext(),
+        "graph": lambda _graph: capture(),
+        "synchronize": lambda _device: None,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+
+
+def test_a_graph_is_captured_for_each_batch_size_and_replayed_for_each_step(monkeypatch):
+    workload = Counting()
+    fake_cuda_graphs(monkeypatch, workload)
+    steps = changed("cuda_graph", workload)
+    for batch in (2, 2, 3):
+        steps.load(batch)
+    assert workload.log == [*("load 2", "run", "run", "run", "submit"), *("load 3", "run", "run", "run", "submit")]
+    workload.log.clear()
+    assert [steps.time_step(), steps.time_step()] == [(0, 30), (30, 30)]
+    assert workload.log == ["replay", "replay"]
+    assert steps.submit() == 5.0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_a_compiled_module_computes_the_same(one_compile_thread):
+    """It needs a C++ compiler, as torch.compile does."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.GELU())
+    x = torch.randn(3, 4)
+    expected = model(x)
+    changed("compiled", Counting(model)).load(3)
+    torch._dynamo.utils.counters.clear()
+    torch.testing.assert_close(model(x), expected)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+class Scheduler:
+    """The system's calls for priorities; nice values below `allowed` are refused."""
+
+    def __init__(self, monkeypatch, allowed, usual=0):
+        self.allowed, self.nice = allowed, {0: usual}
+        monkeypatch.setattr(priority.os, "getpriority", lambda _, process: self.nice[process])
+        monkeypatch.setattr(priority.os, "setpriority", self._set)
+        monkeypatch.setattr(priority.os, "sched_setscheduler", lambda *_: None)
+        monkeypatch.setattr(priority, "_leave_autogroup", lambda _: None)
+        monkeypatch.setattr(priority, "_threads", lambda: [71, 72])
+
+    def _set(self, _, process, nice):
+        if nice < self.allowed:
+            raise PermissionError
+        self.nice[process] = nice
+
+
+@pytest.mark.parametrize(("allowed", "nice"), [(-20, -20), (-15, -10)])
+def test_every_thread_of_the_step_runs_at_the_raised_priority(monkeypatch, allowed, nice):
+    scheduler = Scheduler(monkeypatch, allowed)
+    target = Target(OWN, (3, 5))
+    step_change("priority").prepare(target)
+    steps = step_change("priority").change(workload := Counting(), target)
+    assert scheduler.nice == {0: nice}
+    steps.load(3)
+    assert scheduler.nice == {0: nice, 71: nice, 72: nice}
+    assert steps.time_step() == (70, 3000)
+    assert workload.log == ["load 3", "step"]
+
+
+def test_a_priority_that_cannot_be_raised_says_what_would_allow_it(monkeypatch):
+    Scheduler(monkeypatch, allowed=0)
+    with pytest.raises(CurvescopeError, match="needs the capability CAP_SYS_NICE: run as root"):
+        step_change("priority").prepare(Target(OWN, (3, 5)))
+    Scheduler(monkeypatch, allowed=-20, usual=-20)
+    with pytest.raises(CurvescopeError, match=r"already \(nice -20\)"):
+        step_change("priority").prepare(Target(OWN, (3, 5)))
+
+
+@pytest.mark.parametrize(
+    ("waits", "effect"),
+    [((50, 5), True), ((50, 40), False), ((2, 2), True), ((None, None), True)],
+    ids=["a neighbour gave way", "the neighbour is out of reach", "there was none", "unknown"],
+)
+def test_a_priority_takes_effect_where_threads_wait_less(waits, effect):
+    """Of 100 ns that threads could run."""
+    rows = [[{"cpu_time_ns": 100 - (wait or 0), "run_queue_wait_ns": wait}] for wait in waits]
+    why = step_change("priority").without_effect(*rows)
+    assert (why is None) == effect
+    assert effect or why.startswith(
+        "its threads waited for a core in 50% of their time without the priority and in 40%"
+    )
+
+
+class OneProduct(AnyWorkload):
+    """A workload of one product, on the CPU."""
+
+    device, batch = "cpu", None
+
+    def load(self, batch):
+        self.x = torch.ones(batch, 8)
+
+    def submit(self):
+        return (self.x @ self.x.t()).sum()
+
+    def clock_ns(self):
+        return 70
+
+
+def test_replayed_operators_are_those_of_the_loaded_batch_size():
+    steps = changed("replayed_operators", OneProduct())
+    for batch in (3, 5):
+        steps.load(batch)
+        assert float(steps.submit()) == 8 * batch**2
+        assert steps.time_step() == (70, 0)
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "replayed", "why"),
+    [
+        ((0, 2_000), (0, 1_900), None),
+        ((0, 300), (0, 0), None),  # every step takes some
+        ((0, 2_000), (0, 30), "it takes 30 page faults a step, and the unmodified step 2,000"),
+        ((50, 0), (45, 0), None),
+        ((50, 0), (1, 0), "its threads wait for a core in 1% of their time, and those of the unmodified step in 50%"),
+    ],
+)
+def test_a_replay_counts_only_if_no_more_than_the_hosts_work_goes_away(unchanged, replayed, why):
+    """Of 100 ns that threads could run: what they waited for a core, and page faults."""
+    rows = [
+        [{"cpu_time_ns": 100 - wait, "run_queue_wait_ns": wait, "page_faults": faults}]
+        for wait, faults in (unchanged, replayed)
+    ]
+    found = step_change("replayed_operators").without_effect(*rows)
+    assert found is None if why is None else found.startswith(why)

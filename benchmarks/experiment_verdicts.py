@@ -26,6 +26,7 @@ from curvescope.analysis.verdicts.rule import TOO_WIDE
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.budget import rounds_of, with_more_rounds
 from curvescope.experiments.case import hopeful
+from curvescope.experiments.factors import FACTORS
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -155,7 +156,8 @@ def stressed(times: float, noise: str, seed: int) -> tuple[bool, bool]:
     slower = 1 + times * size_ms / (weights[8] * usual[8] - size_ms)
     random, one = np.random.default_rng(seed), experiment(Stage.CONFIRM, (STRESS,), 0)
     costs = {None: usual, STRESS: {batch: slower * time_ms for batch, time_ms in usual.items()}}
-    found = outcomes_of(one, run(one, costs, noise, random), {})[1]
+    facts = {STRESS: FACTORS[STRESS].facts(Scope.STEP)}
+    found = outcomes_of(one, run(one, costs, noise, random), facts)[1]
     assert found.taken is not None
     return found.verdict == Verdict.CONFIRMED, bool(found.taken.low <= times <= found.taken.high)
 

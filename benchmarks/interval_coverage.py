@@ -8,7 +8,6 @@ runs of slow steps fall where they would. Run: `python benchmarks/interval_cover
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -23,10 +22,8 @@ from rich.progress import track
 from scipy.stats import beta
 
 try:
-    from . import focused_rounds
     from .evidence import beginning
 except ImportError:  # run as a script
-    import focused_rounds
     from evidence import beginning
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find
@@ -35,7 +32,6 @@ from curvescope.analysis.decompose.statistics import FASTER_HALF, faster_half
 from curvescope.analysis.decompose.terms import LEFT_OVER, Key, Samples, terms_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
-REPEATED = Path(__file__).parent / "results" / "repeated_sweeps.json"
 BATCHES = (1, 2, 4, 8, 16, 32)
 PROTOCOLS = {"quick": (4, 2), "default, least": (6, 1), "default": (6, 4), "long": (20, 4)}  # rounds, steps of a visit
 EFFECTS = (0.0, 0.02, 0.05, 0.1, 0.2)
@@ -75,17 +71,6 @@ times the true standard deviation of its estimate over the sweeps. Student's t a
 
 | noise of terms | rounds | planted layer | other layer | idle | overhead | whole excess | width |
 |---|--:|--:|--:|--:|--:|--:|--:|
-"""
-REAL = """
-## Repeated sweeps of the same network
-
-`{command}`, {sweeps} times in a row on {cpu}, {usable_cores} cores, load {load_average_1min} at the end
-(benchmarks/repeated_sweeps.py, {date}). The program did not change, but the machine did: other work that lasts a minute slows a
-complete sweep. The difference of two sweeps is then real, but not caused by the program.
-
-- {intervals_held} of {intervals} intervals of T(b) hold the median of all sweeps.
-- {neighbours_changed} of {neighbours} sweeps differ significantly from the one before, {pairs_changed} of all {pairs} pairs.
-- Verdicts, by functional (*noise* is not significant; *unsure* is significant alone but not after Holm correction): {verdicts}.
 """
 
 Noise = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -389,15 +374,8 @@ def page(results: dict[tuple[str, str, float], Tally], sweeps: int, of_terms: st
         shapes="\n".join(f"| {name} | {noise.__doc__} |" for name, noise in SHAPES.items()),
     )
     text = head + "\n".join(tables(results)) + "\n" + of_terms
-    if REPEATED.exists():
-        told = json.loads(REPEATED.read_text())
-        verdicts = "; ".join(
-            f"{label} " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items())
-            for label, counts in told["verdicts"].items()
-        )
-        text += REAL.format(**told["host"], **{**told, "verdicts": verdicts})
-    # benchmarks/experiment_verdicts.py writes the section after it.
-    _, heading, rest = PAGE.read_text().partition("\n## Verdicts of experiments\n")
+    # What follows is kept: written by hand, and by benchmarks/experiment_verdicts.py.
+    _, heading, rest = PAGE.read_text().partition("\n## Rounds that go where a verdict is open\n")
     return text + heading + rest
 
 
@@ -415,7 +393,7 @@ def main() -> int:
         of_terms = [(s, r, False) for s in TERM_SHAPES for r in TERM_ROUNDS] + [(s, 12, True) for s in TERM_SHAPES]
         done_terms = pool.map(_run_terms, of_terms, [args.sweeps] * len(of_terms))
         split = dict(zip(of_terms, track(done_terms, "terms", total=len(of_terms)), strict=True))
-    text = page(results, args.sweeps, term_table(split) + focused_rounds.section())
+    text = page(results, args.sweeps, term_table(split))
     if args.write:
         PAGE.write_text(text)
     else:

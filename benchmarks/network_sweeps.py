@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from fitting.anomalies import EFFECT, shapes
 
 from curvescope.analysis.cost_model.choice import get_library
 from curvescope.analysis.cost_model.constants import Constants, Spread, constants_for, load_fitted
@@ -259,17 +258,3 @@ def _draw_ms(step: Step, spreads: Mapping[str, Spread]) -> Floats:
     device_s = np.einsum("rbt,tb->rb", errors[:, :, :-1], np.stack([times for *_, times in columns]))
     host = errors[:, :, -1]
     return np.asarray(np.maximum(device_s - step.beside_s + step.waiting_s * host, step.host_s * host) * 1e3)
-
-
-CURVE = ("gpu", "framework", "network", "mode")  # columns that name a curve
-
-
-def judge_shapes(rows: pd.DataFrame) -> pd.DataFrame:
-    """Signs of excess and log2 curvature, where the published effect is over 5 %.
-
-    Returns:
-        Columns of `shapes`, and agree.
-    """
-    table = shapes(rows, CURVE)
-    table = table[table.published.abs() > EFFECT]
-    return table.assign(agree=np.sign(table.published) == np.sign(table.modelled))

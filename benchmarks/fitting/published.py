@@ -360,13 +360,6 @@ def read_choices(folder: Path) -> list[Measured]:
     return [group for device, table, _ in tables for group in _choices(device, table)]
 
 
-def read_v100_releases(folder: Path) -> list[Measured]:
-    """The same of each of six releases of cuDNN on V100; neither fitted nor learned from."""
-    tables = _read_cudnn_scope(folder / "cudnn_conv_v100_releases.csv.gz")
-    runs = ((device, run) for device, table, _ in tables for _, run in table.groupby("cudnn"))
-    return [group for device, run in runs for group in _choices(device, run)]
-
-
 def _choices(device: str, table: pd.DataFrame) -> Iterator[Measured]:
     problem = ["n", "c", "h", "w", "k", "r", "s", "pad_h", "pad_w", "stride_h", "stride_w"]
     for source, chosen in (

@@ -40,17 +40,11 @@ PLACE = (8, 16)  # from the second on the planted effect is there
 TESTED = bend(4, 8, 16)
 
 HEAD = """`python benchmarks/interval_coverage.py --write` writes this page. It simulates {sweeps} sweeps of each kind over batch sizes 1 to
-32, with a cost of 20 ms plus 10 ms per sample, in the order in which a sweep measures. In the first two tables of results, each
-share has its own 95 % interval.
+32, with a cost of 20 ms plus 10 ms per sample, in the order in which a sweep measures. Shares in the first two tables have 95 % intervals.
 
-The goal: a 95 % interval holds the true value in at least 95 of 100 sweeps, and at most 5 of 100 sweeps of a curve without an
-anomaly report one, as long as no two rounds are more alike than others. If the machine drifts, T(b) has no single true value,
-and its interval describes the time of the sweep. The tests compare times of the same rounds, so they reach the goal under
-drift too.
-
-Under persistent noise, neighbouring rounds are alike. The intervals of T(b) estimate this from the order of
-the visits and are wider; the tests do not need it. If steps within a visit are independent, intervals are wider than necessary,
-and the tests lose power: the tables below show how often they find an effect of each size.
+The goal: a 95 % interval holds the true value in at least 95 of 100 sweeps, and at most 5 of 100 sweeps of a curve without an anomaly report one,
+as long as no two rounds are more alike than others. If the machine drifts, T(b) has no single true value, and its interval describes the time of
+the sweep; the tests compare times of the same rounds, so they reach the goal under drift too. Where rounds are alike, intervals of T(b) are wider.
 
 | columns | rounds | steps of a visit |
 |---|--:|--:|
@@ -64,10 +58,9 @@ and the tests lose power: the tables below show how often they find an effect of
 TERMS_HEAD = """
 ## 95 % intervals of terms: shares of sweeps in which they hold the true value of the excess from 8 to 16
 
-{sweeps} simulated sweeps of each kind: 3 unprofiled and 3 profiled steps in every visit, or, *as recorded before*, 1 profiled
-step in each of the first 6 rounds of 12. A step consists of two layers and idle, {costs}; a profiled step takes 2 % longer. Each
-layer has its own noise. *Width* is the width of the planted layer's interval relative to the narrowest possible interval, ±1.96
-times the true standard deviation of its estimate over the sweeps. Student's t alone gives 1.62 with 4 rounds, and 1.12 with 12.
+{sweeps} simulated sweeps of each kind: 3 unprofiled and 3 profiled steps in every visit. A step consists of two layers and idle, {costs}; a
+profiled step takes 2 % longer. *Width*: of the planted layer's interval over the narrowest possible one, ±1.96 times the true standard deviation
+of its estimate. Student's t alone gives 1.62 with 4 rounds, and 1.12 with 12.
 
 | noise of terms | rounds | planted layer | other layer | idle | overhead | whole excess | width |
 |---|--:|--:|--:|--:|--:|--:|--:|
@@ -243,7 +236,7 @@ class TermTally:
     width: float
 
 
-def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int, *, early: bool = False) -> TermTally:
+def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int) -> TermTally:
     """Sweeps of two batch sizes whose planted layer takes twice its due time at the larger one.
 
     Args:
@@ -251,7 +244,6 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int, *, early: bo
         rounds: of the sweep.
         seed: of the noise.
         sweeps: how many.
-        early: profile 1 step in each of the first 6 rounds alone, instead of 3 in every round.
     """
     random = np.random.default_rng(seed)
     shared, disturbed = TERM_SHAPES[shape]
@@ -259,7 +251,6 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int, *, early: bo
     truth = [sum(weights[b] * TERM_COSTS_MS[b][i] for b in weights) * (1 + OVERHEAD_SHARE) for i in range(3)]
     whole = sum(truth) / (1 + OVERHEAD_SHARE)
     truth += [whole - sum(truth), whole]
-    profiled_rounds, per_visit = (6, 1) if early else (rounds, 3)
     held, widths, values = np.zeros(5, int), [], []
     for _ in range(sweeps):
         factor = shared(random, rounds)
@@ -274,7 +265,7 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int, *, early: bo
                 noise *= np.where(random.random((len(of_round), 1)) < disturbed, 1.5, 1.0)
                 return np.array(costs) * noise * factor[of_round][:, None], of_round
 
-            profiled, of_round = times(per_visit, profiled_rounds)
+            profiled, of_round = times(3, rounds)
             unprofiled, beside = times(3, rounds)
             durations = unprofiled.sum(axis=1)
             samples[batch] = Samples(profiled * (1 + OVERHEAD_SHARE), of_round, durations, beside)
@@ -295,20 +286,20 @@ def _spread(values: list[float]) -> float:
     return float(high - low) / 1.349
 
 
-def _run_terms(case: tuple[str, int, bool], sweeps: int) -> TermTally:
-    shape, rounds, early = case
-    return simulate_terms(shape, rounds, list(TERM_SHAPES).index(shape) * 100 + rounds, sweeps, early=early)
+def _run_terms(case: tuple[str, int], sweeps: int) -> TermTally:
+    shape, rounds = case
+    return simulate_terms(shape, rounds, list(TERM_SHAPES).index(shape) * 100 + rounds, sweeps)
 
 
-def term_table(results: dict[tuple[str, int, bool], TermTally]) -> str:
+def term_table(results: dict[tuple[str, int], TermTally]) -> str:
     """The section of the page on terms."""
     sweeps = next(iter(results.values())).sweeps
     costs = "; ".join(f"{'/'.join(f'{c:g}' for c in cost)} ms at {b}" for b, cost in TERM_COSTS_MS.items())
     rows = [
-        f"| {shape} | {rounds}{', as recorded before' if early else ''} | "
+        f"| {shape} | {rounds} | "
         + " | ".join(f"{count / tally.sweeps:.1%}" for count in tally.held)
         + f" | {tally.width:.2f} |"
-        for (shape, rounds, early), tally in results.items()
+        for (shape, rounds), tally in results.items()
     ]
     return TERMS_HEAD.format(sweeps=sweeps, costs=costs) + "\n".join(rows) + "\n"
 
@@ -390,7 +381,7 @@ def main() -> int:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         done = pool.map(_run, cases, [args.sweeps] * len(cases))
         results = dict(zip(cases, track(done, "simulating", total=len(cases)), strict=True))
-        of_terms = [(s, r, False) for s in TERM_SHAPES for r in TERM_ROUNDS] + [(s, 12, True) for s in TERM_SHAPES]
+        of_terms = [(s, r) for s in TERM_SHAPES for r in TERM_ROUNDS]
         done_terms = pool.map(_run_terms, of_terms, [args.sweeps] * len(of_terms))
         split = dict(zip(of_terms, track(done_terms, "terms", total=len(of_terms)), strict=True))
     text = page(results, args.sweeps, term_table(split))

@@ -140,7 +140,7 @@ def page(kept: dict[str, Any]) -> str:
         for document in found["documents"]:
             lines += ["", *_table(document["rows"])]
             better.append(document["peers_better"])
-        if found["printed"]:
+        if found["printed"] and not found["documents"]:
             lines += ["", "```text", found["printed"].replace("```", "'''"), "```"]
         if any(better):
             lines += ["", f"What peers do better: {' '.join(filter(None, better))}"]

@@ -42,7 +42,6 @@ _AUTOTUNED = ("k40", _TIMED)
 BY_ALGORITHM = "cudnn_scope"
 PRODUCTS_ALONE = "cudnn_scope, products"
 K40_TRAINING = "k40 training"
-CURRENT_RELEASE = "7.6.3"  # of cuDNN, that cudnn_scope ran on all five cards
 _BY_ALGORITHM_FILE = "cudnn_conv_by_algorithm.csv.gz"
 CUDNN_SCOPE_CARDS = {
     "Tesla_K80": "k80",

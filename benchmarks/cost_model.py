@@ -1,9 +1,8 @@
-"""Fit the cost model to the published measurements, hold it against what was left out, write tables and figures.
+"""Fit the cost model to the published measurements and hold it against what was left out.
 
 `python benchmarks/cost_model.py` (about ten minutes on one core) rewrites constants.json and choices.json of
-analysis/cost_model, cost_model_residuals.csv.gz and cost_model_left_out.json here, docs/cost-model-validation.md and
-docs/figures/cost_model_*.svg.
-`--no-fit` keeps the constants and the residuals and redoes the network validation, its table and its figures.
+analysis/cost_model, cost_model_residuals.csv.gz and cost_model_left_out.json here, and prints the errors that
+docs/cost-model-validation.md quotes. `--no-fit` keeps the constants and prints the errors only.
 """
 
 from __future__ import annotations
@@ -19,13 +18,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from evidence import beginning
 from fitting import holdout
-from fitting.anomalies import score, shapes, share
-from fitting.engine import measure_engine, write_engine_report
+from fitting.engine import measure_engine
 from fitting.fit import fit_constants
-from fitting.groups import write_group_report
-from fitting.pools import write_pool_report
 from fitting.published import (
     BY_ALGORITHM,
     K40_TRAINING,
@@ -41,23 +36,11 @@ from fitting.published import (
     read_neusight,
     read_streams,
 )
-from fitting.remaining import write_remaining_report
-from fitting.reports import (
-    ASKED_ROWS,
-    FASTEST,
-    TIMED_ROWS,
-    learn_choices,
-    write_choice_report,
-    write_tensor_report,
-    write_width_table,
-)
 from fitting.tensor import compare_tensor_folds, fit_tensor, read_tensor_times
-from fitting.transfer import write_publication_report, write_transfer_report
-from fitting.trees import as_document
-from network_sweeps import CURVE, compare_sweeps, judge_shapes, read_later_sweeps, read_sweeps
-from scatter import Series, write_scatter
+from fitting.trees import ASKED_ROWS, FASTEST, TIMED_ROWS, as_document, learn_choices
+from network_sweeps import compare_sweeps, read_later_sweeps, read_sweeps
 
-from curvescope.analysis.cost_model.constants import FITTED, PARAMETERS, Constants, Offset, load_fitted
+from curvescope.analysis.cost_model.constants import FITTED, Constants, Offset, load_fitted
 from curvescope.analysis.cost_model.learned import LEARNED
 from curvescope.profiling.hardware.devices import get_device
 
@@ -65,8 +48,6 @@ HERE = Path(__file__).parent
 PUBLISHED = HERE / "published"
 RESIDUALS = HERE / "cost_model_residuals.csv.gz"
 LEFT_OUT = HERE / "cost_model_left_out.json"  # constants of the fits that left a GPU out
-DOCS = HERE.parent / "docs"
-MISSED = (HERE / "cost_model_missed.md").read_text()  # the end of the page, written by hand
 LONG_MS = 1.0  # NeuSight times hold launch gaps of some 0.3 ms: only rows longer than this are judged
 
 
@@ -154,13 +135,6 @@ def compare_choices(without: Mapping[str, Mapping[str, Constants]]) -> list[pd.D
     return frames
 
 
-def rejudge_choices() -> None:
-    """Predict cudnn_scope's cards anew, with the constants of the fits that left them out."""
-    table = pd.read_csv(RESIDUALS, keep_default_na=False)
-    kept = table[~table.held_out.str.startswith(BY_ALGORITHM)]
-    _write_residuals(pd.concat([kept, *compare_choices(read_left_out())]).drop(columns="known"))
-
-
 def _write_residuals(table: pd.DataFrame) -> None:
     table = table.round({"measured_ms": 5, "predicted_ms": 5})
     with RESIDUALS.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as file:
@@ -237,244 +211,46 @@ def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def three_figures() -> tuple[str, str, str]:
-    """What begins the page, from the residuals of the fits that left a GPU out."""
+def print_operator_errors() -> None:
+    """Errors of single operators by what was left out, and how many are inside their 90 % interval."""
     table = pd.read_csv(RESIDUALS, keep_default_na=False)
-    known = table[table.held_out == "gpu"]
-    errors = holdout.summarize(known.assign(device="all"), ["kind"]).set_index("kind")
-    inside = holdout.coverage(known[known.kind != "streaming"], sweeps_and_random(table))
-    return (
-        f"On a GPU left out of the fit, the median error of forward convolutions is "
-        f"**{errors.median_error['forward']:.1%}** (n = {errors.n['forward']}).",
-        f"That of matrix products is **{errors.median_error['product']:.1%}** (n = {errors.n['product']}), their mean "
-        f"error {errors.mean_error['product']:.1%}.",
-        f"**{np.average(inside.inside, weights=inside.n):.1%}** of these operators are inside their 90 % interval.",
-    )
-
-
-def write_operator_report() -> list[str]:
-    """Tables and figures of single operators, from the residuals."""
-    table = pd.read_csv(RESIDUALS, keep_default_na=False)
-    lines = ["## Operators", ""]
-    titles = {
-        "gpu": "A GPU left out of the fit, another of its architecture in it",
-        "architecture": "An architecture left out of the fit",
-        "cudnn_scope, asked": "The same of cudnn_scope: every algorithm that cuDNN 7.6 advises",
-        "cudnn_scope, timed": "The same, the fastest algorithm",
-        "problem": "A fifth of the shapes left out on every GPU",
-        "k40 odd rows": "K40, TensorFlow 1.10: every second row",
-        f"{K40_TRAINING} odd rows": "K40, TensorFlow 1.10, steps of one convolution: every second row",
-        "neusight": f"NeuSight (cuDNN 8, never fitted), rows over {LONG_MS:g} ms",
-        "caffe streams": "ReLUs of native Caffe, which only move bytes, never fitted",
-    }
-    for held_out, title in titles.items():
-        rows = table[table.held_out == held_out]
-        if held_out == "neusight":
-            rows = rows[rows.measured_ms >= LONG_MS]
-        summary = pd.concat(
-            [
-                holdout.summarize(rows, ["device", "kind"]),
-                holdout.summarize(rows.assign(device="all"), ["device", "kind"]),
-            ]
-        )
-        lines += [
-            f"### {title}",
-            "",
-            "| GPU | kind | n | median | mean | 90th percentile | bias |",
-            "|---|---|--:|--:|--:|--:|--:|",
-        ]
-        for row in summary.itertuples():
-            lines.append(
-                f"| {row.device} | {row.kind} | {row.n} | {row.median_error:.1%} | {row.mean_error:.1%} | "
-                f"{row.p90_error:.1%} | {row.bias:+.1%} |"
-            )
-        lines += ["", f"![{title}](figures/cost_model_{held_out.replace(',', '').replace(' ', '_')}.svg)", ""]
-        series = [
-            Series(str(kind), list(part.measured_ms), list(part.predicted_ms)) for kind, part in rows.groupby("kind")
-        ]
-        write_scatter(
-            DOCS / f"figures/cost_model_{held_out.replace(',', '').replace(' ', '_')}.svg",
-            title,
-            "measured ms",
-            "predicted ms",
-            series,
-        )
-    known = table[table.held_out == "gpu"]
-    computing = known[known.kind != "streaming"]
+    judged = table[(table.held_out != "neusight") | (table.measured_ms >= LONG_MS)]
+    for held_out, rows in judged.groupby("held_out"):
+        both = pd.concat([rows, rows.assign(device="all")])
+        print(f"\n{held_out}\n{holdout.summarize(both, ['device', 'kind']).round(3).to_string(index=False)}")
+    known = table[(table.held_out == "gpu") & (table.kind != "streaming")]
     beside = sweeps_and_random(table)
-    inside, sums = holdout.coverage(computing, beside), holdout.sums(computing, beside)
-    sums = sums.assign(inside=(sums.measured_ms >= sums.low_ms) & (sums.measured_ms <= sums.high_ms))
-    lines += [
-        "### Intervals", "",
-        "Share of operators inside their 90 % interval, which is drawn from the held-out rows of the other GPUs:", "",
-        "| GPU | kind | n | inside |", "|---|---|--:|--:|",
-        *(f"| {row.device} | {row.kind} | {row.n} | {row.inside:.1%} |" for row in inside.itertuples()),
-        f"| all | all | {inside.n.sum()} | {np.average(inside.inside, weights=inside.n):.1%} |", "",
-        "The time of a step is the sum of its layers. Share of the sums of all operators of one kind at one batch size",
-        "(or width of a product) on a GPU that are inside their 90 % interval, drawn likewise:", "",
-        "| kind | sums | inside |", "|---|--:|--:|",
-        *(f"| {kind} | {len(part)} | {part.inside.mean():.0%} |" for kind, part in sums.groupby("kind")),
-        f"| all | {len(sums)} | {sums.inside.mean():.0%} |", "",
-    ]  # fmt: skip
-    lines += write_width_table(computing[computing.kind == "product"])
-    labelled = known[(known.published != "") & (known.kind == "forward")]
-    groups = {"IMPLICIT_PRECOMP_GEMM": "IMPLICIT", "IMPLICIT_GEMM": "IMPLICIT"}
-    agree = (labelled.algorithm.replace(groups) == labelled.published.replace(groups)).mean()
-    lines += [f"The algorithm chosen is the published one in {agree:.1%} of {len(labelled)} forward rows.", ""]
-    fitted = load_fitted()
-    lines += ["### The constants", "", "| constant | meaning | range | " + " | ".join(fitted.constants) + " |"]
-    lines += ["|---|---|---|" + "--:|" * len(fitted.constants)]
-    for parameter in PARAMETERS:
-        values = " | ".join(f"{c[parameter.name]:.3g}" for c in fitted.constants.values())
-        lines.append(f"| {parameter.name} | {parameter.meaning} | {parameter.low:g} to {parameter.high:g} | {values} |")
-    return [*lines, ""]
+    inside, sums = holdout.coverage(known, beside), holdout.sums(known, beside)
+    held = (sums.measured_ms >= sums.low_ms) & (sums.measured_ms <= sums.high_ms)
+    print(f"\ninside the 90 % interval\n{inside.round(3).to_string(index=False)}")
+    everywhere = np.average(inside.inside, weights=inside.n)
+    print(f"all {everywhere:.1%} of {inside.n.sum()}; sums {held.sum()} of {len(sums)}")
 
 
-OPERATOR_CURVE = ("source", "device", "release", "kind", "problem")  # columns that name a curve
-
-
-def write_anomaly_report(sweeps: pd.DataFrame) -> list[str]:
-    """Scores of the anomalies that no fixed cost can make, each kind apart; `sweeps` comes from `compare_sweeps`."""
-    table = pd.read_csv(RESIDUALS, keep_default_na=False)
-    table = table[(table.held_out == "gpu") | table.held_out.str.startswith(BY_ALGORITHM)]
-    table = table[table.kind != "streaming"]
-    before = shapes(_as_published(table[table.held_out.str.endswith(FASTEST)]), OPERATOR_CURVE)
-    operators = shapes(_as_published(table[~table.held_out.str.endswith(FASTEST)]), OPERATOR_CURVE)
-    networks = shapes(sweeps, CURVE)
-    lines = [
-        "## Anomalies", "",
-        "What no fixed cost can make, each kind apart, where twice the batch was published: *concave-down* is a",
-        "curvature of time per sample over log2 of the batch below -5 % of the time per sample; *positive excess* is",
-        "T(2b) - 2 T(b) over 5 % of T(2b); a *jump* is T(2b) over 2.5 T(b). The model has an anomaly if its own curve",
-        "passes the same limit. *Found* are those that both have, *false* those that only the model has. Operators are",
-        "predicted from fits to other GPUs; the choices of cudnn_scope's, from other architectures. No network is",
-        "fitted, but steps of other cards tell the time of MXNet's engine. K80, M60 and P100 are left out of the fit",
-        "altogether; K40m and V100 are not, because no other card gives the level of their architecture.",
-        "",
-        "| curves | anomaly | published | found | without | false |", "|---|---|--:|--:|--:|--:|",
-    ]  # fmt: skip
-    for title, found, by in (
-        ("operators", operators, ("source", "device")), ("operators", operators, ("source",)),
-        ("fastest algorithm assumed:", before, ("source",)),
-        ("operators", operators, ()), ("networks", networks, ("gpu",)), ("networks", networks, ("mode",)),
-        ("networks", networks, ()),
-    ):  # fmt: skip
-        for row in score(found, by).itertuples():
-            if row.anomaly.startswith("jump") and title == "networks":
-                continue
-            name = " ".join([title, *(str(getattr(row, column)) for column in by)]) if by else f"all {title}"
-            lines.append(
-                f"| {name} | {row.anomaly} | {row.published} | {row.found}{share(row.found, row.published)} | "
-                f"{row.quiet} | {row.false}{share(row.false, row.quiet)} |"
-            )
-    return [*lines, ""]
-
-
-def _as_published(residuals: pd.DataFrame) -> pd.DataFrame:
-    """Residuals with the names of the columns of sweeps."""
-    return residuals.rename(columns={"measured_ms": "published_ms", "predicted_ms": "modelled_ms"})
-
-
-def write_network_report(title: str, about: str, rows: pd.DataFrame, figure: str) -> list[str]:
-    """Tables and the figure of whole networks, as `compare_sweeps` gives them."""
-    ratio = rows.modelled_ms / rows.published_ms
-    lines = [f"## {title}", "", about, ""]
-    lines += ["| GPU | framework | network | mode | batch: modelled / published |", "|---|---|---|---|---|"]
-    keys = ["gpu", "framework", "network", "mode"]
-    for key, sweep in rows.assign(ratio=ratio).groupby(keys):
-        cells = ", ".join(f"{row.batch}: {row.ratio:.2f}" for row in sweep.itertuples())
-        lines.append(f"| {' | '.join(key)} | {cells} |")
-    lines += [
-        "", "*Inside*: the 90 % interval of the modelled step contains the published time.", "",
-        "| GPU | mode | n | median error | mean error | bias | inside |", "|---|---|--:|--:|--:|--:|--:|",
-    ]  # fmt: skip
+def print_network_errors() -> None:
+    """Errors of whole steps, each GPU left out of the fit where another one tells its architecture's level."""
+    left_out = read_left_out_of_networks()
+    published = [read(PUBLISHED) for read in (read_sweeps, read_later_sweeps)]
+    engine = measure_engine(pd.concat(published), left_out)
+    print(f"\nMXNet's engine\n{engine.to_string(index=False)}")
+    others_s = dict(zip(engine.device, engine.others_s, strict=True))
+    rows = pd.concat([compare_sweeps(sweeps, left_out, others_s) for sweeps in published])
     inside = (rows.published_ms >= rows.low_ms) & (rows.published_ms <= rows.high_ms)
-    judged = rows.assign(ratio=ratio - 1, inside=inside)
-    for gpu, part_of in [*judged.groupby("gpu"), ("all", judged)]:
-        for mode, part in part_of.groupby("mode"):
-            lines.append(
-                f"| {gpu} | {mode} | {len(part)} | {part.ratio.abs().median():.1%} | {part.ratio.abs().mean():.1%} | "
-                f"{part.ratio.median():+.1%} | {part.inside.mean():.0%} |"
-            )
-    shapes = judge_shapes(rows)
-    lines += ["", "Signs, where the published effect is more than 5 % of the step:", ""]
-    lines += ["| functional | mode | n | sign right |", "|---|---|--:|--:|"]
-    for (functional, mode), part in shapes.groupby(["functional", "mode"]):
-        lines.append(f"| {functional} | {mode} | {len(part)} | {part.agree.mean():.1%} |")
-    lines += [
-        "", "Share of the published differences inside the 90 % interval of the modelled one, which is drawn with the",
-        "errors that the steps of a curve share:", "", "| functional | mode | n | inside |", "|---|---|--:|--:|",
-    ]  # fmt: skip
-    for functional in ("excess", "curvature"):
-        for mode, part in [*judged.groupby("mode"), ("all", judged)]:
-            differences = part[f"{functional}_inside"].dropna()
-            if len(differences):
-                lines.append(f"| {functional} | {mode} | {len(differences)} | {differences.mean():.0%} |")
-    positive = shapes[(shapes.functional == "excess") & (shapes.published > 0)]
-    lines += [
-        "", "Most published excesses are negative, because samples share a fixed cost. Of the "
-        f"{len(positive)} positive ones, the anomalies, the sign is right in {positive.agree.mean():.0%}:", "",
-        "| GPU | framework | network | mode | from batch | published | modelled |", "|---|---|---|---|--:|--:|--:|",
-        *(f"| {r.gpu} | {r.framework} | {r.network} | {r.mode} | {r.at} | {r.published:+.1%} | {r.modelled:+.1%} |"
-          for r in positive.itertuples()), "",
-        f"![{title}](figures/{figure}.svg)", "",
-    ]  # fmt: skip
-    series = [Series(str(gpu), list(part.published_ms), list(part.modelled_ms)) for gpu, part in rows.groupby("gpu")]
-    write_scatter(DOCS / f"figures/{figure}.svg", title, "published ms", "modelled ms", series)
-    return lines
+    rows = rows.assign(held_out="", measured_ms=rows.published_ms, predicted_ms=rows.modelled_ms, inside=inside)
+    table = holdout.summarize(rows, ["gpu", "mode"]).assign(inside=rows.groupby(["gpu", "mode"]).inside.mean().tolist())
+    print(f"\nwhole steps\n{table.round(3).to_string(index=False)}")
 
 
 def main() -> None:
-    """Run all."""
+    """Fit where asked, and print the errors."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-fit", action="store_true", help="keep the constants and the residuals")
     parser.add_argument("--jobs", type=int, default=1, help="fits that run at once (default %(default)s)")
     args = parser.parse_args()
-    if args.no_fit:
-        rejudge_choices()
-        stored = json.loads(FITTED.read_text())
-        write_constants(stored["values"], stored["tensor"])
-    else:
+    if not args.no_fit:
         refit(args.jobs)
-    lines = [
-        beginning("Validation of the cost model", *three_figures())
-        + "Written by `python benchmarks/cost_model.py`; see [cost-model.md](cost-model.md).",
-        "",
-    ]
-    left_out = read_left_out_of_networks()
-    published = [read(PUBLISHED) for read in (read_sweeps, read_later_sweeps)]
-    engine = measure_engine(pd.concat(published), left_out)
-    others_s = dict(zip(engine.device, engine.others_s, strict=True))
-    sweeps, later = (compare_sweeps(one, left_out, others_s) for one in published)
-    lines += write_anomaly_report(pd.concat([sweeps, later]))
-    residuals = pd.read_csv(RESIDUALS, keep_default_na=False)
-    operators = residuals[(residuals.held_out == "gpu") & (residuals.kind != "streaming")]
-    lines += write_remaining_report(operators, pd.concat([sweeps, later]))
-    lines += write_transfer_report(PUBLISHED)
-    lines += write_choice_report(residuals, learn_choices(PUBLISHED))
-    lines += write_operator_report()
-    lines += write_pool_report(PUBLISHED)
-    lines += write_group_report(PUBLISHED)
-    lines += write_tensor_report(residuals[residuals.held_out == "fp16"], PUBLISHED)
-    lines += write_engine_report(engine)
-    lines += write_network_report(
-        "Whole networks",
-        "Published sweeps: modelled time over published time. Nothing was fitted to them but the time of MXNet's\n"
-        "engine, which comes from other cards than the one in the row.",
-        sweeps,
-        "cost_model_networks",
-    )
-    lines += write_network_report(
-        "Two more cards",
-        "The published times of MXNet on M60 and V100 were added when the model was finished. The model has changed\n"
-        "twice since: V100's training steps were predicted a quarter too fast, so the sources of MXNet were read\n"
-        "again for what a training step waits for, and then for what training steps missed on every card; see\n"
-        "[what was changed since](cost-model.md#how-far-to-trust-it).",
-        later,
-        "cost_model_later_networks",
-    )
-    lines += write_publication_report(PUBLISHED)
-    (DOCS / "cost-model-validation.md").write_text("\n".join([*lines, MISSED]))
+    print_operator_errors()
+    print_network_errors()
 
 
 if __name__ == "__main__":

@@ -48,12 +48,10 @@ SWEEPS = 200
 
 TEXT = """
 `python benchmarks/experiment_verdicts.py --write` writes this section. It simulates experiments on a term whose cost is 5 ms plus 1 ms
-per sample at batch 2, 4 and 8, with the noise above and {runs} runs per visit, {sweeps} times each, and with the fewest rounds that
-the plan makes: {screen} for a screen of nine factors, then {confirm} fresh ones for what the screen suggests, and twice as many if that
-is undecided. One factor removes the planted bend, the other eight change nothing. `analysis/verdicts/rule.py` makes every
-verdict: *confirmed* is a factor whose interval of the share removed lies above one half, after Holm's correction over all that had
-fresh rounds. With nothing planted, a term does not show
-its share alone and the plan would end before; the simulation goes on, so that the first column is an upper bound.
+per sample at batch 2, 4 and 8, {runs} runs per visit, {sweeps} times each, with the fewest rounds of the plan: {screen} for a screen of nine
+factors, then {confirm} fresh ones for what it suggests, and twice as many if that is undecided. One factor removes the planted bend, the other
+eight change nothing. `analysis/verdicts/rule.py` decides; *confirmed*: the interval of the share removed lies above one half, after Holm's correction. With nothing planted the plan
+would end before; the simulation goes on, so the first column is an upper bound.
 
 The goals: the interval of the share holds its true value in at least 95 of 100 experiments, and at most 2 of 100 experiments confirm a
 wrong factor. The result: {held}; {wrong}.
@@ -64,16 +62,15 @@ wrong factor. The result: {held}; {wrong}.
 
 Right is the confirmed factor that was planted, wrong is any other one. The bend at 4 is planted as that share of the time at batch 8.
 
-Intervals of the share taken away that hold its true value, over {confirm} rounds, for a bend of 20 % of the time at batch 8 (infinite
-intervals, where the bend cannot be distinguished from 0, hold every value; the last column counts them):
+Intervals of the share removed that hold its true value, over {confirm} rounds, for a bend of 20 % of the time at batch 8 (the last column counts
+infinite intervals, where the bend cannot be distinguished from 0):
 
 | noise | {shares} | infinite |
 |---|{share_columns}--:|
 {intervals}
 
-A factor that brings its cause about, e.g. less memory, confirms it if the smaller batch sizes become slower by what the anomaly says,
-and not by far more, whatever the largest does. The same experiment for a bend of 20 % of the time at batch 8: how often the cause is
-confirmed, and how often the interval of the share holds its true value:
+A factor that brings its cause about confirms it if the smaller batch sizes become slower by what the anomaly says, and not by far more. For the same
+bend: how often the cause is confirmed, and how often the interval of the share holds its true value:
 
 | noise | {stresses} |
 |---|{stress_columns}

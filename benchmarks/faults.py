@@ -418,8 +418,8 @@ def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], mi
         "processes that the kernel or a C++ library ended for lack of memory. These trials do not inject failures of "
         "libcupti's calls; `tests/native/test_cupti_faults.py` does, with a test double.",
         "",
-        "A bad trial is repeated after its repair, and an interrupted run resumes. So a table may contain trials of "
-        "more than one version of the program. `rm build/faults.jsonl` starts again.",
+        "A bad trial is repeated after its repair, so a table may contain trials of several versions of the program."
+        " `rm build/faults.jsonl` starts again.",
     ]
     return "\n".join(lines) + "\n"
 

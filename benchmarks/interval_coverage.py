@@ -8,7 +8,6 @@ runs of slow steps fall where they would. Run: `python benchmarks/interval_cover
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -23,10 +22,8 @@ from rich.progress import track
 from scipy.stats import beta
 
 try:
-    from . import focused_rounds
     from .evidence import beginning
 except ImportError:  # run as a script
-    import focused_rounds
     from evidence import beginning
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find
@@ -35,7 +32,6 @@ from curvescope.analysis.decompose.statistics import FASTER_HALF, faster_half
 from curvescope.analysis.decompose.terms import LEFT_OVER, Key, Samples, terms_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
-REPEATED = Path(__file__).parent / "results" / "repeated_sweeps.json"
 BATCHES = (1, 2, 4, 8, 16, 32)
 PROTOCOLS = {"quick": (4, 2), "default, least": (6, 1), "default": (6, 4), "long": (20, 4)}  # rounds, steps of a visit
 EFFECTS = (0.0, 0.02, 0.05, 0.1, 0.2)
@@ -44,17 +40,11 @@ PLACE = (8, 16)  # from the second on the planted effect is there
 TESTED = bend(4, 8, 16)
 
 HEAD = """`python benchmarks/interval_coverage.py --write` writes this page. It simulates {sweeps} sweeps of each kind over batch sizes 1 to
-32, with a cost of 20 ms plus 10 ms per sample, in the order in which a sweep measures. In the first two tables of results, each
-share has its own 95 % interval.
+32, with a cost of 20 ms plus 10 ms per sample, in the order in which a sweep measures. False alarms have 95 % intervals.
 
-The goal: a 95 % interval holds the true value in at least 95 of 100 sweeps, and at most 5 of 100 sweeps of a curve without an
-anomaly report one, as long as no two rounds are more alike than others. If the machine drifts, T(b) has no single true value,
-and its interval describes the time of the sweep. The tests compare times of the same rounds, so they reach the goal under
-drift too.
-
-Under persistent noise, neighbouring rounds are alike. The intervals of T(b) estimate this from the order of
-the visits and are wider; the tests do not need it. If steps within a visit are independent, intervals are wider than necessary,
-and the tests lose power: the tables below show how often they find an effect of each size.
+The goal: a 95 % interval holds the true value in at least 95 of 100 sweeps, and at most 5 of 100 sweeps of a curve without an anomaly report one,
+as long as no two rounds are more alike than others. If the machine drifts, T(b) has no single true value, and its interval describes the time of
+the sweep; the tests compare times of the same rounds, so they reach the goal under drift too. Where rounds are alike, intervals of T(b) are wider.
 
 | columns | rounds | steps of a visit |
 |---|--:|--:|
@@ -68,24 +58,12 @@ and the tests lose power: the tables below show how often they find an effect of
 TERMS_HEAD = """
 ## 95 % intervals of terms: shares of sweeps in which they hold the true value of the excess from 8 to 16
 
-{sweeps} simulated sweeps of each kind: 3 unprofiled and 3 profiled steps in every visit, or, *as recorded before*, 1 profiled
-step in each of the first 6 rounds of 12. A step consists of two layers and idle, {costs}; a profiled step takes 2 % longer. Each
-layer has its own noise. *Width* is the width of the planted layer's interval relative to the narrowest possible interval, ±1.96
-times the true standard deviation of its estimate over the sweeps. Student's t alone gives 1.62 with 4 rounds, and 1.12 with 12.
+{sweeps} simulated sweeps of each kind: 3 unprofiled and 3 profiled steps in every visit. A step consists of two layers and idle, {costs}; a
+profiled step takes 2 % longer. *Width*: of the planted layer's interval over the narrowest possible one, ±1.96 times the true standard deviation
+of its estimate. Student's t alone gives 1.62 with 4 rounds, and 1.12 with 12.
 
 | noise of terms | rounds | planted layer | other layer | idle | overhead | whole excess | width |
 |---|--:|--:|--:|--:|--:|--:|--:|
-"""
-REAL = """
-## Repeated sweeps of the same network
-
-`{command}`, {sweeps} times in a row on {cpu}, {usable_cores} cores, load {load_average_1min} at the end
-(benchmarks/repeated_sweeps.py, {date}). The program did not change, but the machine did: other work that lasts a minute slows a
-complete sweep. The difference of two sweeps is then real, but not caused by the program.
-
-- {intervals_held} of {intervals} intervals of T(b) hold the median of all sweeps.
-- {neighbours_changed} of {neighbours} sweeps differ significantly from the one before, {pairs_changed} of all {pairs} pairs.
-- Verdicts, by functional (*noise* is not significant; *unsure* is significant alone but not after Holm correction): {verdicts}.
 """
 
 Noise = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -258,7 +236,7 @@ class TermTally:
     width: float
 
 
-def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int, *, early: bool = False) -> TermTally:
+def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int) -> TermTally:
     """Sweeps of two batch sizes whose planted layer takes twice its due time at the larger one.
 
     Args:
@@ -266,7 +244,6 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int, *, early: bo
         rounds: of the sweep.
         seed: of the noise.
         sweeps: how many.
-        early: profile 1 step in each of the first 6 rounds alone, instead of 3 in every round.
     """
     random = np.random.default_rng(seed)
     shared, disturbed = TERM_SHAPES[shape]
@@ -274,7 +251,6 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int, *, early: bo
     truth = [sum(weights[b] * TERM_COSTS_MS[b][i] for b in weights) * (1 + OVERHEAD_SHARE) for i in range(3)]
     whole = sum(truth) / (1 + OVERHEAD_SHARE)
     truth += [whole - sum(truth), whole]
-    profiled_rounds, per_visit = (6, 1) if early else (rounds, 3)
     held, widths, values = np.zeros(5, int), [], []
     for _ in range(sweeps):
         factor = shared(random, rounds)
@@ -289,7 +265,7 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int, *, early: bo
                 noise *= np.where(random.random((len(of_round), 1)) < disturbed, 1.5, 1.0)
                 return np.array(costs) * noise * factor[of_round][:, None], of_round
 
-            profiled, of_round = times(per_visit, profiled_rounds)
+            profiled, of_round = times(3, rounds)
             unprofiled, beside = times(3, rounds)
             durations = unprofiled.sum(axis=1)
             samples[batch] = Samples(profiled * (1 + OVERHEAD_SHARE), of_round, durations, beside)
@@ -310,20 +286,20 @@ def _spread(values: list[float]) -> float:
     return float(high - low) / 1.349
 
 
-def _run_terms(case: tuple[str, int, bool], sweeps: int) -> TermTally:
-    shape, rounds, early = case
-    return simulate_terms(shape, rounds, list(TERM_SHAPES).index(shape) * 100 + rounds, sweeps, early=early)
+def _run_terms(case: tuple[str, int], sweeps: int) -> TermTally:
+    shape, rounds = case
+    return simulate_terms(shape, rounds, list(TERM_SHAPES).index(shape) * 100 + rounds, sweeps)
 
 
-def term_table(results: dict[tuple[str, int, bool], TermTally]) -> str:
+def term_table(results: dict[tuple[str, int], TermTally]) -> str:
     """The section of the page on terms."""
     sweeps = next(iter(results.values())).sweeps
     costs = "; ".join(f"{'/'.join(f'{c:g}' for c in cost)} ms at {b}" for b, cost in TERM_COSTS_MS.items())
     rows = [
-        f"| {shape} | {rounds}{', as recorded before' if early else ''} | "
+        f"| {shape} | {rounds} | "
         + " | ".join(f"{count / tally.sweeps:.1%}" for count in tally.held)
         + f" | {tally.width:.2f} |"
-        for (shape, rounds, early), tally in results.items()
+        for (shape, rounds), tally in results.items()
     ]
     return TERMS_HEAD.format(sweeps=sweeps, costs=costs) + "\n".join(rows) + "\n"
 
@@ -344,7 +320,7 @@ def tables(results: dict[tuple[str, str, float], Tally]) -> Iterator[str]:
         ),
         (
             "95 % interval of the bend at 8: sweeps in which it holds the true value",
-            lambda t: _share(t.covered, t.sweeps),
+            lambda t: f"{t.covered / t.sweeps:.1%}",
         ),
     ):
         yield from (f"## {title}", "", f"| noise | {' | '.join(PROTOCOLS)} |", "|---|" + "--:|" * len(PROTOCOLS))
@@ -389,15 +365,8 @@ def page(results: dict[tuple[str, str, float], Tally], sweeps: int, of_terms: st
         shapes="\n".join(f"| {name} | {noise.__doc__} |" for name, noise in SHAPES.items()),
     )
     text = head + "\n".join(tables(results)) + "\n" + of_terms
-    if REPEATED.exists():
-        told = json.loads(REPEATED.read_text())
-        verdicts = "; ".join(
-            f"{label} " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items())
-            for label, counts in told["verdicts"].items()
-        )
-        text += REAL.format(**told["host"], **{**told, "verdicts": verdicts})
-    # benchmarks/experiment_verdicts.py writes the section after it.
-    _, heading, rest = PAGE.read_text().partition("\n## Verdicts of experiments\n")
+    # What follows is kept: written by hand, and by benchmarks/experiment_verdicts.py.
+    _, heading, rest = PAGE.read_text().partition("\n## Rounds that go where a verdict is open\n")
     return text + heading + rest
 
 
@@ -412,10 +381,10 @@ def main() -> int:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         done = pool.map(_run, cases, [args.sweeps] * len(cases))
         results = dict(zip(cases, track(done, "simulating", total=len(cases)), strict=True))
-        of_terms = [(s, r, False) for s in TERM_SHAPES for r in TERM_ROUNDS] + [(s, 12, True) for s in TERM_SHAPES]
+        of_terms = [(s, r) for s in TERM_SHAPES for r in TERM_ROUNDS]
         done_terms = pool.map(_run_terms, of_terms, [args.sweeps] * len(of_terms))
         split = dict(zip(of_terms, track(done_terms, "terms", total=len(of_terms)), strict=True))
-    text = page(results, args.sweeps, term_table(split) + focused_rounds.section())
+    text = page(results, args.sweeps, term_table(split))
     if args.write:
         PAGE.write_text(text)
     else:

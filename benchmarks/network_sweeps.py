@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from fitting.anomalies import EFFECT, shapes
 
 from curvescope.analysis.cost_model.choice import get_library
 from curvescope.analysis.cost_model.constants import Constants, Spread, constants_for, load_fitted
@@ -21,7 +20,6 @@ from curvescope.analysis.cost_model.frameworks import FRAMEWORKS
 from curvescope.analysis.cost_model.launches import ModelledGpu
 from curvescope.analysis.cost_model.networks import Step, estimate_step, load_operations
 from curvescope.analysis.cost_model.problems import Floats, product_kinds
-from curvescope.analysis.decompose.functionals import curvature, excess, neighbours
 from curvescope.analysis.diagnosis.modelled import HOST, draw_errors
 from curvescope.profiling.hardware.devices import get_device
 
@@ -204,8 +202,7 @@ def compare_sweeps(
 
     Returns:
         Columns gpu, framework, network, mode, batch, published_ms, modelled_ms, low_ms, high_ms (of the 90 %
-        interval), excess_inside, curvature_inside (1 or 0: whether the 90 % interval of the functional at that batch
-        size holds the published one).
+        interval).
     """
     frames, fitted = [], load_fitted()
     for curve, rows in curves(sweeps):
@@ -215,30 +212,13 @@ def compare_sweeps(
         modelled = model_curve(curve, rows.batch.tolist(), without or {}, **changed)
         drawn_ms = _draw_ms(modelled, fitted.spreads_for(device.architecture, library))
         low, high = np.percentile(drawn_ms, _TAILS, axis=0)
-        inside = _inside(rows.batch.tolist(), rows.time_ms.to_numpy(np.float64), drawn_ms)
         frames.append(
             pd.DataFrame(
-                {**inside, "gpu": gpu, "framework": framework, "network": network, "mode": step, "batch": rows.batch,
+                {"gpu": gpu, "framework": framework, "network": network, "mode": step, "batch": rows.batch,
                  "published_ms": rows.time_ms, "modelled_ms": modelled.time_s * 1e3, "low_ms": low, "high_ms": high}
             )
         )  # fmt: skip
     return pd.concat(frames, ignore_index=True)
-
-
-def _inside(batches: list[int], published_ms: Floats, drawn_ms: Floats) -> dict[str, list[float]]:
-    """Whether the 90 % interval of each excess and each curvature holds the published one; missing where there is none.
-
-    An excess belongs to the smaller batch size, a curvature to the middle one.
-    """
-    found = {f"{kind}_inside": [np.nan] * len(batches) for kind in ("excess", "curvature")}
-    pairs, inner = neighbours(batches)
-    for functional in (*(excess(*pair) for pair in pairs), *(curvature(*points) for points in inner)):
-        weights = np.zeros(len(batches))
-        for batch, weight in functional.coefficients:
-            weights[batches.index(batch)] = weight
-        low, high = np.percentile(drawn_ms @ weights, _TAILS)
-        found[f"{functional.kind}_inside"][batches.index(functional.at)] = float(low <= published_ms @ weights <= high)
-    return found
 
 
 def _draw_ms(step: Step, spreads: Mapping[str, Spread]) -> Floats:
@@ -259,17 +239,3 @@ def _draw_ms(step: Step, spreads: Mapping[str, Spread]) -> Floats:
     device_s = np.einsum("rbt,tb->rb", errors[:, :, :-1], np.stack([times for *_, times in columns]))
     host = errors[:, :, -1]
     return np.asarray(np.maximum(device_s - step.beside_s + step.waiting_s * host, step.host_s * host) * 1e3)
-
-
-CURVE = ("gpu", "framework", "network", "mode")  # columns that name a curve
-
-
-def judge_shapes(rows: pd.DataFrame) -> pd.DataFrame:
-    """Signs of excess and log2 curvature, where the published effect is over 5 %.
-
-    Returns:
-        Columns of `shapes`, and agree.
-    """
-    table = shapes(rows, CURVE)
-    table = table[table.published.abs() > EFFECT]
-    return table.assign(agree=np.sign(table.published) == np.sign(table.modelled))

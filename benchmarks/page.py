@@ -54,7 +54,6 @@ class Benchmark:
         quiet_s: about how long it takes on two quiet cores.
         peers_better: what peers do better, as far as the script does not say it itself.
         smallest: arguments that make it as short as can be, to see that it runs.
-        page: the page under docs that it writes, with `--write`, and that is not said twice.
     """
 
     name: str
@@ -63,17 +62,13 @@ class Benchmark:
     quiet_s: int
     peers_better: str = ""
     smallest: tuple[str, ...] = ()
-    page: str = ""
 
 
 BENCHMARKS = (
     Benchmark("startup", "Start of the command line", ("startup.py",), 10),
     Benchmark("annotate", "Cost of annotating layers", ("annotate_cost.py",), 30),
-    Benchmark("published", "The detector on published times", ("published_pairs.py",), 20, page="detector.md"),
-    Benchmark("causes", "Verdicts on planted causes", ("causes_matrix.py",), 90, page="causes.md"),
-    Benchmark("cubins", "Compiling the CUDA kernels", ("compile_cubins.py",), 60),
     Benchmark("sample", "Cost of a sample in a microbenchmark", ("sample_overhead.py",), 20),
-    Benchmark("gemm", "A matrix product alone", ("bare_gemm.py",), 60),
+    Benchmark("gemm", "A matrix product in isolation", ("bare_gemm.py",), 60),
     Benchmark("stream", "Memory bandwidth against STREAM", ("stream.py",), 60),
     Benchmark(
         "collector",
@@ -84,35 +79,13 @@ BENCHMARKS = (
     ),
     Benchmark("analyse", "Analysing a recording of a million kernels", ("analyse_million.py",), 60),
     Benchmark(
-        "read",
-        "Reading a profile against sqlite3 with pandas, and HolisticTraceAnalysis",
-        ("read_growth.py",),
-        360,
-        smallest=("--smallest", "--repetitions", "1"),
-    ),
-    Benchmark(
         "method",
         "The microbenchmark's method against its peers",
         ("method_against.py",),
         240,
         smallest=("--repetitions", "1"),
     ),
-    Benchmark(
-        "replay",
-        "A step's operators alone against in the step",
-        ("replay_against_step.py", "alexnet", "resnet50", "--batch", "1,4", "--rounds", "6"),
-        60,
-        smallest=("--batch", "1", "--rounds", "2"),
-    ),
-    Benchmark(
-        "predictors",
-        "The cost model's error beside published predictors",
-        ("predictors.py",),
-        1,
-        "Habitat predicts any layer from a measurement on an available card; ours needs no measurement, but covers "
-        "only convolutional networks and BERT's shapes.",
-    ),
-)  # fmt: skip
+)
 
 
 def run(benchmark: Benchmark) -> dict[str, Any]:
@@ -161,17 +134,13 @@ def page(kept: dict[str, Any]) -> str:
             f"`python benchmarks/{' '.join(benchmark.command)}`, {found['took_s']:.0f} s, {found['at_utc'][:10]}, "
             f"{host['usable_cores']} cores of {host['cpu']}, load {host['load_average_1min']} at the end."
         )
-        if "note" in found:  # added by hand, valid until the benchmark runs again
-            lines += ["", found["note"]]
         if found["exit_code"]:
             lines += ["", f"**It failed** with exit code {found['exit_code']}; its output follows."]
         better = [benchmark.peers_better]
         for document in found["documents"]:
             lines += ["", *_table(document["rows"])]
             better.append(document["peers_better"])
-        if benchmark.page and not found["exit_code"]:
-            lines += ["", f"Its results are in [{benchmark.page}]({benchmark.page})."]
-        elif found["printed"]:
+        if found["printed"] and not found["documents"]:
             lines += ["", "```text", found["printed"].replace("```", "'''"), "```"]
         if any(better):
             lines += ["", f"What peers do better: {' '.join(filter(None, better))}"]
@@ -216,7 +185,7 @@ def main() -> int:
     for number, benchmark in enumerate(wanted, 1):
         left_s = sum(one.quiet_s for one in wanted[number - 1 :])
         print(f"== {number} of {len(wanted)}: {benchmark.title} (about {left_s / 60:.0f} min left)", flush=True)
-        further = benchmark.smallest if args.smallest else ("--write",) if benchmark.page else ()
+        further = benchmark.smallest if args.smallest else ()
         benchmark = replace(benchmark, command=(*benchmark.command, *further))
         try:
             found = run(benchmark)

@@ -2,7 +2,7 @@
 
 No rule of cuDNN's heuristics is published, and many of its choices are not the fastest algorithm. For cuDNN 7.6 it is
 published which algorithm it advises and which is the fastest, for hundreds of shapes. A tree says so in a few
-questions; `choices.json` has the trees, written by `benchmarks/cost_model.py`, and the validation page prints them.
+questions; `choices.json` has the trees, written by `benchmarks/cost_model.py`.
 """
 
 from __future__ import annotations

@@ -38,21 +38,3 @@ def measure_engine(sweeps: pd.DataFrame, without: Mapping[str, Mapping[str, Cons
     rows = [(device, len(times_s), float(np.median(times_s))) for device, times_s in found.items()]
     table = pd.DataFrame(rows, columns=["device", "n", "engine_s"])
     return table.assign(others_s=[table.engine_s[table.device != device].median() for device in table.device])
-
-
-def write_engine_report(engine: pd.DataFrame) -> list[str]:
-    """The section on MXNet's engine.
-
-    Args:
-        engine: result of `measure_engine`.
-    """
-    return [
-        "### MXNet's engine, each card left out", "",
-        "What training steps of 1 to 4 images take beyond the model without engine and updates, for each operator or",
-        "segment that the host waits for; the median of a card's steps. It is the only constant that comes from whole",
-        "steps. The scores of a card below have the median of the *other cards*.", "",
-        "| GPU | n | engine | from the other cards |", "|---|--:|--:|--:|",
-        *(f"| {r.device} | {r.n} | {r.engine_s * 1e6:.0f} µs | {r.others_s * 1e6:.0f} µs |"
-          for r in engine.itertuples()),
-        "",
-    ]  # fmt: skip

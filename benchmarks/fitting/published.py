@@ -42,7 +42,6 @@ _AUTOTUNED = ("k40", _TIMED)
 BY_ALGORITHM = "cudnn_scope"
 PRODUCTS_ALONE = "cudnn_scope, products"
 K40_TRAINING = "k40 training"
-CURRENT_RELEASE = "7.6.3"  # of cuDNN, that cudnn_scope ran on all five cards
 _BY_ALGORITHM_FILE = "cudnn_conv_by_algorithm.csv.gz"
 CUDNN_SCOPE_CARDS = {
     "Tesla_K80": "k80",
@@ -358,13 +357,6 @@ def read_choices(folder: Path) -> list[Measured]:
     """
     tables = _read_cudnn_scope(folder / _BY_ALGORITHM_FILE)
     return [group for device, table, _ in tables for group in _choices(device, table)]
-
-
-def read_v100_releases(folder: Path) -> list[Measured]:
-    """The same of each of six releases of cuDNN on V100; neither fitted nor learned from."""
-    tables = _read_cudnn_scope(folder / "cudnn_conv_v100_releases.csv.gz")
-    runs = ((device, run) for device, table, _ in tables for _, run in table.groupby("cudnn"))
-    return [group for device, run in runs for group in _choices(device, run)]
 
 
 def _choices(device: str, table: pd.DataFrame) -> Iterator[Measured]:

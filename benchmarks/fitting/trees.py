@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from curvescope.analysis.cost_model.learned import Branch, Labels, LearnedChoice, Tree, describe
+from curvescope.analysis.cost_model.learned import ASKED, TIMED, Branch, Labels, LearnedChoice, Tree, describe
 from curvescope.analysis.cost_model.problems import Convolutions, Floats
 from curvescope.profiling.hardware.devices import get_device
 
-from .published import Measured
+from .published import Measured, read_choices
 
 # Few questions, so that a tree can be read; a leaf of eight rows is two or three shapes at several batch sizes.
 _DEPTH, _LEAST_ROWS = 4, 8
 _LEAST_GAIN = 0.5  # of impurity, in rows
+
+ASKED_ROWS, TIMED_ROWS = "cudnn_scope, asked", "cudnn_scope, timed"
+FASTEST = ", fastest"  # of the same rows, if the fastest modelled algorithm is assumed
+
+
+def learn_choices(folder: Path, without: str = "") -> dict[str, LearnedChoice]:
+    """Learn what cuDNN 7.6 advises and what is the fastest, from cudnn_scope's cards.
+
+    Args:
+        folder: of the published files.
+        without: architecture to leave out.
+    """
+    groups = [group for group in read_choices(folder) if group.architecture != without]
+    return {
+        f"cudnn7.6 {name}": learn_choice([group for group in groups if group.source == source])
+        for name, source in ((ASKED, ASKED_ROWS), (TIMED, TIMED_ROWS))
+    }
 
 
 def learn_choice(measured: Sequence[Measured]) -> LearnedChoice:
@@ -86,17 +104,3 @@ def _document(tree: Tree) -> object:
     if isinstance(tree, str):
         return tree
     return {"feature": tree.feature, "most": tree.most, "below": _document(tree.below), "above": _document(tree.above)}
-
-
-def as_markdown(tree: Tree, indent: int = 0) -> Iterator[str]:
-    """A tree as a nested list."""
-    margin = "    " * indent
-    if isinstance(tree, str):
-        yield f"{margin}- {tree}"
-        return
-    for sign, child in (("≤", tree.below), (">", tree.above)):
-        if isinstance(child, str):
-            yield f"{margin}- {tree.feature} {sign} {tree.most:g}: {child}"
-        else:
-            yield f"{margin}- {tree.feature} {sign} {tree.most:g}:"
-            yield from as_markdown(child, indent + 1)

@@ -7,7 +7,6 @@ import json
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 MOST_BYTES = 15 * 1024 * 1024
@@ -16,46 +15,23 @@ SMALL = (".md", ".json", ".txt", ".csv")
 _HEADER_BYTES = 1024  # of one file in the archive, before compression
 
 
-@dataclass(frozen=True)
-class Unit:
-    """Files that are packed together or not at all: all small results of a stage, or one recording.
-
-    Attributes:
-        name: name in the list of what was left out.
-        files: its files.
-    """
-
-    name: str
-    files: tuple[Path, ...]
-
-    def packed_bytes(self) -> int:
-        """Size after compression, at most."""
-        return sum(_HEADER_BYTES + len(zlib.compress(path.read_bytes(), 6)) + 64 for path in self.files)
-
-
 def small_results(stage: Path) -> list[Path]:
     """Results of a stage that are no recordings."""
     found = [path for path in sorted(stage.iterdir()) if path.is_file() and path.suffix in SMALL]
     return [path for path in found if 0 < path.stat().st_size <= SMALL_BYTES]
 
 
-def units_of(output: Path, stages: Iterable[str]) -> Iterator[Unit]:
-    """The units of a call, most valuable first.
-
-    Args:
-        output: folder of the campaign.
-        stages: names of the stages that ran in this call, most valuable first.
-    """
+def _units_of(output: Path, stages: Iterable[str]) -> Iterator[tuple[str, list[Path]]]:
+    """Name and files of what is packed together or not at all, most valuable first."""
     folders = [output / name for name in stages if (output / name).is_dir()]
-    yield Unit("carry", tuple(_files(output / "carry")))
+    yield "carry", _files(output / "carry")
     small = {folder: small_results(folder) for folder in folders}
     for folder in folders:
-        yield Unit(f"{folder.name}: small results", tuple(small[folder]))
+        yield f"{folder.name}: small results", small[folder]
     rest = [entry for folder in folders for entry in sorted(folder.iterdir()) if entry not in small[folder]]
     # Test data is what later work without a GPU needs most.
-    for entry in sorted(rest, key=lambda one: one.name != "test_data"):
-        if files := tuple(_files(entry)):
-            yield Unit(f"{entry.parent.name}/{entry.name}", files)
+    for entry in sorted(rest, key=lambda entry: entry.name != "test_data"):
+        yield f"{entry.parent.name}/{entry.name}", _files(entry)
 
 
 def pack(output: Path, stages: Iterable[str], target: Path, most_bytes: int = MOST_BYTES) -> list[str]:
@@ -71,12 +47,13 @@ def pack(output: Path, stages: Iterable[str], target: Path, most_bytes: int = MO
         Names of what did not fit. The packed summary ends with them.
     """
     left_bytes, chosen, left_out = most_bytes - SMALL_BYTES, [], []
-    for unit in units_of(output, stages):
-        if (size := unit.packed_bytes()) <= left_bytes:
+    for name, files in _units_of(output, stages):
+        size = sum(_HEADER_BYTES + len(zlib.compress(path.read_bytes(), 6)) + 64 for path in files)
+        if size <= left_bytes:
             left_bytes -= size
-            chosen.append(unit)
+            chosen += files
         else:
-            left_out.append(f"{unit.name} ({size / 1e6:.1f} MB)")
+            left_out.append(f"{name} ({size / 1e6:.1f} MB)")
     summary = (output / "summary.md").read_text()
     if left_out:
         summary += "\n".join(["\n## Not packed", "", *(f"- {name}" for name in left_out), ""])
@@ -87,9 +64,8 @@ def pack(output: Path, stages: Iterable[str], target: Path, most_bytes: int = MO
         entry = tarfile.TarInfo("summary.md")
         entry.size = len(data)
         archive.addfile(entry, io.BytesIO(data))
-        for unit in chosen:
-            for path in unit.files:
-                archive.add(path, path.relative_to(output), filter=_nameless)
+        for path in chosen:
+            archive.add(path, path.relative_to(output), filter=_nameless)
     partial.replace(target)
     return left_out
 

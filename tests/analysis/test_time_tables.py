@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from curvescope.profiling.readers.time_table import import_table
 from curvescope.profiling.recording.store import open_recording
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "published"
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+DEEPBENCH = Path(__file__).parents[2] / "benchmarks" / "published" / "deepbench_conv.csv"
 
 
 def found(tmp_path, table, noise=0.05):
@@ -38,10 +38,12 @@ def found(tmp_path, table, noise=0.05):
     }
 
 
-def test_vgg_conv3_1_backward_data_is_flagged_with_cudnn_5_only(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    write_table = importlib.import_module("published_pairs").write_table
-    table = write_table("deepbench_conv", tmp_path / "deepbench.csv")
+def test_vgg_conv3_1_backward_data_is_flagged_with_cudnn_5_only(tmp_path):
+    table = tmp_path / "deepbench.csv"
+    name = "{pass} {h}x{w} {c}>{k} {s}x{r} pad {pad_h},{pad_w} stride {stride_h},{stride_w}"
+    with DEEPBENCH.open(newline="") as published, table.open("w", newline="") as file:
+        rows = [(name.format(**row), row["gpu"], row["n"], row["time_ms"]) for row in csv.DictReader(published)]
+        csv.writer(file).writerows([("problem", "device", "batch", "time_ms"), *rows])
     problem = "bwd_data 56x56 128>256 3x3 pad 1,1 stride 1,1"
     flagged = {device for name, device, label in found(tmp_path, table) if name == problem}
     assert flagged == {"Titan X (Maxwell)", "Tesla M40", "Titan X (Pascal)"}

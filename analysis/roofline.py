@@ -28,7 +28,6 @@ BOUND_SHARE = 0.5
 
 # Version of the exported document. Fields are added, never renamed or dropped; a change of meaning is a new version.
 #   1  first version
-FORMAT, FORMAT_VERSION = "curvescope roofline", 1
 
 
 @dataclass(frozen=True)
@@ -241,11 +240,6 @@ CSV_COLUMNS = (
     *("bytes_per_s", "flops_per_byte", "bound", "utilisation", "roof_per_s", "roof_kind", "provenance", "precision"),
     *("exceeded_roofs", "precisions"),
 )
-
-
-def document(drawn: Roofline) -> dict[str, Any]:
-    """The exported document: format, version, points, roofs; units are in the names. See docs/guides/roofline.md."""
-    return {"format": FORMAT, "version": FORMAT_VERSION, **asdict(drawn)}
 
 
 def csv_rows(drawn: Roofline) -> list[dict[str, Any]]:

@@ -18,9 +18,9 @@ from typing import Any
 
 from curvescope.cli import COMMANDS, module_of
 from curvescope.commands.bench import BENCHES
+from curvescope.documents import document_schema
 from curvescope.experiments import term_factors as factors
 from curvescope.experiments.step_factors import STEP_FACTORS
-from curvescope.json_documents import document_schema
 from curvescope.profiling.hardware import devices
 from curvescope.profiling.hardware.occupancy import SOURCE, find_limits
 from curvescope.profiling.readers import metrics
@@ -195,7 +195,7 @@ def documents_page() -> str:
     lines = [
         "# Documents of --json",
         "",
-        "Generated from `curvescope/json_documents`. Every command with `--json` prints one of these objects on one "
+        "Generated from the types of the documents. Every command with `--json` prints one of these objects on one "
         "line of standard output, and everything else on standard error. Its first field, `schema`, names its kind and "
         "version. A field that is renamed, removed or gets another meaning makes the next version of all documents; "
         "new fields may come at any time. What is missing is null. Units stand in the names; a share is a fraction of "

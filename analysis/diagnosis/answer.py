@@ -73,7 +73,7 @@ class Remedy:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class TermEvidence:
     """The experiments on one term of an anomaly, or on the complete step.
 
     Attributes:
@@ -124,7 +124,7 @@ class Answer:
     remedy: Remedy | None = None
     how_sure: str
     sentence: str
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[TermEvidence, ...]
 
 
 def answered(diagnosis: Diagnosis, recording: Recording, outcomes: tuple[Outcome, ...]) -> Diagnosis:
@@ -182,7 +182,7 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
     )
 
 
-def _confirmed_alone(total: CauseTotal, evidence: Sequence[Evidence]) -> str | None:
+def _confirmed_alone(total: CauseTotal, evidence: Sequence[TermEvidence]) -> str | None:
     """Label of the largest term that confirms a cause alone; None without one."""
     intervention = _intervention(total)
     names = intervention.term if intervention else ()
@@ -196,7 +196,7 @@ def _confirmed_alone(total: CauseTotal, evidence: Sequence[Evidence]) -> str | N
 
 
 def _plain(
-    explanation: Explanation, what: str, sentence: str, evidence: tuple[Evidence, ...], where: str | None = None
+    explanation: Explanation, what: str, sentence: str, evidence: tuple[TermEvidence, ...], where: str | None = None
 ) -> Answer:
     """An answer without a cause."""
     return Answer(
@@ -246,7 +246,7 @@ def _largest(shares: Iterable[Share], value: Estimate) -> str | None:
 
 def _evidence(
     explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.DataFrame, axis: Axis
-) -> Iterable[Evidence]:
+) -> Iterable[TermEvidence]:
     """The experiments on each term, the largest first, then those on complete steps."""
     shares = sorted(explanation.shares, key=lambda share: -abs(share.value.value))
     by_step = outcomes_of_steps(explanation.functional, explanation.value, explanation.weighed, outcomes)
@@ -257,7 +257,7 @@ def _evidence(
         alone = isolated_of(tests) or next(test for test in tests if test.factor is None)
         grids = [test for test in tests if test.factor is None and test.experiment.stage == Stage.GRID and test.value]
         grid = grids[-1] if grids else None
-        yield Evidence(
+        yield TermEvidence(
             THE_STEP if share is None else share.label,
             None if share is None else share.value,
             alone,
@@ -277,7 +277,7 @@ def _intervention(total: CauseTotal) -> Intervention | None:
     return interventions_with(evident).get(total.cause)
 
 
-def _decisive(total: CauseTotal, where: str | None, evidence: Sequence[Evidence]) -> Outcome | None:
+def _decisive(total: CauseTotal, where: str | None, evidence: Sequence[TermEvidence]) -> Outcome | None:
     """The outcome that decides on a cause: in the term where it is largest; on complete steps without one."""
     intervention = _intervention(total)
     if intervention is None:
@@ -336,7 +336,7 @@ def _sentence(
     where: str | None,
     why: str | None,
     how_sure: str,
-    evidence: Sequence[Evidence],
+    evidence: Sequence[TermEvidence],
 ) -> str:
     """What, where, why and how sure, without the remedy."""
     if where is None:  # measured on complete steps
@@ -367,7 +367,7 @@ def _place(label: str) -> str:
     return f"the {label}" if label == OPTIMIZER else label
 
 
-def _refuted(evidence: Sequence[Evidence]) -> list[str]:
+def _refuted(evidence: Sequence[TermEvidence]) -> list[str]:
     """The causes that experiments refuted, each once."""
     names = {
         (one.experiment.scope, one.factor)
@@ -383,7 +383,7 @@ def _refuted(evidence: Sequence[Evidence]) -> list[str]:
     ]
 
 
-def _remedy(evidence: Sequence[Evidence]) -> Remedy | None:
+def _remedy(evidence: Sequence[TermEvidence]) -> Remedy | None:
     """What helped most: on complete steps if that was measured, else on the largest term."""
     of_step = {
         outcome.factor: outcome for of in evidence if of.share is None for outcome in of.factors if _measured(outcome)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ...base.escaping import escape_controls
+from .documents import json_text
 from .report_verdict import comparison_html, verdict_html
 
 _ASSETS = Path(__file__).with_name("report_assets")
@@ -51,7 +51,7 @@ def render_html(document: Mapping[str, Any]) -> str:
 
 def json_block(document: Any) -> str:
     """JSON that holds no markup: safe inside a script element."""
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json_text(document)
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return text

@@ -25,7 +25,7 @@ from ...profiling.recording.store import Recording
 from .. import roofline
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Claim
 from ..causes.context import Recorded
-from ..compare import compare, comparison_line, recorded_side
+from ..compare import compare, recorded_side
 from ..cost_model.recording import is_modelled
 from ..decompose.findings import Finding
 from ..decompose.functionals import excess, neighbours
@@ -44,12 +44,11 @@ from ..verdicts.words import Verdict
 from .answers import how_to_test
 from .causes import evidence_text, verdict_sentence
 from .compare import verdicts
-from .documents import estimate_document, finite
 from .headline import clock_line, headline, largest_sentence
 from .heat_map import family_document
 from .names import distinct_parts
 from .report_experiments import answer_entry, experiments_entry
-from .report_rows import energy_document, rows_document
+from .report_rows import energy_document, estimate_document, finite, rows_document
 from .report_timeline import timeline
 
 MOST_KERNEL_ROWS = 2000
@@ -141,8 +140,8 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
         "differences": found.differences,
         "by": found.by,
         "batch": found.batch,
-        "steps": [comparison_line(line) for line in found.steps],
-        "rows": [comparison_line(line) for line in rows],
+        "steps": found.steps,
+        "rows": rows,
     }
 
 
@@ -385,7 +384,7 @@ def _heat(found: Diagnosis, classes: Mapping[str, str]) -> dict[str, Any]:
     order = np.argsort(-per_sample.max(axis=0), kind="stable")
     rows = []
     for index in order[:MOST_HEAT_ROWS]:
-        layer, phase, kind = terms.keys[index]
+        layer, phase, kind = (key := terms.keys[index]).layer, key.phase, key.kind
         path = None if layer is None else layer_label(layer, classes.get(layer))
         label = IDLE if kind == IDLE else path or work_label(None, None)
         rows.append(
@@ -400,11 +399,8 @@ def _roofline(hardware: Hardware, focus: Sequence[int], kernel_times: pd.DataFra
     if not focus or (kernel_times.loc[kernel_times["batch"] == focus[-1], "name"] == IDLE).all():
         return None
     drawn = roofline.roofline(kernel_times, hardware, "kernel", focus[-1])
-    document = roofline.document(drawn)
-    points = document["points"]
-    for point in points[:MOST_POINTS]:
-        point["label"] = short_name(point["label"])
-    return {**document, "points": points[:MOST_POINTS], "more": max(0, len(points) - MOST_POINTS)}
+    points = [replace(point, label=short_name(point.label)) for point in drawn.points[:MOST_POINTS]]
+    return {**vars(drawn), "points": points, "more": max(0, len(drawn.points) - MOST_POINTS)}
 
 
 def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], recorded: Recorded) -> dict[str, Any]:

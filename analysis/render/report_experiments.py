@@ -11,12 +11,12 @@ from ...profiling.recording.experiments import Experiment, Stage
 from ..decompose.functionals import Condition, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Key
-from ..diagnosis.answer import Answer, Evidence, remedy_sentence
+from ..diagnosis.answer import Answer, TermEvidence, remedy_sentence
 from ..diagnosis.result import Diagnosis
 from ..verdicts.outcome import Outcome, subject
 from ..verdicts.rule import CONFIRMED_ABOVE, REFUTED_BELOW
 from .answers import factor_text, gain_batch, notes, remedy_text, reproduction_sentence, shape_sentence
-from .documents import estimate_document, finite
+from .report_rows import estimate_document, finite
 
 
 def answer_entry(answer: Answer, axis: Axis) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def experiments_entry(answer: Answer, found: Diagnosis) -> dict[str, Any] | None
     }
 
 
-def _evidence(evidence: Evidence, answer: Answer, found: Diagnosis) -> dict[str, Any]:
+def _evidence(evidence: TermEvidence, answer: Answer, found: Diagnosis) -> dict[str, Any]:
     ran = [one for one in (evidence.alone, *evidence.factors) if one is not None]
     experiment = ran[0].experiment if ran else None
     return {
@@ -89,7 +89,7 @@ def _points(batches: Iterable[Condition], times: Sequence[Estimate]) -> list[dic
     ]
 
 
-def _in_step(experiment: Experiment | None, evidence: Evidence, found: Diagnosis) -> list[dict[str, Any]]:
+def _in_step(experiment: Experiment | None, evidence: TermEvidence, found: Diagnosis) -> list[dict[str, Any]]:
     """Time of the term in a step at every batch size; of the complete step if that was tested."""
     if evidence.share is None:
         points = found.curve.points

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -9,8 +10,8 @@ import pandas as pd
 from ...base.errors import CurvescopeError
 from ...base.numbers import signed, with_minus_signs
 from ...profiling.recording.store import Recording
+from ..decompose.statistics import Estimate
 from ..energy import explain_energy
-from .documents import estimate_document, finite
 
 MOST_ROWS = 3000
 # Titles and columns in the page.
@@ -18,6 +19,16 @@ _TABLES = {
     "steps": ("Timed steps", ["step", "batch", "round", "index", "profiled"]),
     "experiments": ("Runs of experiments", ["experiment", "factor", "batch", "round", "index"]),
 }
+
+
+def estimate_document(estimate: Estimate) -> dict[str, Any]:
+    """An estimate for JSON; unknown ends of its interval are None."""
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+def finite(value: float | None) -> float | None:
+    """A number of six digits; None for what is unknown or infinite."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
 def rows_document(table: str, rows: pd.DataFrame) -> dict[str, Any] | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Console
 from rich.text import Text
 
@@ -11,17 +9,16 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.lost import describe_lost
-from ...profiling.recording.store import Recording, Status
+from ...profiling.recording.store import Recording
 from .. import time_tables
 from ..cost_model.recording import is_modelled
 from ..decompose import functionals
-from ..decompose.curve import Point
 from ..decompose.findings import FindingVerdict
 from ..diagnosis import split
 from ..diagnosis.explain import explain, recorded
 from ..diagnosis.result import Diagnosis, Explanation
 from . import answers, causes, series, terminal, text
-from .documents import print_document, to_plain
+from .documents import ExplainDocument, TimedSeries, TimesDocument, print_document
 from .headline import answer_on, clock_line, headline
 from .tables import Indented
 
@@ -57,7 +54,7 @@ def show_diagnosis(
         functional = _asked_for(diagnosis.curve.conditions, axis, pair, at)
         explanations = (split.explain(functional, diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, evidence),)
     if as_json:
-        print_document("explain", _document(recording, diagnosis, explanations))
+        print_document(ExplainDocument.of(recording, diagnosis, explanations))
         return
     console = terminal.console()
     console.print(recording_line(recording), style="bold")
@@ -167,23 +164,8 @@ def show_table(
         if not listed:
             raise CurvescopeError(f"--problem {problem}: no problem or device of {recording.path} matches these words.")
     if as_json:
-        curves = [
-            {
-                "problem": one.problem,
-                "device_name": one.device_name,
-                "curve": [to_plain(point) for point in one.curve.points],
-                "findings": [{**to_plain(finding), "shape": finding.shape} for finding in one.findings],
-            }
-            for one in listed
-        ]
-        document = {
-            "recording": str(recording.path),
-            "noise": noise,
-            "noise_origin": origin,
-            "series": curves,
-            "pooled": [to_plain(one) for one in time_tables.pool(listed)],
-        }
-        print_document("times", document)
+        curves = [TimedSeries(one.problem, one.device_name, one.curve.points, one.findings) for one in listed]
+        print_document(TimesDocument(str(recording.path), noise, origin, curves, time_tables.pool(listed)))
         return
     console = terminal.console()
     console.print(series.render_series(listed, everything))
@@ -233,41 +215,3 @@ def recording_line(recording: Recording) -> str:
         clock_line(meta),
     )
     return ", ".join(filter(None, facts))
-
-
-def _document(recording: Recording, diagnosis: Diagnosis, explanations: tuple[Explanation, ...]) -> dict[str, Any]:
-    return {
-        "recording": str(recording.path),
-        "headline": headline(recording.meta, diagnosis),
-        "answers": to_plain(diagnosis.answers),
-        "modelled": is_modelled(recording.meta),
-        "complete": recording.meta["status"] == Status.COMPLETE,
-        "network": recording.meta.get("network"),
-        "device": recording.meta.get("device"),
-        "protocol": recording.meta.get("protocol"),
-        "locked_sm_clock_hz": recording.meta.get("locked_sm_clock_hz"),
-        "lost": recording.meta.get("lost"),
-        "empty": recording.meta.get("unmeasured", []),
-        "warnings": recording.meta.get("warnings", []),
-        "notes": diagnosis.notes,
-        "curve": [_point_document(point) for point in diagnosis.curve.points],
-        "findings": [{**to_plain(finding), "shape": finding.shape} for finding in diagnosis.findings],
-        "anomalies": [_explanation_document(explanation, diagnosis) for explanation in explanations],
-        "fixed_cost": None if diagnosis.fixed_cost is None else _explanation_document(diagnosis.fixed_cost, diagnosis),
-        "experiments": to_plain(diagnosis.outcomes),
-    }
-
-
-def _explanation_document(explanation: Explanation, diagnosis: Diagnosis) -> dict[str, Any]:
-    answer = answer_on(explanation, diagnosis.answers)
-    return {
-        **to_plain(explanation),
-        "verdict": causes.verdict_sentence(explanation.attribution) if answer is None else answer.sentence,
-        "shares": [{**to_plain(one), "label": one.label} for one in explanation.shares],
-    }
-
-
-def _point_document(point: Point) -> dict[str, Any]:
-    """A point of the curve; its condition is a batch size here."""
-    document: dict[str, Any] = to_plain(point)
-    return {"batch": document.pop("condition"), **document}

@@ -25,7 +25,7 @@ from ..profiling.recording.store import Recording
 from .aligned_rows import KEYS, align
 from .causes.context import sample_clock
 from .cost_model.recording import is_modelled
-from .decompose.curve import Curve, cost_curve
+from .decompose.curve import UNKNOWN, Curve, cost_curve
 from .decompose.kernel_times import device_work, kernel_times
 from .decompose.statistics import LEVEL, Floats, estimate, holm
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
@@ -33,7 +33,6 @@ from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
 LAYER, OPERATOR, FAMILY, KERNEL = BY = ("layer", "operator", "family", "kernel")
 # Devices reach different shares of their peaks: within this factor of a ratio of roofs a speed-up still follows it.
 _SPARE = 1.1
-UNKNOWN = "unknown"  # batch size of steps without one
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ import pandas as pd
 from ..base.errors import CurvescopeError
 from ..profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ..profiling.hardware.limits import Hardware, Roof
+from .decompose.curve import native
 from .decompose.terms import IDLE, undisturbed_steps, work_label
 from .likely_bounds import LikelyPoint, likely_point
 
@@ -121,7 +122,7 @@ def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel",
     if "step" not in kernel_times:
         rows, n_steps, batch = kernel_times, None, None
     else:
-        profiled = sorted(int(b) for b in kernel_times["batch"].dropna().unique())
+        profiled = sorted(native(b) for b in kernel_times["batch"].dropna().unique())
         if batch is None and profiled:
             batch = profiled[-1]
         if batch is not None and batch not in profiled:

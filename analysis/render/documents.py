@@ -17,9 +17,9 @@ from ..compare import Comparison, Line
 from ..cost_model.recording import is_modelled
 from ..decompose.breakdown import Breakdown, Row
 from ..decompose.communication import Communication
-from ..decompose.curve import Point
+from ..decompose.curve import UNKNOWN, Point
 from ..decompose.findings import Finding
-from ..decompose.functionals import Functional
+from ..decompose.functionals import Condition, Functional
 from ..decompose.idle import IdleTime
 from ..decompose.statistics import Estimate
 from ..decompose.terms import Share
@@ -63,12 +63,17 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value.item()
 
 
+def known_batch(condition: Condition) -> int | None:
+    """The batch size of a condition; None if no one knows it."""
+    return None if condition == UNKNOWN else condition
+
+
 @dataclass(frozen=True)
 class CurvePoint:
     """One batch size of the cost curve.
 
     Attributes:
-        batch: the batch size, or the value of another axis.
+        batch: the batch size, or the value of another axis; None if a profile names none.
         time_ms: time of a step.
         spread: interquartile range over the time.
         n: number of timed steps.
@@ -76,7 +81,7 @@ class CurvePoint:
         stable: whether the spread is within 2 %.
     """
 
-    batch: int
+    batch: int | None
     time_ms: Estimate
     spread: float
     n: int
@@ -86,7 +91,7 @@ class CurvePoint:
     @classmethod
     def of(cls, point: Point) -> CurvePoint:
         """The point of a curve over batch sizes."""
-        return cls(point.condition, point.time_ms, point.spread, point.n, point.rounds, point.stable)
+        return cls(known_batch(point.condition), point.time_ms, point.spread, point.n, point.rounds, point.stable)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
 from ..causes import page_faults
 from ..cost_model.recording import is_modelled
+from ..decompose.curve import UNKNOWN
 from ..decompose.findings import FindingVerdict
 from ..decompose.functionals import FIXED_COST
 from ..decompose.terms import IDLE
@@ -109,7 +110,7 @@ def _anomaly_sentence(found: Diagnosis) -> str:
     batches = found.curve.conditions
     if not found.findings:
         time = found.curve.points[-1].time_ms.value
-        batch = f"{axis.name} {batches[-1]}" if batches[-1] else f"unknown {axis.name}"
+        batch = f"unknown {axis.name}" if batches[-1] == UNKNOWN else f"{axis.name} {batches[-1]}"
         profiled = ", all of them profiled" if found.curve.profiled else ""
         return f"a step of {batch} takes {number(time)} ms (n = {found.curve.points[-1].n}{profiled})."
     if found.explanations:

@@ -27,16 +27,16 @@ from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Claim
 from ..causes.context import Recorded
 from ..compare import compare, recorded_side
 from ..cost_model.recording import is_modelled
+from ..decompose.curve import UNKNOWN as UNKNOWN_BATCH
+from ..decompose.curve import native
 from ..decompose.findings import Finding
 from ..decompose.functionals import excess, neighbours
 from ..decompose.idle import HOST_COLUMNS
 from ..decompose.kernel_times import Work, device_work
-from ..decompose.terms import IDLE, KERNELS, estimate_terms, layer_label, undisturbed_steps, work_label
+from ..decompose.terms import IDLE, KERNELS, layer_label, undisturbed_steps, work_label
 from ..diagnosis import split
-from ..diagnosis.answer import answered
+from ..diagnosis.explain import diagnosed, refuse_table, with_times
 from ..diagnosis.explain import recorded as recorded_data
-from ..diagnosis.explain import refuse_table, with_times
-from ..diagnosis.modelled import diagnose_modelled
 from ..diagnosis.result import Diagnosis, Explanation
 from ..step_family import families
 from ..step_table import cells_of
@@ -44,6 +44,7 @@ from ..verdicts.words import Verdict
 from .answers import how_to_test
 from .causes import evidence_text, verdict_sentence
 from .compare import verdicts
+from .documents import known_batch
 from .headline import clock_line, headline, largest_sentence
 from .heat_map import family_document
 from .names import distinct_parts
@@ -97,7 +98,10 @@ def report_input(recording: Recording) -> ReportInput:
         raise CurvescopeError(
             f"{recording.path} has no step, so there is nothing to report. Record or import one with steps."
         )
-    times, evidence = with_times(evidence, recording)
+    known = evidence.steps["batch"].notna()
+    # Where some batch sizes are known, steps without one belong to no curve; where none is, all steps are one.
+    steps = evidence.steps[known] if known.any() else evidence.steps.assign(batch=UNKNOWN_BATCH)
+    times, evidence = with_times(replace(evidence, steps=steps), recording)
     return ReportInput(recording, device_work(recording), times, evidence)
 
 
@@ -146,13 +150,11 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
 
 
 def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
-    # Batch size 0 stands for an unknown one.
-    steps = one.recorded.steps.assign(batch=one.recorded.steps["batch"].fillna(0))
-    recorded = replace(one.recorded, steps=steps)
-    found = answered(_diagnose(one, recorded), one.recording, recorded.outcomes)
+    recorded, steps = one.recorded, one.recorded.steps
+    found = diagnosed(one.recording, one.kernel_times, recorded)
     fixed = [found.fixed_cost] if found.fixed_cost is not None else []
     explanations = [*found.explanations, *fixed] or _last_pair(found, recorded)
-    batches = sorted(int(b) for b in found.kernel_times["batch"].dropna().unique())
+    batches = sorted(native(batch) for batch in found.kernel_times["batch"].unique())
     of_batch = found.kernel_times["batch"]
     used = {
         batch: undisturbed_steps(found.kernel_times.loc[of_batch == batch, ["step", "exclusive_ms"]])
@@ -161,7 +163,7 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
     focus = _focus(found.explanations, batches)
     read_ranges = cache(lambda: one.recording.frame("ranges", HOST_COLUMNS))
     axis = found.axis
-    has_energy = bool(steps["energy_uj"].notna().any()) and bool((steps["batch"] > 0).all())
+    has_energy = bool(steps["energy_uj"].notna().any()) and batches != [UNKNOWN_BATCH]
     return {
         **_facts(one, found.curve.profiled),
         "axis": {name: getattr(axis, name) for name in ("name", "one", "unit", "value", "values", "title")},
@@ -176,29 +178,14 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
         "anomalies": [_anomaly(e, found) for e in explanations],
         "heat": _heat(found, recorded.layer_classes),
         "timelines": [
-            timeline(one.work, steps, used[batch], batch, recorded.api_calls, read_ranges)
+            timeline(one.work, steps, used[batch], known_batch(batch), recorded.api_calls, read_ranges)
             for batch in dict.fromkeys([*focus, *([shared] if shared in used else [])])
         ],
         "roofline": _roofline(recorded.hardware, focus, found.kernel_times),
         "kernels": _kernels(found.kernel_times, used, recorded),
-        "steps": rows_document("steps", one.recorded.steps),
+        "steps": rows_document("steps", one.recording.frame("steps")),
         "runs_of_experiments": rows_document("experiments", one.recording.frame("experiments")),
     }
-
-
-def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
-    """Diagnose like `explain`; a single profiled batch size, as in most profiles, has only terms."""
-    times = one.kernel_times
-    known = times["batch"].notna()
-    # Where some batch sizes are known, steps without one belong to no curve; where none is, all steps are one.
-    times = times[known] if known.any() else times.assign(batch=0)
-    if is_modelled(one.meta):
-        return diagnose_modelled(times, recorded, one.meta)
-    steps = recorded.steps
-    if steps["profiled"].all() and steps["batch"].nunique() == 1:
-        terms = estimate_terms(times, steps)
-        return Diagnosis(terms.curve(steps), (), (), terms, times, axis=recorded.axis)
-    return split.diagnose(steps, times, statistic=one.recording.statistic, recorded=recorded)
 
 
 def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:
@@ -278,7 +265,7 @@ def _curve(found: Diagnosis) -> dict[str, Any]:
         "profiled": found.curve.profiled,
         "points": [
             {
-                "batch": p.condition or None,
+                "batch": known_batch(p.condition),
                 "ms": p.time_ms.value,
                 "low": finite(p.time_ms.low),
                 "high": finite(p.time_ms.high),
@@ -379,7 +366,7 @@ def _heat(found: Diagnosis, classes: Mapping[str, str]) -> dict[str, Any]:
     terms = found.terms
     if terms is None:
         return {"batches": [], "rows": [], "more": 0}
-    samples = np.array([batch or 1 for batch in terms.conditions], dtype=float)
+    samples = np.array([known_batch(batch) or 1 for batch in terms.conditions], dtype=float)
     per_sample = terms.values_ms / samples[:, None]
     order = np.argsort(-per_sample.max(axis=0), kind="stable")
     rows = []
@@ -391,7 +378,7 @@ def _heat(found: Diagnosis, classes: Mapping[str, str]) -> dict[str, Any]:
             {"label": label, "layer": path, "phase": phase, "values": [finite(v) for v in per_sample[:, index]]}
         )
     more = max(0, len(terms.keys) - MOST_HEAT_ROWS)
-    return {"batches": [b or None for b in terms.conditions], "rows": rows, "more": more}
+    return {"batches": [known_batch(b) for b in terms.conditions], "rows": rows, "more": more}
 
 
 def _roofline(hardware: Hardware, focus: Sequence[int], kernel_times: pd.DataFrame) -> dict[str, Any] | None:
@@ -400,7 +387,12 @@ def _roofline(hardware: Hardware, focus: Sequence[int], kernel_times: pd.DataFra
         return None
     drawn = roofline.roofline(kernel_times, hardware, "kernel", focus[-1])
     points = [replace(point, label=short_name(point.label)) for point in drawn.points[:MOST_POINTS]]
-    return {**vars(drawn), "points": points, "more": max(0, len(drawn.points) - MOST_POINTS)}
+    return {
+        **vars(drawn),
+        "batch": known_batch(drawn.batch),
+        "points": points,
+        "more": max(0, len(drawn.points) - MOST_POINTS),
+    }
 
 
 def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], recorded: Recorded) -> dict[str, Any]:
@@ -436,7 +428,7 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
                 **{column: [None] * len(batches) for column in ("ms", "calls", "gflops", "gbs", "exceeded", *shares)},
             },
         )
-        index, n, time_ms = batches.index(int(batch)), len(used[int(batch)]), float(row[0])
+        index, n, time_ms = batches.index(native(batch)), len(used[native(batch)]), float(row[0])
         entry["ms"][index] = finite(time_ms / n)
         entry["calls"][index] = finite(float(row[1]) / n)
         for column, amount in (("gflops", row[2]), ("gbs", row[3])):
@@ -451,7 +443,7 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
     rest = ordered[MOST_KERNEL_ROWS:]
     left_ms = [math.fsum(e["ms"][index] or 0.0 for e in rest) for index in range(len(batches))]
     return {
-        "batches": [b or None for b in batches],
+        "batches": [known_batch(b) for b in batches],
         "rows": ordered[:MOST_KERNEL_ROWS],
         "more": len(rest),
         "more_ms": left_ms,

@@ -141,6 +141,9 @@ class ExplainDocument:
         warnings: disturbances that were noticed while measuring.
         notes: sentences on the choice of the steps.
         curve: time of a step by batch size.
+        statistic: statistic of the steps that a time is.
+        rounds: number of rounds in which every batch size was measured.
+        profiled: whether every step was profiled, so that times include the profiler's cost.
         findings: every excess, then every curvature.
         anomalies: the anomalies among them, the largest first, or those asked for.
         fixed_cost: the fixed cost of a step; null if it is not significant.
@@ -161,6 +164,9 @@ class ExplainDocument:
     warnings: Sequence[Any]
     notes: Sequence[str]
     curve: Sequence[CurvePoint]
+    statistic: str
+    rounds: int
+    profiled: bool
     findings: Sequence[Finding]
     anomalies: Sequence[SplitAnomaly]
     fixed_cost: SplitAnomaly | None
@@ -190,6 +196,9 @@ class ExplainDocument:
             warnings=meta.get("warnings", []),
             notes=diagnosis.notes,
             curve=[CurvePoint.of(point) for point in diagnosis.curve.points],
+            statistic=diagnosis.curve.statistic,
+            rounds=diagnosis.curve.rounds,
+            profiled=diagnosis.curve.profiled,
             findings=diagnosis.findings,
             anomalies=[SplitAnomaly.of(one, diagnosis) for one in chosen],
             fixed_cost=None if fixed is None else SplitAnomaly.of(fixed, diagnosis),

@@ -33,7 +33,7 @@ def render_html(document: Mapping[str, Any]) -> str:
     style = (_ASSETS / "style.css").read_text(encoding="utf-8")
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     run = document["runs"][0]
-    title = " · ".join(filter(None, (run["network"] or run["name"], run["device"], "Curvescope")))
+    title = " · ".join(filter(None, (run["explain"].network or run["name"], run["device"], "Curvescope")))
     page = (_ASSETS / "page.html").read_text(encoding="utf-8")
     for name, text in {
         "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'",

@@ -212,7 +212,7 @@ def test_without_experiments_it_says_how_to_run_them_or_why_not(tmp_path, capsys
     assert "does not say how to run its steps again" in " ".join(explained(capsys, tmp_path / "old").split())
     assert main(["report", str(tmp_path / "new"), "-o", str(tmp_path / "report.html")]) == 0
     run = embedded(tmp_path / "report.html")["runs"][0]
-    assert run["experiments"] == []
+    assert run["tested"] == {}
     assert f"curvescope confirm {tmp_path / 'new'}" in run["how_to_test"]
 
 
@@ -226,7 +226,7 @@ def test_words_follow_the_axis(tmp_path, capsys):
     assert main(["report", str(tmp_path / "tokens"), "-o", str(tmp_path / "report.html")]) == 0
     run = embedded(tmp_path / "report.html")["runs"][0]
     assert run["axis"]["value"] == "value of tokens"
-    assert "tokens 4" in run["headline"]
+    assert "tokens 4" in run["explain"]["headline"]
 
 
 def test_runs_counts_experiments(tested, capsys):
@@ -254,24 +254,19 @@ class Texts(HTMLParser):
         self.found.append(data)
 
 
-def test_the_page_has_the_curves_and_a_line_per_change(page):
+def test_the_page_has_the_term_in_the_step_and_on_a_finer_grid(page):
     run = embedded(page)["runs"][0]
-    assert [answer["verdict"] for answer in run["answers"]] == ["confirmed", "untested", "confirmed"]
-    bend, fixed = run["experiments"]
-    term = bend["terms"][0]
+    bend, _, fixed = run["explain"]["answers"]
+    assert [answer["verdict"] for answer in (bend, fixed)] == ["confirmed", "confirmed"]
+    term, beside = bend["evidence"][0], run["tested"][bend["functional"]["label"]]["fc6 (Linear) forward"]
     assert term["label"] == "fc6 (Linear) forward"
-    assert [point["batch"] for point in term["step"]] == list(BATCHES)
-    assert {point["batch"] for point in (*term["alone"], *term["grid"])} == set(GRID_MS)
-    assert term["alone"][0]["ms"] == pytest.approx(GRID_MS[2], rel=0.03)
-    factors = {factor["name"]: factor for factor in term["factors"]}
-    assert factors["onednn"]["taken"]["low"] > bend["confirmed_above"]
-    assert factors["one_thread"]["taken"]["high"] < bend["refuted_below"]
+    assert beside["step"]["batches"] == list(BATCHES)
+    assert {*term["alone"]["batches"], *beside["grid"]["batches"]} == set(GRID_MS)
+    assert term["alone"]["times_ms"][0]["value"] == pytest.approx(GRID_MS[2], rel=0.03)
+    factors = {factor["factor"]: factor for factor in term["factors"]}
+    assert factors["onednn"]["taken"]["low"] > embedded(page)["confirmed_above"]
+    assert factors["one_thread"]["taken"]["high"] < embedded(page)["refuted_below"]
     assert factors["channels_last"]["taken"] is None
-    (kept,) = [factor for factor in fixed["terms"][-1]["factors"] if factor["name"] == "kept_memory"]
-    assert (kept["verdict"], kept["gain_batch"]) == ("confirmed", 1)
-    causes = {cause["cause"]: cause for cause in run["anomalies"][0]["causes"]}
-    assert causes["slow library call"]["verdict"] == "confirmed"
-    assert causes["not significant"]["apart"]
 
 
 @browser
@@ -300,8 +295,8 @@ def test_experiments_are_drawn_at_any_width(page, width, dark):
 def test_the_page_gives_a_setting_once(page):
     """The setting of kept memory helps with the second and the third answer."""
     text = page.read_text().partition("<script")[0]
-    answers = embedded(page)["runs"][0]["answers"]
-    hows = [answer["how"] for answer in answers if answer["how"]]
+    answers = embedded(page)["runs"][0]["explain"]["answers"]
+    hows = [f"How: {answer['remedy']['how']}" for answer in answers if answer["remedy"] and answer["remedy"]["how"]]
     assert sum(text.count(html.escape(how)) for how in set(hows)) == len(set(hows))
     assert text.count("How: as in") == len(hows) - len(set(hows))
 
@@ -309,7 +304,7 @@ def test_the_page_gives_a_setting_once(page):
 @browser
 def test_an_answer_leads_to_its_terms_causes_and_experiments(page):
     with Page(page) as opened:
-        answers = embedded(page)["runs"][0]["answers"]
+        answers = embedded(page)["runs"][0]["explain"]["answers"]
         for number, answer in enumerate(answers):
             links = f"document.querySelectorAll('.verdict:not([hidden]) li')[{number}].querySelectorAll('.more a')"
             names = opened.evaluate(f"[...{links}].map(a => a.textContent)")
@@ -319,7 +314,7 @@ def test_an_answer_leads_to_its_terms_causes_and_experiments(page):
                 opened.settle()
             for section in ("terms", "causes"):
                 chosen = opened.evaluate(f"document.querySelector('#{section} .tools select').value")
-                assert chosen.startswith(answer["label"])
+                assert chosen.startswith(answer["functional"]["label"])
         assert opened.problems == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -101,7 +101,8 @@ class Answer:
     Attributes:
         functional: the anomaly.
         value: its value and interval.
-        what: name of the anomaly with its value, e.g. "The bend at 4 (−28.9 ms)".
+        name: name of the anomaly, e.g. "the bend at 4".
+        what: the same with its value, e.g. "The bend at 4 (−28.9 ms)".
         where: label of the term that makes most of it; None if no term does.
         cause: the largest confirmed cause, else the largest that the recording suggests; None without any.
         verdict: verdict on that cause.
@@ -109,12 +110,15 @@ class Answer:
         taken: share that the decisive factor takes away; None if nothing was tested.
         remedy: the remedy with the largest gain; None if no remedy was measured.
         how_sure: verdict and interval, e.g. "confirmed, 83 % taken away, 71 to 95 %".
-        sentence: all of this in one or two sentences.
+        finding: what, where, why and how sure, in one or two sentences.
+        advice: what to do and what it gains, in a sentence; empty without a remedy.
         evidence: experiments behind it, by term, the largest first.
+        sentence: finding and advice.
     """
 
     functional: Functional
     value: Estimate
+    name: str
     what: str
     where: str | None
     cause: str | None = None
@@ -123,8 +127,13 @@ class Answer:
     taken: Estimate | None = None
     remedy: Remedy | None = None
     how_sure: str
-    sentence: str
+    finding: str
+    advice: str = ""
     evidence: tuple[TermEvidence, ...]
+    sentence: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence", f"{self.finding} {self.advice}".rstrip())
 
 
 def answered(diagnosis: Diagnosis, recording: Recording, outcomes: tuple[Outcome, ...]) -> Diagnosis:
@@ -163,12 +172,10 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
     how_sure = _how_sure(total, deciding, on_step)
     cause = None if total.cause == UNEXPLAINED else total.cause
     why = None if cause is None else _why(total, deciding, _portion(explanation, where))
-    sentence = _sentence(explanation, what, total, where, why, how_sure, evidence)
-    if remedy is not None:
-        sentence += f" {remedy_sentence(remedy, axis)}"
     return Answer(
         functional=explanation.functional,
         value=explanation.value,
+        name=_name(explanation.functional),
         what=what,
         where=where,
         cause=cause,
@@ -177,7 +184,8 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
         taken=deciding.taken if deciding else None,
         remedy=remedy,
         how_sure=how_sure,
-        sentence=sentence,
+        finding=_sentence(explanation, what, total, where, why, how_sure, evidence),
+        advice="" if remedy is None else remedy_sentence(remedy, axis),
         evidence=evidence,
     )
 
@@ -202,10 +210,11 @@ def _plain(
     return Answer(
         functional=explanation.functional,
         value=explanation.value,
+        name=_name(explanation.functional),
         what=what,
         where=where,
         how_sure="not significant",
-        sentence=sentence,
+        finding=sentence,
         evidence=evidence,
     )
 

@@ -14,7 +14,7 @@ from ...profiling.recording.replayable import why_not_replayed
 from ...profiling.recording.store import Recording
 from ..cost_model.recording import is_modelled
 from ..decompose.statistics import Estimate
-from ..diagnosis.answer import Answer, Remedy, TermEvidence, remedy_sentence
+from ..diagnosis.answer import Answer, Remedy, TermEvidence
 from ..verdicts.outcome import Outcome
 from ..verdicts.shape import Shape
 from ..verdicts.words import Reproduction, Verdict
@@ -26,15 +26,17 @@ _SHOWN_FACTORS = 6
 _MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of reasons, in the order of the table
 
 
-def render_answers(answers: Sequence[Answer], axis: Axis) -> RenderableType:
+def render_answers(answers: Sequence[Answer]) -> RenderableType:
     """Each answer: what, where, why and how sure, then what to do and how to set that."""
     blocks: list[RenderableType] = []
     shown: dict[str, int] = {}
     for number, answer in enumerate(answers, 1):
-        advice = "" if answer.remedy is None else remedy_sentence(answer.remedy, axis)
-        finding = Text(answer.sentence.removesuffix(advice).rstrip())
+        finding = Text(answer.finding)
         finding.highlight_words([answer.how_sure], VERDICT_STYLES.get(answer.verdict, ""))
-        lines: list[RenderableType] = [finding, *([Indented(Text(advice), label="Do:  ")] if advice else [])]
+        lines: list[RenderableType] = [
+            finding,
+            *([Indented(Text(answer.advice), label="Do:  ")] if answer.advice else []),
+        ]
         if answer.remedy is not None and answer.remedy.how:
             first = shown.setdefault(answer.remedy.how, number)
             lines.append(Indented(Text(answer.remedy.how if first == number else f"as in {first}."), label="How: "))

@@ -8,8 +8,7 @@ from typing import Any
 
 from ...base.escaping import escape_controls
 from ...base.numbers import number, with_minus_signs
-from ...profiling.recording.axis import Axis
-from ..diagnosis.answer import Answer, remedy_sentence
+from ..diagnosis.answer import Answer
 from .answers import remedy_text
 from .text import interval
 
@@ -56,7 +55,7 @@ def _answers(run: Mapping[str, Any], index: int) -> str:
     how = f'<p class="note">{_text(run["how_to_test"])}</p>' if run["how_to_test"] else ""
     first: dict[str | None, int] = {}
     items = "".join(
-        _answer(answer, Axis(run["axis"]["name"]), number, first.setdefault(remedy_text(answer.remedy), number))
+        _answer(answer, number, first.setdefault(remedy_text(answer.remedy), number))
         for number, answer in enumerate(answers, 1)
     )
     return (
@@ -65,20 +64,17 @@ def _answers(run: Mapping[str, Any], index: int) -> str:
     )
 
 
-def _answer(answer: Answer, axis: Axis, number: int, first: int) -> str:
+def _answer(answer: Answer, number: int, first: int) -> str:
     """The sentence as the terminal prints it, with what to do in bold.
 
     Args:
         answer: the answer.
-        axis: axis of the recording.
         number: its number.
         first: number of the first answer with the same setting.
     """
     verdict = _text(answer.verdict)
-    remedy = "" if answer.remedy is None else remedy_sentence(answer.remedy, axis)
-    sentence = _text(with_minus_signs(answer.sentence.removesuffix(remedy))) + (
-        f"<strong>{_text(with_minus_signs(remedy))}</strong>" if remedy else ""
-    )
+    sentence, advice = (_text(with_minus_signs(words)) for words in (answer.finding, answer.advice))
+    sentence += f" <strong>{advice}</strong>" if advice else ""
     setting = remedy_text(answer.remedy)
     if setting and first != number:
         setting = f"How: as in {first}."

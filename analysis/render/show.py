@@ -69,7 +69,7 @@ def show_diagnosis(
     console.print(Text(headline(recording.meta, diagnosis), "bold"))
     if diagnosis.answers:
         console.print()
-        console.print(answers.render_answers(diagnosis.answers, diagnosis.axis))
+        console.print(answers.render_answers(diagnosis.answers))
     if how := answers.how_to_test(recording, diagnosis.answers):
         console.print()
         console.print(Text(how[0]))

@@ -17,7 +17,6 @@ from curvescope.analysis.render.causes import render_causes
 from curvescope.analysis.render.headline import finding_sentence
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.cli import main
-from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import open_recording
 
 from ..browser import Page, find_chromium
@@ -104,7 +103,7 @@ def test_advice_that_several_answers_share_is_written_once(tested):
     answer = curvescope.explain(open_recording(tested)).answers[0]
     console = Console(width=80)
     with console.capture() as shown:
-        console.print(render_answers((answer, answer), Axis()))
+        console.print(render_answers((answer, answer)))
     assert shown.get().count("How: for inference") == 1
     assert "How: as in 1." in shown.get()
 

@@ -33,7 +33,7 @@ def show_diagnosis(
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Print the curve, the findings and the terms of each anomaly.
+    """Print the answers, the curve and the largest terms of the two largest anomalies; or everything.
 
     Args:
         recording: recording of a sweep.
@@ -41,7 +41,7 @@ def show_diagnosis(
         pair: two batch sizes, e.g. `4,8`, to split their excess instead of the anomalies.
         at: batch size, to split the curvature there instead.
         mode: mode of the steps of an inference server; default: the one with most sizes.
-        everything: whether to show every anomaly and every term.
+        everything: whether to show every test, anomaly, term, cause and experiment.
         as_json: whether to print one JSON document on standard output.
     """
     evidence = recorded(recording, mode)
@@ -77,27 +77,30 @@ def show_diagnosis(
     console.print()
     for line in diagnosis.notes:
         console.print(Text(line, "dim"))
-    console.print(text.render_curve(diagnosis.curve, diagnosis.axis))
-    console.print()
-    console.print(text.render_findings(diagnosis.findings, diagnosis.axis))
-    shown = explanations if everything else explanations[: text.SHOWN_EXPLANATIONS]
     asked = explanations is not diagnosis.explanations
-    printed = [*shown, *([diagnosis.fixed_cost] if diagnosis.fixed_cost and not asked else [])]
-    for explanation in printed:
+    full = everything or asked or axis != "log2"
+    console.print(text.render_curve(diagnosis.curve, diagnosis.axis, brief=not full))
+    if full or not explanations:
         console.print()
-        _show_explanation(console, explanation, diagnosis, everything)
-    if printed:
+        console.print(text.render_findings(diagnosis.findings, diagnosis.axis))
+    fixed = [diagnosis.fixed_cost] if diagnosis.fixed_cost and not asked else []
+    for explanation in [*explanations, *fixed][: None if full else text.SHOWN_EXPLANATIONS]:
         console.print()
-        console.print(text.render_legend(printed))
-    for note in text.hidden_note(len(explanations) - len(shown), "smaller anomaly", "smaller anomalies"):
-        console.print(note)
+        if full:
+            _show_explanation(console, explanation, diagnosis, everything)
+        else:
+            console.print(text.render_largest(explanation))
+    if full and (explanations or fixed):
+        console.print()
+        console.print(text.render_legend([*explanations, *fixed]))
     console.print()
     show_gaps(console, recording, diagnosis.axis)
     console.print(Text(f"Recorded in {recording.path}. Next:"))
     example = explanations[0].functional.at if explanations else diagnosis.curve.conditions[-1]
     if by := _grouping(recording, diagnosis):
         terminal.print_commands(console, f"curvescope breakdown {recording.path} --by {by} --batch {example}")
-    terminal.print_commands(console, f"curvescope explain {recording.path} --all")
+    if not everything:
+        terminal.print_commands(console, f"curvescope explain {recording.path} --all")
 
 
 def _grouping(recording: Recording, diagnosis: Diagnosis) -> str | None:

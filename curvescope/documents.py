@@ -411,7 +411,10 @@ def document_schema() -> dict[str, Any]:
     references, types = msgspec.json.schema_components(DOCUMENTS, ref_template="#/$defs/{name}")
     for name, definition in types.items():
         del definition["title"]
-        properties = definition["properties"]
+        properties = definition.get("properties")
+        if properties is None:  # words, e.g. of verdicts
+            definition["description"] = _sentence(definition.get("description", ""))
+            continue
         # A field with a default is in every document too, but for those that may be unset.
         definition["required"] += [field for field, one in properties.items() if one.pop("default", ...) is not ...]
         kind = globals().get(name) or vars(documents).get(name)

@@ -212,6 +212,10 @@ def documents_page() -> str:
         lines.append(f"| [`{named}`](#{name.lower()}) | {_cell(types[name]['description'])} |")
     for name in [*kinds, *(name for name in types if name not in kinds)]:
         definition = types[name]
+        if "enum" in definition:
+            words = ", ".join(_code(word) for word in definition["enum"])
+            lines += ["", f"## {name}", "", definition["description"], "", f"One of {words}."]
+            continue
         lines += ["", f"## {name}", "", definition["description"], "", "| field | type | meaning |", "|---|---|---|"]
         for field, one in definition["properties"].items():
             lines.append(f"| `{field}` | {_type(one)} | {_cell(one.get('description', ''))} |")

@@ -65,9 +65,10 @@ def document_validator(schema):
     from curvescope.documents import document_schema
 
     whole = document_schema()
-    for definition in whole["$defs"].values():
+    types = {name: one for name, one in whole["$defs"].items() if "properties" in one}
+    for definition in types.values():
         definition["additionalProperties"] = False
-    (name,) = (n for n, one in whole["$defs"].items() if one["properties"].get("schema", {}).get("const") == schema)
+    (name,) = (name for name, one in types.items() if one["properties"].get("schema", {}).get("const") == schema)
     return jsonschema.Draft202012Validator({"$defs": whole["$defs"], "$ref": f"#/$defs/{name}"})
 
 

@@ -12,8 +12,7 @@ significant change whose interval in cycles contains 1 is said to be the clock's
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from math import isfinite
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from ..profiling.recording.store import Recording
 from .aligned_rows import KEYS, align
 from .causes.context import sample_clock
 from .cost_model.recording import is_modelled
-from .decompose.curve import Curve, cost_curve
+from .decompose.curve import UNKNOWN, Curve, cost_curve
 from .decompose.kernel_times import device_work, kernel_times
 from .decompose.statistics import LEVEL, Floats, estimate, holm
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
@@ -34,7 +33,6 @@ from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
 LAYER, OPERATOR, FAMILY, KERNEL = BY = ("layer", "operator", "family", "kernel")
 # Devices reach different shares of their peaks: within this factor of a ratio of roofs a speed-up still follows it.
 _SPARE = 1.1
-UNKNOWN = "unknown"  # batch size of steps without one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,20 +66,20 @@ class Change:
 
     Attributes:
         speedup: time of the base over this time; above 1 is faster.
-        low: lower end of its 95 % interval; 0 if unknown.
+        low: lower end of its 95 % interval; infinite if unknown.
         high: upper end; infinite if unknown.
         p_adjusted: p of no change, adjusted over the family; 1 if unknown.
+        real: whether it is significant: the interval and the adjusted p exclude no change.
     """
 
     speedup: float
     low: float
     high: float
     p_adjusted: float
+    real: bool = field(init=False)
 
-    @property
-    def real(self) -> bool:
-        """Whether it is significant: the interval and the adjusted p exclude no change."""
-        return self.p_adjusted < LEVEL and not self.low <= 1 <= self.high
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "real", self.p_adjusted < LEVEL and not self.low <= 1 <= self.high)
 
     @property
     def growth(self) -> float:
@@ -330,7 +328,7 @@ def _changes(
         logs = np.log(np.maximum(drawn, smallest)) - np.log(np.maximum(paired, smallest))
         value = estimate(float(np.log(base / other)), logs, min(rounds[0], rounds[position]), 1.0)
         with np.errstate(over="ignore"):  # where resamples have a time of 0, the ratio has no bound
-            low, high = np.exp([value.low, value.high]) if np.isfinite(value.low) else (0.0, np.inf)
+            low, high = np.exp([value.low, value.high]) if np.isfinite(value.low) else (-np.inf, np.inf)
         changes.append(Change(base / other, float(low), float(high), value.p))
     return tuple(changes)
 
@@ -361,7 +359,7 @@ def _rows(
         columns = [_column(of_side, key) for of_side in terms]
         times, replicates = tuple(time for time, _ in columns), [drawn for _, drawn in columns]
         rounds = [of_side.rounds[batch] for of_side in terms]
-        of_sides = tuple(of_side.get(key[:2]) for of_side in families)
+        of_sides = tuple(of_side.get((key.layer, key.phase)) for of_side in families)
         label = key.labelled(_class_of(sides, key.layer) if by == LAYER else None)
         lines.append(Line(label, times, _changes(times, replicates, rounds), of_sides))
     lines.sort(key=lambda line: (line.label == IDLE, -max(t or 0.0 for t in line.times_ms)))
@@ -443,13 +441,3 @@ def _remarks(
             texts.append(clock)
         remarks.append("; ".join(texts))
     return tuple(remarks)
-
-
-def comparison_line(line: Line) -> dict[str, Any]:
-    """A line for JSON; unknown ends of an interval are null."""
-    unknown = {"low": None, "high": None}
-    changes = [
-        None if c is None else {**asdict(c), **({} if isfinite(c.high) else unknown), "real": c.real}
-        for c in line.changes
-    ]
-    return {**asdict(line), "changes": changes}

@@ -17,6 +17,7 @@ import pandas as pd
 from ..base.errors import CurvescopeError
 from ..profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ..profiling.hardware.limits import Hardware, Roof
+from .decompose.curve import native
 from .decompose.terms import IDLE, undisturbed_steps, work_label
 from .likely_bounds import LikelyPoint, likely_point
 
@@ -28,7 +29,6 @@ BOUND_SHARE = 0.5
 
 # Version of the exported document. Fields are added, never renamed or dropped; a change of meaning is a new version.
 #   1  first version
-FORMAT, FORMAT_VERSION = "curvescope roofline", 1
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel",
     if "step" not in kernel_times:
         rows, n_steps, batch = kernel_times, None, None
     else:
-        profiled = sorted(int(b) for b in kernel_times["batch"].dropna().unique())
+        profiled = sorted(native(b) for b in kernel_times["batch"].dropna().unique())
         if batch is None and profiled:
             batch = profiled[-1]
         if batch is not None and batch not in profiled:
@@ -241,11 +241,6 @@ CSV_COLUMNS = (
     *("bytes_per_s", "flops_per_byte", "bound", "utilisation", "roof_per_s", "roof_kind", "provenance", "precision"),
     *("exceeded_roofs", "precisions"),
 )
-
-
-def document(drawn: Roofline) -> dict[str, Any]:
-    """The exported document: format, version, points, roofs; units are in the names. See docs/guides/roofline.md."""
-    return {"format": FORMAT, "version": FORMAT_VERSION, **asdict(drawn)}
 
 
 def csv_rows(drawn: Roofline) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ so 1 − efficiency is the loss over T_N. See docs/scaling.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,15 +24,29 @@ from ..profiling.measure.scaling_plan import ScalingPoint
 from .decompose.curve import cost_curve
 from .decompose.functionals import Functional
 from .decompose.statistics import Estimate, estimate
-from .decompose.terms import COMMUNICATION, IDLE, KERNELS, LEFT_OVER, OVERHEAD, Key, Share, estimate_terms, tested
+from .decompose.terms import (
+    COMMUNICATION,
+    IDLE,
+    KERNELS,
+    LEFT_OVER,
+    OVERHEAD,
+    Key,
+    Share,
+    estimate_terms,
+    tested,
+    work_label,
+)
 from .ranks.parts import INPUT, WAITING, RankTables, rank_parts, shared_steps
 from .ranks.stragglers import over_others
 
 Floats = npt.NDArray[np.float64]
 
 SMALLER_BATCH = "smaller batch"
-# In the order of display.
-LOSS_KINDS = (COMMUNICATION, WAITING, KERNELS, INPUT, IDLE, SMALLER_BATCH, LEFT_OVER, OVERHEAD)
+# Names of the kinds of lost time, in the order of display.
+SLOWER_KERNELS, IMBALANCE = "slower kernels", "load imbalance"
+_NAMES = {COMMUNICATION: COMMUNICATION, WAITING: IMBALANCE, KERNELS: SLOWER_KERNELS}
+_NAMES |= {kind: kind for kind in (INPUT, IDLE, SMALLER_BATCH, LEFT_OVER, OVERHEAD)}
+LOSS_KINDS = tuple(_NAMES.values())
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,34 @@ class PointTables:
 
 
 @dataclass(frozen=True)
+class LossShare:
+    """One share of the time that more devices lose.
+
+    Attributes:
+        kind: one of `LOSS_KINDS`.
+        layer: module path; None for work outside layers, and for a whole kind.
+        phase: forward, backward or optimizer; None without a phase, and for a whole kind.
+        ms: the share.
+        real: whether it is significant.
+    """
+
+    kind: str
+    layer: str | None
+    phase: str | None
+    ms: Estimate
+    real: bool
+
+    @property
+    def label(self) -> str:
+        """Layer and phase of kernels, else the kind."""
+        return work_label(self.layer, self.phase) if self.kind == SLOWER_KERNELS else self.kind
+
+
+def _loss_shares(shares: Iterable[Share]) -> tuple[LossShare, ...]:
+    return tuple(LossShare(_NAMES[s.key.kind], s.key.layer, s.key.phase, s.value, s.real) for s in shares)
+
+
+@dataclass(frozen=True)
 class Lateness:
     """The rank that the others wait for, and the terms in which it takes longer.
 
@@ -60,19 +102,19 @@ class Lateness:
     Attributes:
         rank: number of the rank.
         node: number of its node; None if unknown.
-        waited_ms: mean waiting of the others minus its own waiting.
+        waits_less_ms: mean waiting of the others minus its own waiting.
         latest_in: number of profiled steps in which no rank had more own time over the others.
-        steps: number of profiled steps.
+        profiled_steps: number of profiled steps.
         shares: its terms minus the mean of the other ranks', largest first; with the difference of the step lengths
-            they add up to `waited_ms`.
+            they add up to `waits_less_ms`.
     """
 
     rank: int
     node: int | None
-    waited_ms: Estimate
+    waits_less_ms: Estimate
     latest_in: int
-    steps: int
-    shares: tuple[Share, ...]
+    profiled_steps: int
+    shares: tuple[LossShare, ...]
 
 
 @dataclass(frozen=True)
@@ -80,15 +122,15 @@ class Loss:
     """The time that a step loses to scaling.
 
     Attributes:
-        value: loss in ms.
+        ms: the loss.
         shares: one per kind; they add up to the loss.
         kernels: the share of kind kernels by layer and phase, largest first.
         late: the rank that the others wait for.
     """
 
-    value: Estimate
-    shares: tuple[Share, ...]
-    kernels: tuple[Share, ...]
+    ms: Estimate
+    shares: tuple[LossShare, ...]
+    kernels: tuple[LossShare, ...]
     late: Lateness
 
 
@@ -97,41 +139,49 @@ class ScaledPoint:
     """One number of devices.
 
     Attributes:
-        point: number of devices, and the batch size of each.
+        devices: number of devices.
+        batch_per_device: samples per device in a step.
         nodes: number of nodes; None if unknown.
-        time_ms: time of a step, mean over ranks.
-        throughput_per_s: samples of all devices per second.
+        step_ms: time of a step, mean over ranks.
+        samples_per_s: samples of all devices per second.
         speedup: speed-up over one device.
         efficiency: speed-up over number of devices.
         n: number of timed steps.
         rounds: number of their rounds.
         spread: interquartile range of the steps over their time.
-        discarded: number of discarded steps.
-        incomplete: number of steps of visits that some rank did not finish.
-        unmatched: number of profiled steps whose collectives differ between ranks; their waiting is in communication.
+        discarded_steps: number of discarded steps.
+        incomplete_steps: number of steps of visits that some rank did not finish.
+        unmatched_steps: number of profiled steps whose collectives differ between ranks; their waiting is in
+            communication.
         clock_error_ns: largest error between clocks of ranks; 0 if they share a clock. No time depends on it.
         loss: None for one device, and if no step was profiled.
     """
 
-    point: ScalingPoint
+    devices: int
+    batch_per_device: int
     nodes: int | None
-    time_ms: Estimate
-    throughput_per_s: Estimate
+    step_ms: Estimate
+    samples_per_s: Estimate
     speedup: Estimate
     efficiency: Estimate
     n: int
     rounds: int
     spread: float
-    discarded: int
-    incomplete: int
-    unmatched: int
+    discarded_steps: int
+    incomplete_steps: int
+    unmatched_steps: int
     clock_error_ns: int
     loss: Loss | None
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points of weak or strong scaling; the first has one device."""
+    """Weak or strong scaling.
+
+    Attributes:
+        kind: weak or strong.
+        points: one per number of devices; the first has one device.
+    """
 
     kind: str
     points: tuple[ScaledPoint, ...]
@@ -196,23 +246,23 @@ class _Run:
         rounds = self._curve.rounds
         nodes = {rank.node for rank in tables.ranks}
         kept = [int((~rank.steps["profiled"].astype(bool)).sum()) for rank in tables.ranks]
+        only, each = point == alone, point.devices
         return ScaledPoint(
-            point=point,
+            devices=each,
+            batch_per_device=point.batch,
             nodes=None if None in nodes else len(nodes),
-            time_ms=time,
-            throughput_per_s=_ratio(samples / time.value, samples / times[:, here], rounds),
-            speedup=_ratio(faster, drawn, rounds) if point != alone else _exactly(1.0),
-            efficiency=_ratio(faster / point.devices, drawn / point.devices, rounds)
-            if point != alone
-            else _exactly(1.0),
+            step_ms=time,
+            samples_per_s=_ratio(samples / time.value, samples / times[:, here], rounds),
+            speedup=_exactly(1.0) if only else _ratio(faster, drawn, rounds),
+            efficiency=_exactly(1.0) if only else _ratio(faster / each, drawn / each, rounds),
             n=of_curve.n,
             rounds=of_curve.rounds,
             spread=of_curve.spread,
-            discarded=tables.discarded,
-            incomplete=max(kept) - of_curve.n,
-            unmatched=self._unmatched[point],
+            discarded_steps=tables.discarded,
+            incomplete_steps=max(kept) - of_curve.n,
+            unmatched_steps=self._unmatched[point],
             clock_error_ns=_clock_error_ns(tables.ranks),
-            loss=None if point == alone else self._loss(point, alone, strong),
+            loss=None if only else self._loss(point, alone, strong),
         )
 
     def _loss(self, point: ScalingPoint, base: ScalingPoint, strong: bool) -> Loss | None:
@@ -232,8 +282,8 @@ class _Run:
         kernels = [share for share in self._terms.decompose(others) if share.key.kind == KERNELS]
         return Loss(
             self._curve.evaluate(lost),
-            tuple(sorted(tested(shares), key=lambda share: LOSS_KINDS.index(share.key.kind))),
-            tuple(sorted(tested(kernels), key=lambda share: -abs(share.value.value))),
+            _loss_shares(sorted(tested(shares), key=lambda share: list(_NAMES).index(share.key.kind))),
+            _loss_shares(sorted(tested(kernels), key=lambda share: -abs(share.value.value))),
             _lateness(self._parts[point], self._tables[point].ranks),
         )
 
@@ -292,5 +342,5 @@ def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:
         replace(waits_more, value=-waits_more.value, low=-waits_more.high, high=-waits_more.low),
         int((excess.argmax(axis=0) == position).sum()),
         excess.shape[1],
-        tuple(sorted(tested(shares), key=lambda share: -share.value.value)),
+        _loss_shares(sorted(tested(shares), key=lambda share: -share.value.value)),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from .base.counted import counted
 from .base.errors import BackendMissingError
@@ -24,7 +24,8 @@ _PERMISSION_REMEDY = (
 _COMPUTE_MODES = {0: "default", 1: "exclusive to one thread", 2: "prohibited", 3: "exclusive to one process"}
 
 
-class Check(NamedTuple):
+@dataclass(frozen=True)
+class Check:
     """One checked item.
 
     Attributes:

@@ -18,8 +18,8 @@ from typing import Any
 
 from curvescope.cli import COMMANDS, module_of
 from curvescope.commands.bench import BENCHES
+from curvescope.documents import document_schema
 from curvescope.experiments.factors import all_facts
-from curvescope.json_documents import document_schema
 from curvescope.profiling.hardware import devices
 from curvescope.profiling.hardware.occupancy import SOURCE, find_limits
 from curvescope.profiling.readers import metrics
@@ -194,7 +194,7 @@ def documents_page() -> str:
     lines = [
         "# Documents of --json",
         "",
-        "Generated from `curvescope/json_documents`. Every command with `--json` prints one of these objects on one "
+        "Generated from the types of the documents. Every command with `--json` prints one of these objects on one "
         "line of standard output, and everything else on standard error. Its first field, `schema`, names its kind and "
         "version. A field that is renamed, removed or gets another meaning makes the next version of all documents; "
         "new fields may come at any time. What is missing is null. Units stand in the names; a share is a fraction of "
@@ -211,6 +211,10 @@ def documents_page() -> str:
         lines.append(f"| [`{named}`](#{name.lower()}) | {_cell(types[name]['description'])} |")
     for name in [*kinds, *(name for name in types if name not in kinds)]:
         definition = types[name]
+        if "enum" in definition:
+            words = ", ".join(_code(word) for word in definition["enum"])
+            lines += ["", f"## {name}", "", definition["description"], "", f"One of {words}."]
+            continue
         lines += ["", f"## {name}", "", definition["description"], "", "| field | type | meaning |", "|---|---|---|"]
         for field, one in definition["properties"].items():
             lines.append(f"| `{field}` | {_type(one)} | {_cell(one.get('description', ''))} |")

@@ -41,7 +41,8 @@ class Snapshot(NamedTuple):
     busy_ns: int | None
 
 
-class Note(NamedTuple):
+@dataclass(frozen=True)
+class Note:
     """A disturbance or a limit of the precision of a result.
 
     Attributes:

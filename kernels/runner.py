@@ -10,7 +10,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,8 @@ class Result:
             duration of one unit; else None.
         discarded: number of discarded samples by reason.
         notes: disturbances and limits of the precision.
+        gflop_per_s: FLOPs of the direct algorithm over the median.
+        gb_per_s: compulsory bytes over the median; GB is 10⁹ bytes.
     """
 
     problem: str
@@ -82,6 +84,12 @@ class Result:
     parts: tuple[int, str] | None
     discarded: dict[str, int]
     notes: tuple[Note, ...]
+    gflop_per_s: float | None = field(init=False)
+    gb_per_s: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, amount in (("gflop_per_s", self.flops), ("gb_per_s", self.bytes_compulsory)):
+            object.__setattr__(self, name, amount / self.median_ns if amount and self.median_ns else None)
 
     @property
     def uncertainty(self) -> float | None:
@@ -89,16 +97,6 @@ class Result:
         if self.median_ns is None or self.low_ns is None or self.high_ns is None:
             return None
         return (self.high_ns - self.low_ns) / 2 / self.median_ns
-
-    @property
-    def gflop_per_s(self) -> float | None:
-        """FLOPs of the direct algorithm, divided by the median."""
-        return self.flops / self.median_ns if self.flops and self.median_ns else None
-
-    @property
-    def gb_per_s(self) -> float | None:
-        """Compulsory bytes, divided by the median; GB is 10⁹ bytes."""
-        return self.bytes_compulsory / self.median_ns if self.bytes_compulsory and self.median_ns else None
 
 
 def run_sweep(
@@ -147,7 +145,7 @@ def run_sweep(
                 finished=run.finished,
             ).run()
         finally:
-            writer.update(results=[document(result) for result in run.results()])
+            writer.update(results=[asdict(result) for result in run.results()])
     return run.results()
 
 
@@ -240,12 +238,6 @@ class _Run:
             discarded=dict(measurement.discarded),
             notes=tuple(measurement.notes(self._backend, self._method)),
         )
-
-
-def document(result: Result) -> dict[str, Any]:
-    """The result as a JSON object, with its rates."""
-    rates = {"gflop_per_s": result.gflop_per_s, "gb_per_s": result.gb_per_s}
-    return {**asdict(result), "notes": [note._asdict() for note in result.notes], **rates}
 
 
 def _clock_row(conditions: Conditions) -> dict[str, Any]:

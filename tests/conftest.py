@@ -47,14 +47,14 @@ def _glibc_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _documents_fit_their_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every document that a command prints in this process is held to its schema."""
-    as_text = documents.json_text
+    as_text = documents.document_text
 
     def checked(document):
         text = as_text(document)
-        document_validator(document["schema"]).validate(json.loads(text))
+        document_validator(documents.kind_of(type(document))).validate(json.loads(text))
         return text
 
-    monkeypatch.setattr(documents, "json_text", checked)
+    monkeypatch.setattr(documents, "document_text", checked)
 
 
 @cache
@@ -62,12 +62,13 @@ def document_validator(schema):
     """Validator of the documents of one kind, which takes no field that their schema does not name."""
     import jsonschema
 
-    from curvescope.json_documents import document_schema
+    from curvescope.documents import document_schema
 
     whole = document_schema()
-    for definition in whole["$defs"].values():
+    types = {name: one for name, one in whole["$defs"].items() if "properties" in one}
+    for definition in types.values():
         definition["additionalProperties"] = False
-    (name,) = (n for n, one in whole["$defs"].items() if one["properties"].get("schema", {}).get("const") == schema)
+    (name,) = (name for name, one in types.items() if one["properties"].get("schema", {}).get("const") == schema)
     return jsonschema.Draft202012Validator({"$defs": whole["$defs"], "$ref": f"#/$defs/{name}"})
 
 

@@ -36,6 +36,13 @@ _MS_PER_S = 1e3
 MODELLED = "modelled"  # the statistic of modelled curves
 UNSTABLE_SPREAD = 0.02  # published benchmarks call a result with more variation unstable
 
+UNKNOWN = "unknown"  # condition of steps whose batch size no one knows
+NO_CURVE = (
+    "This recording has no timed step, nor profiled steps of two batch sizes: there is no curve to explain. "
+    "`curvescope breakdown` says where its time goes. For a curve, import one profile per batch size with "
+    "`--as sweep`, or measure a step with `curvescope diagnose`."
+)
+
 
 @dataclass(frozen=True)
 class Point:
@@ -206,11 +213,7 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     """
     timed = steps[~steps["profiled"].astype(bool)]
     if timed.empty:
-        raise CurvescopeError(
-            "This recording has no timed step, nor profiled steps of two batch sizes: there is no curve to explain. "
-            "`curvescope breakdown` says where its time goes. For a curve, import one profile per batch size with "
-            "`--as sweep`, or measure a step with `curvescope diagnose`."
-        )
+        raise CurvescopeError(NO_CURVE)
     if timed[by].isna().any():
         raise CurvescopeError("Steps of this recording have no batch size; give it with --batch when importing.")
     shared = shared_rounds(timed, by)

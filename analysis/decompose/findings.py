@@ -11,7 +11,7 @@ excess on a straight line is the amortised fixed cost of a step: significant and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...base.words import Word
 from .curve import Curve
@@ -42,6 +42,7 @@ class Finding:
         tested_value: its value and interval, in ms.
         p_adjusted: p of `tested`, adjusted over the family.
         verdict: verdict on it.
+        shape: super-linear or sub-linear; concave-up or concave-down.
     """
 
     shown: Functional
@@ -50,13 +51,11 @@ class Finding:
     tested_value: Estimate
     p_adjusted: float
     verdict: FindingVerdict
+    shape: str = field(init=False)
 
-    @property
-    def shape(self) -> str:
-        """In words: super-linear or sub-linear; concave-up or concave-down."""
-        if self.shown.kind == "excess":
-            return "super-linear" if self.value.value > 0 else "sub-linear"
-        return "concave-up" if self.value.value > 0 else "concave-down"
+    def __post_init__(self) -> None:
+        shapes = ("sub-linear", "super-linear") if self.shown.kind == "excess" else ("concave-down", "concave-up")
+        object.__setattr__(self, "shape", shapes[self.value.value > 0])
 
 
 def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:

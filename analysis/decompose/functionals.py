@@ -8,7 +8,7 @@ it without a model or a fit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log2
 from typing import Any, TypeAlias
@@ -30,6 +30,7 @@ class Functional:
         to: the larger batch size of an excess or a fixed cost; None for other kinds.
         coefficients: (condition, coefficient), increasing in batch size.
         unit: unit of the value, for T in ms.
+        label: a short name, e.g. `excess 4→8` or `curvature at 8`.
     """
 
     kind: str
@@ -37,6 +38,11 @@ class Functional:
     to: Condition | None
     coefficients: tuple[tuple[Condition, float], ...]
     unit: str = "ms"
+    label: str = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        label = f"{self.kind} at {self.at}" if self.to is None else f"{self.kind} {self.at}→{self.to}"
+        object.__setattr__(self, "label", label)
 
     @property
     def of_rate(self) -> bool:
@@ -60,11 +66,6 @@ class Functional:
     def last(self) -> Condition:
         """The largest batch size in it."""
         return self.to or max(self.conditions)
-
-    @property
-    def label(self) -> str:
-        """A short name, e.g. `excess 4→8` or `curvature at 8`."""
-        return f"{self.kind} {self.at}→{self.to}" if self.to is not None else f"{self.kind} at {self.at}"
 
 
 def excess(small: int, large: int) -> Functional:

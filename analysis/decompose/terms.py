@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,8 @@ _LEAST_FAR = 0.05
 _ROUNDING = 1e-9
 
 
-class Key(NamedTuple):
+@dataclass(frozen=True)
+class Key:
     """Identity of a term.
 
     Attributes:
@@ -114,6 +115,7 @@ class Share:
             unknown.
         kernel_after: kernel with the most time at the condition compared with it.
         layer_class: class of the layer, e.g. Conv2d; None if unknown.
+        label: name of the term.
     """
 
     key: Key
@@ -122,11 +124,10 @@ class Share:
     kernel_before: str | None = None
     kernel_after: str | None = None
     layer_class: str | None = None
+    label: str = field(init=False)
 
-    @property
-    def label(self) -> str:
-        """Name of the term."""
-        return self.key.labelled(self.layer_class)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", self.key.labelled(self.layer_class))
 
 
 def tested(shares: Iterable[Share]) -> list[Share]:
@@ -495,6 +496,6 @@ def main_kernels(
     largest = total.sort_values("exclusive_ms").drop_duplicates(["layer", "phase", "batch"], keep="last")
     names: dict[tuple[str | None, str | None], list[str | None]] = {}
     for row in largest.itertuples():
-        key = Key.of(row.layer, row.phase, KERNELS)[:2]
-        names.setdefault(key, [None] * len(batches))[list(batches).index(int(row.batch))] = row.name
+        key = Key.of(row.layer, row.phase, KERNELS)
+        names.setdefault((key.layer, key.phase), [None] * len(batches))[list(batches).index(int(row.batch))] = row.name
     return names

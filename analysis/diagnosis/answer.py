@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -73,7 +73,7 @@ class Remedy:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class TermEvidence:
     """The experiments on one term of an anomaly, or on the complete step.
 
     Attributes:
@@ -101,7 +101,8 @@ class Answer:
     Attributes:
         functional: the anomaly.
         value: its value and interval.
-        what: name of the anomaly with its value, e.g. "The bend at 4 (−28.9 ms)".
+        name: name of the anomaly, e.g. "the bend at 4".
+        what: the same with its value, e.g. "The bend at 4 (−28.9 ms)".
         where: label of the term that makes most of it; None if no term does.
         cause: the largest confirmed cause, else the largest that the recording suggests; None without any.
         verdict: verdict on that cause.
@@ -109,12 +110,15 @@ class Answer:
         taken: share that the decisive factor takes away; None if nothing was tested.
         remedy: the remedy with the largest gain; None if no remedy was measured.
         how_sure: verdict and interval, e.g. "confirmed, 83 % taken away, 71 to 95 %".
-        sentence: all of this in one or two sentences.
+        finding: what, where, why and how sure, in one or two sentences.
+        advice: what to do and what it gains, in a sentence; empty without a remedy.
         evidence: experiments behind it, by term, the largest first.
+        sentence: finding and advice.
     """
 
     functional: Functional
     value: Estimate
+    name: str
     what: str
     where: str | None
     cause: str | None = None
@@ -123,8 +127,13 @@ class Answer:
     taken: Estimate | None = None
     remedy: Remedy | None = None
     how_sure: str
-    sentence: str
-    evidence: tuple[Evidence, ...]
+    finding: str
+    advice: str = ""
+    evidence: tuple[TermEvidence, ...]
+    sentence: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence", f"{self.finding} {self.advice}".rstrip())
 
 
 def answered(diagnosis: Diagnosis, recording: Recording, outcomes: tuple[Outcome, ...]) -> Diagnosis:
@@ -163,12 +172,10 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
     how_sure = _how_sure(total, deciding, on_step)
     cause = None if total.cause == UNEXPLAINED else total.cause
     why = None if cause is None else _why(total, deciding, _portion(explanation, where))
-    sentence = _sentence(explanation, what, total, where, why, how_sure, evidence)
-    if remedy is not None:
-        sentence += f" {remedy_sentence(remedy, axis)}"
     return Answer(
         functional=explanation.functional,
         value=explanation.value,
+        name=_name(explanation.functional),
         what=what,
         where=where,
         cause=cause,
@@ -177,12 +184,13 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
         taken=deciding.taken if deciding else None,
         remedy=remedy,
         how_sure=how_sure,
-        sentence=sentence,
+        finding=_sentence(explanation, what, total, where, why, how_sure, evidence),
+        advice="" if remedy is None else remedy_sentence(remedy, axis),
         evidence=evidence,
     )
 
 
-def _confirmed_alone(total: CauseTotal, evidence: Sequence[Evidence]) -> str | None:
+def _confirmed_alone(total: CauseTotal, evidence: Sequence[TermEvidence]) -> str | None:
     """Label of the largest term that confirms a cause alone; None without one."""
     intervention = _intervention(total)
     names = intervention.term if intervention else ()
@@ -196,16 +204,17 @@ def _confirmed_alone(total: CauseTotal, evidence: Sequence[Evidence]) -> str | N
 
 
 def _plain(
-    explanation: Explanation, what: str, sentence: str, evidence: tuple[Evidence, ...], where: str | None = None
+    explanation: Explanation, what: str, sentence: str, evidence: tuple[TermEvidence, ...], where: str | None = None
 ) -> Answer:
     """An answer without a cause."""
     return Answer(
         functional=explanation.functional,
         value=explanation.value,
+        name=_name(explanation.functional),
         what=what,
         where=where,
         how_sure="not significant",
-        sentence=sentence,
+        finding=sentence,
         evidence=evidence,
     )
 
@@ -246,7 +255,7 @@ def _largest(shares: Iterable[Share], value: Estimate) -> str | None:
 
 def _evidence(
     explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.DataFrame, axis: Axis
-) -> Iterable[Evidence]:
+) -> Iterable[TermEvidence]:
     """The experiments on each term, the largest first, then those on complete steps."""
     shares = sorted(explanation.shares, key=lambda share: -abs(share.value.value))
     by_step = outcomes_of_steps(explanation.functional, explanation.value, explanation.weighed, outcomes)
@@ -257,7 +266,7 @@ def _evidence(
         alone = isolated_of(tests) or next(test for test in tests if test.factor is None)
         grids = [test for test in tests if test.factor is None and test.experiment.stage == Stage.GRID and test.value]
         grid = grids[-1] if grids else None
-        yield Evidence(
+        yield TermEvidence(
             THE_STEP if share is None else share.label,
             None if share is None else share.value,
             alone,
@@ -277,7 +286,7 @@ def _intervention(total: CauseTotal) -> Intervention | None:
     return interventions_with(evident).get(total.cause)
 
 
-def _decisive(total: CauseTotal, where: str | None, evidence: Sequence[Evidence]) -> Outcome | None:
+def _decisive(total: CauseTotal, where: str | None, evidence: Sequence[TermEvidence]) -> Outcome | None:
     """The outcome that decides on a cause: in the term where it is largest; on complete steps without one."""
     intervention = _intervention(total)
     if intervention is None:
@@ -336,7 +345,7 @@ def _sentence(
     where: str | None,
     why: str | None,
     how_sure: str,
-    evidence: Sequence[Evidence],
+    evidence: Sequence[TermEvidence],
 ) -> str:
     """What, where, why and how sure, without the remedy."""
     if where is None:  # measured on complete steps
@@ -367,7 +376,7 @@ def _place(label: str) -> str:
     return f"the {label}" if label == OPTIMIZER else label
 
 
-def _refuted(evidence: Sequence[Evidence]) -> list[str]:
+def _refuted(evidence: Sequence[TermEvidence]) -> list[str]:
     """The causes that experiments refuted, each once."""
     names = {
         (one.experiment.scope, one.factor)
@@ -383,7 +392,7 @@ def _refuted(evidence: Sequence[Evidence]) -> list[str]:
     ]
 
 
-def _remedy(evidence: Sequence[Evidence]) -> Remedy | None:
+def _remedy(evidence: Sequence[TermEvidence]) -> Remedy | None:
     """What helped most: on complete steps if that was measured, else on the largest term."""
     of_step = {
         outcome.factor: outcome for of in evidence if of.share is None for outcome in of.factors if _measured(outcome)

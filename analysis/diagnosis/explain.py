@@ -13,6 +13,7 @@ from ...profiling.recording.store import Recording
 from ..causes.context import Recorded, count_faults
 from ..cost_model.recording import is_modelled
 from ..decompose.communication import slow_downs
+from ..decompose.curve import NO_CURVE
 from ..decompose.kernel_times import KEYS, device_work, kernel_times
 from ..decompose.terms import COMMUNICATION, undisturbed_steps
 from ..served_steps import is_served, select_served
@@ -50,6 +51,21 @@ def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -
             "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
         )
     times, evidence = with_times(replace(evidence, steps=evidence.steps[has_batch]), recording)
+    diagnosis = diagnosed(recording, times, evidence, axis)
+    if diagnosis.curve.profiled and len(diagnosis.curve.points) == 1:
+        raise CurvescopeError(NO_CURVE)
+    return diagnosis
+
+
+def diagnosed(recording: Recording, times: pd.DataFrame, evidence: Recorded, axis: str = "log2") -> Diagnosis:
+    """The diagnosis of steps whose times are known, with its answers.
+
+    Args:
+        recording: the recording.
+        times: exclusive times in the steps, from `with_times`.
+        evidence: the steps, from `with_times`; profiled ones of a single batch size have terms only.
+        axis: axis of the curvatures: log2, linear or throughput.
+    """
     if is_modelled(recording.meta):
         diagnosis = diagnose_modelled(times, evidence, recording.meta, axis)
     else:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..verdicts.outcome import Outcome
     from .answer import Answer
 
-UNDOCUMENTED = {"document": False}  # metadata of a field that documents leave out
-
 
 @dataclass(frozen=True)
 class Explanation:
@@ -40,7 +38,7 @@ class Explanation:
     shares: tuple[Share, ...]
     attribution: Attribution
     also: tuple[str, ...] = ()
-    weighed: tuple[Weighed, ...] = field(default=(), repr=False, compare=False, metadata=UNDOCUMENTED)
+    weighed: tuple[Weighed, ...] = field(default=(), repr=False, compare=False)
 
     def _repr_html_(self) -> str:
         from ..render.notebook import explanation_html

@@ -116,7 +116,7 @@ def diagnose(
     recorded = recorded or Recorded(steps)
     terms = None if kernel_times.empty else estimate_terms(kernel_times, steps)
     # If every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead is unknown.
-    profiled = terms is not None and steps["profiled"].astype(bool).all() and len(terms.conditions) > 1
+    profiled = terms is not None and steps["profiled"].astype(bool).all()
     curve = terms.curve(steps) if terms is not None and profiled else cost_curve(steps, statistic)
     return diagnose_curve(curve, terms, kernel_times, recorded, axis)
 

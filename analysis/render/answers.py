@@ -14,7 +14,7 @@ from ...profiling.recording.replayable import why_not_replayed
 from ...profiling.recording.store import Recording
 from ..cost_model.recording import is_modelled
 from ..decompose.statistics import Estimate
-from ..diagnosis.answer import Answer, Evidence, Remedy, remedy_sentence
+from ..diagnosis.answer import Answer, Remedy, TermEvidence
 from ..verdicts.outcome import Outcome
 from ..verdicts.shape import Shape
 from ..verdicts.words import Reproduction, Verdict
@@ -26,15 +26,17 @@ _SHOWN_FACTORS = 6
 _MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of reasons, in the order of the table
 
 
-def render_answers(answers: Sequence[Answer], axis: Axis) -> RenderableType:
+def render_answers(answers: Sequence[Answer]) -> RenderableType:
     """Each answer: what, where, why and how sure, then what to do and how to set that."""
     blocks: list[RenderableType] = []
     shown: dict[str, int] = {}
     for number, answer in enumerate(answers, 1):
-        advice = "" if answer.remedy is None else remedy_sentence(answer.remedy, axis)
-        finding = Text(answer.sentence.removesuffix(advice).rstrip())
+        finding = Text(answer.finding)
         finding.highlight_words([answer.how_sure], VERDICT_STYLES.get(answer.verdict, ""))
-        lines: list[RenderableType] = [finding, *([Indented(Text(advice), label="Do:  ")] if advice else [])]
+        lines: list[RenderableType] = [
+            finding,
+            *([Indented(Text(answer.advice), label="Do:  ")] if answer.advice else []),
+        ]
         if answer.remedy is not None and answer.remedy.how:
             first = shown.setdefault(answer.remedy.how, number)
             lines.append(Indented(Text(answer.remedy.how if first == number else f"as in {first}."), label="How: "))
@@ -80,7 +82,7 @@ def render_evidence(answer: Answer, axis: Axis, everything: bool = False) -> Ren
     return Indented(*blocks)
 
 
-def reproduction_sentence(evidence: Evidence, unit: str) -> str:
+def reproduction_sentence(evidence: TermEvidence, unit: str) -> str:
     """Whether a term shows its share of the anomaly alone, with both values."""
     alone = evidence.alone.value if evidence.alone is not None else None
     if evidence.share is None:
@@ -108,7 +110,7 @@ def shape_sentence(shape: Shape) -> str:
     return f"On a finer grid: {sentence[0].lower()}{sentence[1:]}."
 
 
-def notes(evidence: Evidence) -> list[str]:
+def notes(evidence: TermEvidence) -> list[str]:
     """Observations of the runners on these experiments, each once."""
     ran = [one for one in (evidence.alone, *evidence.factors) if one is not None]
     return list(dict.fromkeys(note for one in ran for note in one.experiment.notes))
@@ -119,7 +121,7 @@ def factor_text(outcome: Outcome) -> str:
     return outcome.facts.what if outcome.facts is not None else str(outcome.factor)
 
 
-def _factors(evidence: Evidence, axis: Axis, everything: bool) -> Iterable[RenderableType]:
+def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[RenderableType]:
     ran = [one for one in evidence.factors if one.verdict != Verdict.UNTESTED]
     listed = ran[: None if everything else _SHOWN_FACTORS]
     if listed:

@@ -1,60 +1,484 @@
-"""Conversion of results to JSON documents."""
+"""The documents that `--json` prints: one type per kind, encoded by msgspec. A value that is infinite or NaN is null.
+
+Fields in `_s`, `_ms`, `_ns` are times, in `_bytes` sizes, in `_per_s` rates; a share is a fraction of 1.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
+from ...profiling.recording.store import Recording, Status
+from ..causes import Attribution
+from ..compare import Comparison, Line
+from ..cost_model.recording import is_modelled
+from ..decompose.breakdown import Breakdown, Row
+from ..decompose.communication import Communication
+from ..decompose.curve import UNKNOWN, Point
+from ..decompose.findings import Finding
+from ..decompose.functionals import Condition, Functional
+from ..decompose.idle import IdleTime
 from ..decompose.statistics import Estimate
+from ..decompose.terms import Share
+from ..diagnosis.answer import Answer
+from ..diagnosis.result import Diagnosis, Explanation
+from ..ranks.difference import Difference
+from ..ranks.stragglers import Ranks
+from ..roofline import Roofline
+from ..scaling import Series
+from ..time_tables import Pooled
+from ..verdicts.outcome import Outcome
+from .causes import verdict_sentence
+from .headline import answer_on, headline
 
 # A field that is renamed, removed or gets another meaning makes it the next number; new fields do not.
 DOCUMENT_VERSION = 1
 
 
-def to_plain(value: Any) -> Any:
-    """Convert dataclasses and named tuples for JSON; an infinite end of an interval becomes null: unknown."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name)) for field in documented(value)}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, dict):
-        return {key: to_plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def kind_of(document: type) -> str:
+    """The kind and version of a type of documents, e.g. `curvescope.explain/1` of `ExplainDocument`."""
+    return f"curvescope.{document.__name__.removesuffix('Document').lower()}/{DOCUMENT_VERSION}"
 
 
-def documented(kind: Any) -> list[dataclasses.Field[Any]]:
-    """The fields of a dataclass that its document has."""
-    return [field for field in dataclasses.fields(kind) if field.metadata.get("document", True)]
+def json_text(document: Any) -> str:
+    """Anything made of documents as JSON."""
+    return msgspec.json.encode(document, enc_hook=_plain).decode()
 
 
-def estimate_document(estimate: Estimate) -> dict[str, Any]:
-    """An estimate for JSON; unknown ends of its interval are None."""
-    low, high = (float(end) if math.isfinite(end) else None for end in (estimate.low, estimate.high))
-    return {"value": float(estimate.value), "low": low, "high": high}
+def document_text(document: Any) -> str:
+    """A document as JSON on one line; its first field, `schema`, names its kind and version."""
+    return f'{{"schema":"{kind_of(type(document))}",{json_text(document)[1:]}'
 
 
-def finite(value: float | None) -> float | None:
-    """A number of six digits; None for what is unknown or infinite."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+def print_document(document: Any) -> None:
+    """Print a document on standard output."""
+    print(document_text(document))
 
 
-def print_document(kind: str, document: Mapping[str, Any]) -> None:
-    """Print one JSON document on standard output; its first field, `schema`, names its kind and version.
+def _plain(value: Any) -> Any:
+    """A mapping of any type, or a number of NumPy, as msgspec takes it."""
+    return dict(value) if isinstance(value, Mapping) else value.item()
 
-    Args:
-        kind: kind of the document, one of `curvescope.json_documents.DOCUMENTS`.
-        document: the document.
+
+def known_batch(condition: Condition) -> int | None:
+    """The batch size of a condition; None if no one knows it."""
+    return None if condition == UNKNOWN else condition
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One batch size of the cost curve.
+
+    Attributes:
+        batch: the batch size, or the value of another axis; None if a profile names none.
+        time_ms: time of a step.
+        spread: interquartile range over the time.
+        n: number of timed steps.
+        rounds: number of their rounds.
+        stable: whether the spread is within 2 %.
     """
-    print(json_text({"schema": f"curvescope.{kind}/{DOCUMENT_VERSION}", **document}))
+
+    batch: int | None
+    time_ms: Estimate
+    spread: float
+    n: int
+    rounds: int
+    stable: bool
+
+    @classmethod
+    def of(cls, point: Point) -> CurvePoint:
+        """The point of a curve over batch sizes."""
+        return cls(known_batch(point.condition), point.time_ms, point.spread, point.n, point.rounds, point.stable)
 
 
-def json_text(document: Mapping[str, Any]) -> str:
-    """A document as strict JSON."""
-    return json.dumps(document, allow_nan=False)
+@dataclass(frozen=True)
+class SplitAnomaly:
+    """One anomaly with its shares and causes.
+
+    Attributes:
+        functional: the functional.
+        value: its value.
+        shares: one per term; left over, idle and profiling overhead last.
+        attribution: causes of the shares; their amounts add up to the value too.
+        also: labels of other findings from the same term at the same batch size.
+        verdict: the verdict in a sentence.
+    """
+
+    functional: Functional
+    value: Estimate
+    shares: Sequence[Share]
+    attribution: Attribution
+    also: Sequence[str]
+    verdict: str
+
+    @classmethod
+    def of(cls, one: Explanation, diagnosis: Diagnosis) -> SplitAnomaly:
+        """An explanation with its answer."""
+        answer = answer_on(one, diagnosis.answers)
+        verdict = verdict_sentence(one.attribution) if answer is None else answer.sentence
+        return cls(one.functional, one.value, one.shares, one.attribution, one.also, verdict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainDocument:
+    """A recording, explained: `diagnose`, `explain` and `confirm`.
+
+    Attributes:
+        recording: folder or URL of the recording.
+        headline: what the curve shows, in a sentence.
+        answers: the answer on every anomaly, and last on the fixed cost: what, where, why, what to do, how sure.
+        modelled: whether the cost model predicted the times.
+        complete: whether everything that was asked for is recorded.
+        network: name of the network or step.
+        device: device that ran, as in `recording.json`.
+        protocol: how it was measured.
+        locked_sm_clock_hz: clock that Curvescope locked the SMs at; null if it did not.
+        lost: what the recording lost, by name: count, severity, sentence.
+        empty: batch sizes without a measurement: batch, round in which it was last tried, why, and detail.
+        warnings: disturbances that were noticed while measuring.
+        notes: sentences on the choice of the steps.
+        curve: time of a step by batch size.
+        statistic: statistic of the steps that a time is.
+        rounds: number of rounds in which every batch size was measured.
+        profiled: whether every step was profiled, so that times include the profiler's cost.
+        findings: every excess, then every curvature.
+        anomalies: the anomalies among them, the largest first, or those asked for.
+        fixed_cost: the fixed cost of a step; null if it is not significant.
+        experiments: outcomes of the experiments on the causes.
+    """
+
+    recording: str
+    headline: str
+    answers: Sequence[Answer]
+    modelled: bool
+    complete: bool
+    network: str | None
+    device: Mapping[str, Any] | None
+    protocol: Mapping[str, Any] | None
+    locked_sm_clock_hz: int | None
+    lost: Mapping[str, Any] | None
+    empty: Sequence[Mapping[str, Any]]
+    warnings: Sequence[Any]
+    notes: Sequence[str]
+    curve: Sequence[CurvePoint]
+    statistic: str
+    rounds: int
+    profiled: bool
+    findings: Sequence[Finding]
+    anomalies: Sequence[SplitAnomaly]
+    fixed_cost: SplitAnomaly | None
+    experiments: Sequence[Outcome]
+
+    @classmethod
+    def of(
+        cls, recording: Recording, diagnosis: Diagnosis, explanations: Sequence[Explanation] | None = None
+    ) -> ExplainDocument:
+        """The document of a diagnosis.
+
+        Args:
+            recording: the recording.
+            diagnosis: its diagnosis.
+            explanations: the anomalies that were asked for; default: all of the diagnosis.
+        """
+        meta, fixed = recording.meta, diagnosis.fixed_cost
+        chosen = diagnosis.explanations if explanations is None else explanations
+        return cls(
+            recording=str(recording.path),
+            headline=headline(meta, diagnosis),
+            answers=diagnosis.answers,
+            modelled=is_modelled(meta),
+            complete=meta["status"] == Status.COMPLETE,
+            **{name: meta.get(name) for name in ("network", "device", "protocol", "locked_sm_clock_hz", "lost")},
+            empty=meta.get("unmeasured", []),
+            warnings=meta.get("warnings", []),
+            notes=diagnosis.notes,
+            curve=[CurvePoint.of(point) for point in diagnosis.curve.points],
+            statistic=diagnosis.curve.statistic,
+            rounds=diagnosis.curve.rounds,
+            profiled=diagnosis.curve.profiled,
+            findings=diagnosis.findings,
+            anomalies=[SplitAnomaly.of(one, diagnosis) for one in chosen],
+            fixed_cost=None if fixed is None else SplitAnomaly.of(fixed, diagnosis),
+            experiments=diagnosis.outcomes,
+        )
+
+
+@dataclass(frozen=True)
+class EnergyPoint:
+    """Energy at one batch size.
+
+    Attributes:
+        batch: the batch size.
+        energy_j: energy of a step.
+        j_per_sample: energy of a sample.
+        power_w: mean power in the steps.
+        spread: interquartile range over the energy.
+        n: number of steps with an energy.
+        rounds: number of their rounds.
+    """
+
+    batch: int
+    energy_j: Estimate
+    j_per_sample: float
+    power_w: float
+    spread: float
+    n: int
+    rounds: int
+
+
+@dataclass(frozen=True)
+class EnergyFinding:
+    """A tested functional of the curve of energy.
+
+    Attributes:
+        functional: its label.
+        unit: its unit.
+        value: its value.
+        verdict: as for times.
+        p_adjusted: p, adjusted over the family.
+        by_time_j: the functional of time, at the power of the smallest batch size in it.
+        by_power_j: what the other powers at the other batch sizes add.
+    """
+
+    functional: str
+    unit: str
+    value: Estimate
+    verdict: str
+    p_adjusted: float
+    by_time_j: float
+    by_power_j: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergyDocument:
+    """The curve of energy of a recording: `diagnose` and `explain` with `--of energy`.
+
+    Attributes:
+        recording: folder or URL of the recording.
+        complete: whether everything that was asked for is recorded.
+        lost: what the recording lost, by name.
+        source: what measured the energy, and of what.
+        locked_sm_clock_hz: clock that Curvescope locked the SMs at; null if it did not.
+        unmeasured_steps: number of timed steps without an energy.
+        curve: energy by batch size.
+        findings: every excess, then every curvature.
+        fixed_cost_j: energy that does not grow with the batch size; null if it is not significant.
+    """
+
+    recording: str
+    complete: bool
+    lost: Mapping[str, Any] | None
+    source: Mapping[str, Any]
+    locked_sm_clock_hz: int | None
+    unmeasured_steps: int
+    curve: Sequence[EnergyPoint]
+    findings: Sequence[EnergyFinding]
+    fixed_cost_j: Estimate | None
+
+
+@dataclass(frozen=True)
+class TimedSeries:
+    """One curve of a table of times.
+
+    Attributes:
+        problem: name of the problem.
+        device_name: name of the device; empty if the table names none.
+        curve: its points.
+        findings: every excess, then every curvature.
+    """
+
+    problem: str | None
+    device_name: str | None
+    curve: Sequence[Point]
+    findings: Sequence[Finding]
+
+
+@dataclass(frozen=True)
+class TimesDocument:
+    """The curves of a table of times: `explain` of an `import --table`.
+
+    Attributes:
+        recording: folder or URL of the recording.
+        noise: standard error of times without repeats, as a share.
+        noise_origin: stated, estimated from the table, or assumed.
+        series: the curves.
+        pooled: means of bends over the curves of a problem.
+    """
+
+    recording: str
+    noise: float
+    noise_origin: str
+    series: Sequence[TimedSeries]
+    pooled: Sequence[Pooled]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatedRow(Row):
+    """One group of a breakdown.
+
+    Attributes:
+        exceeded_roofs: roofs of the device that the rates are above, so that they cannot be right.
+    """
+
+    exceeded_roofs: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreakdownDocument(Breakdown):
+    """The time of a step by layer, kernel, phase or operator: `breakdown`.
+
+    Attributes:
+        by: layer, kernel, phase or op.
+        modelled: whether the cost model predicted the times.
+        communication: collectives of the step, and kernels beside them; null without communication.
+        idle: idle time by what the host did meanwhile, the longest first; empty if less than 5 % of the step is idle.
+    """
+
+    by: str
+    modelled: bool
+    rows: tuple[RatedRow, ...]
+    communication: Communication | None
+    idle: Sequence[IdleTime]
+
+
+@dataclass(frozen=True)
+class ComparedRecording:
+    """One recording of a comparison.
+
+    Attributes:
+        name: folder or URL.
+        device: name of its device; null if unknown.
+        profiled_steps_only: whether all its steps were profiled, so that times include the profiler's cost.
+    """
+
+    name: str
+    device: str | None
+    profiled_steps_only: bool
+
+
+@dataclass(frozen=True)
+class RoofRatio:
+    """A roof over that of the first recording.
+
+    Attributes:
+        ratio: the ratio.
+        kind: ceiling if both were measured, else peak.
+    """
+
+    ratio: float
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareDocument:
+    """Recordings compared with the first: `compare` and `diagnose --against`.
+
+    Attributes:
+        recordings: the recordings.
+        without_device_work: names of recordings with profiled steps, but without device work.
+        differences: settings that differ, one value per recording.
+        steps: one line per common batch size.
+        batch: batch size of the rows; null if the profiles name none.
+        by: layer, operator, family or kernel.
+        rows: largest time first; idle last.
+        roof_ratios: one per recording after the first, by memory level or precision.
+        fail_over: growth that fails the check; null if none was asked for.
+        failed: whether a step time grew by more and significantly.
+    """
+
+    recordings: Sequence[ComparedRecording]
+    without_device_work: Sequence[str]
+    differences: Mapping[str, Sequence[str]]
+    steps: Sequence[Line]
+    batch: int | None
+    by: str
+    rows: Sequence[Line]
+    roof_ratios: Sequence[Mapping[str, RoofRatio]]
+    fail_over: float | None
+    failed: bool
+
+    @classmethod
+    def of(cls, comparison: Comparison, fail_over: float | None = None, failed: bool = False) -> CompareDocument:
+        """The document of a comparison, see the attributes."""
+        return cls(
+            recordings=[
+                ComparedRecording(side.name, side.hardware.name, side.name in comparison.profiled)
+                for side in comparison.sides
+            ],
+            without_device_work=comparison.unseen,
+            differences=comparison.differences,
+            **{name: getattr(comparison, name) for name in ("steps", "batch", "by", "rows")},
+            roof_ratios=[
+                {level: RoofRatio(*ratio) for level, ratio in ratios.items()} for ratios in comparison.roof_ratios
+            ],
+            fail_over=fail_over,
+            failed=failed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RooflineDocument(Roofline):
+    """Points under the roofs of the device: `roofline`. The older pair `format` and `version` stays.
+
+    Attributes:
+        format: `curvescope roofline`.
+        version: version of this document before all documents had one.
+        device: name of the device; null if unknown.
+    """
+
+    format: str = "curvescope roofline"
+    version: int = 1
+    device: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RanksDocument(Ranks):
+    """Many ranks of one job: `ranks`.
+
+    Attributes:
+        interrupted: whether it covers only some of the ranks.
+        asked: number of recordings that were found.
+        differences: the largest stragglers explained, or the groups asked for.
+    """
+
+    interrupted: bool
+    asked: int
+    differences: Sequence[Difference]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingDocument:
+    """A scaling run: `scale`, and `explain` of its folder.
+
+    Attributes:
+        run: folder of the run.
+        complete: whether every point is measured.
+        network: name of the network.
+        mode: what a step runs.
+        precision: precision of a step.
+        device: device of the first rank.
+        threads: threads per process on a CPU.
+        input: source of the samples.
+        protocol: how it was measured.
+        versions: versions of the libraries.
+        lost: what the first rank lost, by name.
+        empty: points without a measurement.
+        series: weak and strong scaling.
+    """
+
+    run: str
+    complete: bool
+    network: str
+    mode: str
+    precision: str | None
+    device: Mapping[str, Any] | None
+    threads: int | None
+    input: str
+    protocol: Mapping[str, Any] | None
+    versions: Mapping[str, Any] | None
+    lost: Mapping[str, Any] | None
+    empty: Sequence[Mapping[str, Any]]
+    series: Sequence[Series]

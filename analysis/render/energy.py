@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.text import Text
 
 from ...base.counted import counted
@@ -11,7 +9,7 @@ from ...base.numbers import number, signed
 from ...profiling.recording.store import Recording
 from ..energy import EnergyDiagnosis, explain_energy
 from . import terminal, text
-from .documents import print_document, to_plain
+from .documents import EnergyDocument, EnergyFinding, EnergyPoint, print_document
 from .show import recording_line, show_gaps
 from .tables import table
 
@@ -35,7 +33,7 @@ def show_energy(recording: Recording, *, axis: str = "log2", everything: bool = 
     """
     found = explain_energy(recording, axis)
     if as_json:
-        print_document("energy", _document(recording, found))
+        print_document(energy_document(recording, found))
         return
     console = terminal.console()
     console.print(recording_line(recording), style="bold")
@@ -72,36 +70,37 @@ def show_energy(recording: Recording, *, axis: str = "log2", everything: bool = 
     terminal.print_commands(console, f"curvescope explain {recording.path}")
 
 
-def _document(recording: Recording, found: EnergyDiagnosis) -> dict[str, Any]:
-    return {
-        "recording": str(recording.path),
-        "complete": recording.complete,
-        "lost": recording.meta.get("lost"),
-        "source": found.source,
-        "locked_sm_clock_hz": recording.meta.get("locked_sm_clock_hz"),
-        "unmeasured_steps": found.unmeasured,
-        "curve": [
-            {
-                "batch": point.condition,
-                "energy_j": to_plain(point.time_ms),
-                "j_per_sample": point.time_ms.value / point.condition,
-                "power_w": found.power_w(point.condition),
-                "spread": point.spread,
-                "n": point.n,
-                "rounds": point.rounds,
-            }
+def energy_document(recording: Recording, found: EnergyDiagnosis) -> EnergyDocument:
+    """The document of a curve of energy."""
+    return EnergyDocument(
+        recording=str(recording.path),
+        complete=recording.complete,
+        lost=recording.meta.get("lost"),
+        source=found.source,
+        locked_sm_clock_hz=recording.meta.get("locked_sm_clock_hz"),
+        unmeasured_steps=found.unmeasured,
+        curve=[
+            EnergyPoint(
+                batch=point.condition,
+                energy_j=point.time_ms,
+                j_per_sample=point.time_ms.value / point.condition,
+                power_w=found.power_w(point.condition),
+                spread=point.spread,
+                n=point.n,
+                rounds=point.rounds,
+            )
             for point in found.curve.points
         ],
-        "findings": [
-            {
-                "functional": finding.shown.label,
-                "unit": text.unit_text(finding.shown.unit, found.axis, text.ENERGY),
-                "value": to_plain(finding.value),
-                "verdict": finding.verdict,
-                "p_adjusted": finding.p_adjusted,
-                **to_plain(split),
-            }
+        findings=[
+            EnergyFinding(
+                functional=finding.shown.label,
+                unit=text.unit_text(finding.shown.unit, found.axis, text.ENERGY),
+                value=finding.value,
+                verdict=finding.verdict,
+                p_adjusted=finding.p_adjusted,
+                **vars(split),
+            )
             for finding, split in zip(found.findings, found.splits, strict=True)
         ],
-        "fixed_cost_j": None if found.fixed_cost is None else to_plain(found.fixed_cost[1]),
-    }
+        fixed_cost_j=None if found.fixed_cost is None else found.fixed_cost[1],
+    )

@@ -7,13 +7,13 @@ from typing import Any
 
 from ...base.numbers import number, signed
 from ...profiling.attribution.kernel_names import short_name
-from ...profiling.recording.axis import Axis
 from ..causes import page_faults
 from ..cost_model.recording import is_modelled
+from ..decompose.curve import UNKNOWN
 from ..decompose.findings import FindingVerdict
 from ..decompose.functionals import FIXED_COST
 from ..decompose.terms import IDLE
-from ..diagnosis.answer import Answer, remedy_sentence
+from ..diagnosis.answer import Answer
 from ..diagnosis.result import Diagnosis, Explanation
 from ..verdicts.words import Verdict as Tested
 from .names import fit
@@ -49,7 +49,7 @@ def finding_sentence(found: Diagnosis) -> str:
     if leading is None:
         return _anomaly_sentence(found)
     explanation, answer = leading
-    sentence = _confirmed_sentence(explanation, answer, found.axis)
+    sentence = _confirmed_sentence(explanation, answer)
     if found.explanations and explanation is not found.explanations[0]:
         rest = _anomaly_sentence(found)
     elif found.anomalies:
@@ -86,16 +86,13 @@ def _confirmed(explanation: Explanation, answer: Answer) -> tuple[str, float]:
     return f" in {answer.where}{f' and {others} more' if others else ''}", total.amount
 
 
-def _confirmed_sentence(explanation: Explanation, answer: Answer, axis: Axis) -> str:
+def _confirmed_sentence(explanation: Explanation, answer: Answer) -> str:
     """What, where, why, how sure and what to do."""
     where, amount = _confirmed(explanation, answer)
-    share = amount / explanation.value.value
-    what = answer.what.partition(" (")[0]
-    sentence = (
-        f"{answer.cause}{where} {'make' if answer.cause == page_faults.CAUSE else 'makes'} {100 * share:.0f} % of "
-    )
-    sentence += f"{what[0].lower()}{what[1:]}, confirmed by experiment."
-    return sentence if answer.remedy is None else f"{sentence} {remedy_sentence(answer.remedy, axis)}"
+    share = 100 * amount / explanation.value.value
+    make = "make" if answer.cause == page_faults.CAUSE else "makes"
+    sentence = f"{answer.cause}{where} {make} {share:.0f} % of {answer.name}, confirmed by experiment."
+    return f"{sentence} {answer.advice}".rstrip()
 
 
 def _span(found: Diagnosis) -> str:
@@ -109,7 +106,7 @@ def _anomaly_sentence(found: Diagnosis) -> str:
     batches = found.curve.conditions
     if not found.findings:
         time = found.curve.points[-1].time_ms.value
-        batch = f"{axis.name} {batches[-1]}" if batches[-1] else f"unknown {axis.name}"
+        batch = f"unknown {axis.name}" if batches[-1] == UNKNOWN else f"{axis.name} {batches[-1]}"
         profiled = ", all of them profiled" if found.curve.profiled else ""
         return f"a step of {batch} takes {number(time)} ms (n = {found.curve.points[-1].n}{profiled})."
     if found.explanations:

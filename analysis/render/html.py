@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ...base.escaping import escape_controls
+from .documents import json_text
 from .report_verdict import comparison_html, verdict_html
 
 _ASSETS = Path(__file__).with_name("report_assets")
@@ -33,7 +33,7 @@ def render_html(document: Mapping[str, Any]) -> str:
     style = (_ASSETS / "style.css").read_text(encoding="utf-8")
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     run = document["runs"][0]
-    title = " · ".join(filter(None, (run["network"] or run["name"], run["device"], "Curvescope")))
+    title = " · ".join(filter(None, (run["explain"].network or run["name"], run["device"], "Curvescope")))
     page = (_ASSETS / "page.html").read_text(encoding="utf-8")
     for name, text in {
         "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'",
@@ -51,7 +51,7 @@ def render_html(document: Mapping[str, Any]) -> str:
 
 def json_block(document: Any) -> str:
     """JSON that holds no markup: safe inside a script element."""
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json_text(document)
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return text

@@ -9,7 +9,7 @@ from ...base.escaping import escape_controls
 from ...base.numbers import number, signed, smaller_terms
 from ...profiling.recording.axis import Axis
 from ..decompose.terms import total_ms
-from ..diagnosis.answer import Answer, Evidence
+from ..diagnosis.answer import Answer, TermEvidence
 from ..diagnosis.result import Diagnosis, Explanation
 from .answers import factor_cells, factor_text, remedy_text, reproduction_sentence, shape_sentence, time_heading
 from .causes import verdict_of, verdict_sentence
@@ -60,7 +60,7 @@ def _answer(answer: Answer) -> str:
     return f"<li>{_text(answer.sentence)}{f'<br><small>{_text(how)}</small>' if how else ''}</li>"
 
 
-def _evidence(evidence: Evidence, answer: Answer, axis: Axis) -> str:
+def _evidence(evidence: TermEvidence, answer: Answer, axis: Axis) -> str:
     """The experiments on one term: what it does alone, and a row per change."""
     sentence = _paragraph(reproduction_sentence(evidence, answer.functional.unit))
     if evidence.shape is not None:

@@ -153,7 +153,7 @@ def render_difference(difference: Difference, *, everything: bool = False) -> Re
     rows = table("term", "ms", "95 % interval", "kernel", left=("kernel",))
     for one in difference.shares[: None if everything else _ROWS]:
         key = one.key
-        label = key.label if key.kind == KERNELS else " ".join(filter(None, key))
+        label = key.label if key.kind == KERNELS else " ".join(filter(None, (key.layer, key.phase, key.kind)))
         names = dict.fromkeys(n for n in (one.kernel_before, one.kernel_after) if n)
         marked = Text(f"{label} *", "bold") if one.real else Text(label, "dim")
         rows.add_row(marked, _signed(one.value.value), _interval(one.value), CHANGE.join(names))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -16,40 +17,40 @@ import numpy as np
 import pandas as pd
 
 from ...base.errors import CurvescopeError
-from ...base.numbers import quantity, smaller_terms, with_minus_signs
+from ...base.numbers import quantity
 from ...profiling.attribution.kernel_names import read_name, short_name
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import Recording
 from .. import roofline
-from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Claim
 from ..causes.context import Recorded
-from ..compare import compare, comparison_line, recorded_side
+from ..compare import compare, recorded_side
 from ..cost_model.recording import is_modelled
-from ..decompose.findings import Finding
+from ..decompose.curve import UNKNOWN as UNKNOWN_BATCH
+from ..decompose.curve import native
 from ..decompose.functionals import excess, neighbours
 from ..decompose.idle import HOST_COLUMNS
 from ..decompose.kernel_times import Work, device_work
-from ..decompose.terms import IDLE, KERNELS, estimate_terms, layer_label, undisturbed_steps, work_label
+from ..decompose.terms import IDLE, layer_label, undisturbed_steps, work_label
 from ..diagnosis import split
-from ..diagnosis.answer import answered
+from ..diagnosis.explain import diagnosed, refuse_table, with_times
 from ..diagnosis.explain import recorded as recorded_data
-from ..diagnosis.explain import refuse_table, with_times
-from ..diagnosis.modelled import diagnose_modelled
 from ..diagnosis.result import Diagnosis, Explanation
+from ..energy import explain_energy
 from ..step_family import families
 from ..step_table import cells_of
-from ..verdicts.words import Verdict
+from ..verdicts.rule import CONFIRMED_ABOVE, REFUTED_BELOW
 from .answers import how_to_test
-from .causes import evidence_text, verdict_sentence
+from .causes import verdict_sentence
 from .compare import verdicts
-from .documents import estimate_document, finite
-from .headline import clock_line, headline, largest_sentence
+from .documents import EnergyDocument, ExplainDocument, known_batch
+from .energy import energy_document
+from .headline import clock_line, largest_sentence
 from .heat_map import family_document
 from .names import distinct_parts
-from .report_experiments import answer_entry, experiments_entry
-from .report_rows import energy_document, rows_document
+from .report_experiments import tested_terms
+from .report_rows import finite, rows_document
 from .report_timeline import timeline
 
 MOST_KERNEL_ROWS = 2000
@@ -57,9 +58,6 @@ _SHARES = {"occupancy": "achieved_occupancy", "tensor": "tensor_pipe_use"}  # me
 _FACTS = ("device", "precision", "compiled", "graphed", "protocol", "host", "versions", "imported_from", "created_utc")
 MOST_HEAT_ROWS = 60
 MOST_POINTS = 400
-MOST_SHARES = 12
-LEAST_SHARE = 0.005  # of an anomaly; smaller terms of kernels are one bar
-MOST_CAUSE_TERMS = 5
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,10 @@ def report_input(recording: Recording) -> ReportInput:
         raise CurvescopeError(
             f"{recording.path} has no step, so there is nothing to report. Record or import one with steps."
         )
-    times, evidence = with_times(evidence, recording)
+    known = evidence.steps["batch"].notna()
+    # Where some batch sizes are known, steps without one belong to no curve; where none is, all steps are one.
+    steps = evidence.steps[known] if known.any() else evidence.steps.assign(batch=UNKNOWN_BATCH)
+    times, evidence = with_times(replace(evidence, steps=steps), recording)
     return ReportInput(recording, device_work(recording), times, evidence)
 
 
@@ -116,6 +117,8 @@ def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, An
     shared = None if comparison is None else comparison["batch"]
     return {
         "version": version,
+        "confirmed_above": CONFIRMED_ABOVE,
+        "refuted_below": REFUTED_BELOW,
         "runs": [_run(one, shared) for one in inputs],
         "families": [family_document(family) for family in families(cells)],
         "comparison": comparison,
@@ -141,19 +144,15 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
         "differences": found.differences,
         "by": found.by,
         "batch": found.batch,
-        "steps": [comparison_line(line) for line in found.steps],
-        "rows": [comparison_line(line) for line in rows],
+        "steps": found.steps,
+        "rows": rows,
     }
 
 
 def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
-    # Batch size 0 stands for an unknown one.
-    steps = one.recorded.steps.assign(batch=one.recorded.steps["batch"].fillna(0))
-    recorded = replace(one.recorded, steps=steps)
-    found = answered(_diagnose(one, recorded), one.recording, recorded.outcomes)
-    fixed = [found.fixed_cost] if found.fixed_cost is not None else []
-    explanations = [*found.explanations, *fixed] or _last_pair(found, recorded)
-    batches = sorted(int(b) for b in found.kernel_times["batch"].dropna().unique())
+    recorded, steps = one.recorded, one.recorded.steps
+    found = diagnosed(one.recording, one.kernel_times, recorded)
+    batches = sorted(native(batch) for batch in found.kernel_times["batch"].unique())
     of_batch = found.kernel_times["batch"]
     used = {
         batch: undisturbed_steps(found.kernel_times.loc[of_batch == batch, ["step", "exclusive_ms"]])
@@ -162,52 +161,41 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
     focus = _focus(found.explanations, batches)
     read_ranges = cache(lambda: one.recording.frame("ranges", HOST_COLUMNS))
     axis = found.axis
-    has_energy = bool(steps["energy_uj"].notna().any()) and bool((steps["batch"] > 0).all())
+    has_energy = bool(steps["energy_uj"].notna().any()) and batches != [UNKNOWN_BATCH]
     return {
         **_facts(one, found.curve.profiled),
         "axis": {name: getattr(axis, name) for name in ("name", "one", "unit", "value", "values", "title")},
-        "headline": with_minus_signs(headline(one.meta, found)),
-        "lead": with_minus_signs(_lead(found, recorded.layer_classes)),
-        "answers": [answer_entry(answer, axis) for answer in found.answers],
-        "experiments": [entry for answer in found.answers if (entry := experiments_entry(answer, found))],
+        "explain": ExplainDocument.of(one.recording, found, found.explanations or _last_pair(found, recorded)),
+        "lead": _lead(found, recorded.layer_classes),
+        "tested": {answer.functional.label: tested_terms(answer, found) for answer in found.answers if answer.evidence},
         "how_to_test": " ".join(filter(None, how_to_test(one.recording, found.answers) or ())) or None,
-        "curve": _curve(found),
-        "energy": energy_document(one.recording) if has_energy else None,
-        "findings": [_finding(f) for f in found.findings],
-        "anomalies": [_anomaly(e, found) for e in explanations],
+        "energy": _energy(one.recording) if has_energy else None,
         "heat": _heat(found, recorded.layer_classes),
         "timelines": [
-            timeline(one.work, steps, used[batch], batch, recorded.api_calls, read_ranges)
+            timeline(one.work, steps, used[batch], known_batch(batch), recorded.api_calls, read_ranges)
             for batch in dict.fromkeys([*focus, *([shared] if shared in used else [])])
         ],
         "roofline": _roofline(recorded.hardware, focus, found.kernel_times),
         "kernels": _kernels(found.kernel_times, used, recorded),
-        "steps": rows_document("steps", one.recorded.steps),
+        "steps": rows_document("steps", one.recording.frame("steps")),
         "runs_of_experiments": rows_document("experiments", one.recording.frame("experiments")),
     }
 
 
-def _diagnose(one: ReportInput, recorded: Recorded) -> Diagnosis:
-    """Diagnose like `explain`; a single profiled batch size, as in most profiles, has only terms."""
-    times = one.kernel_times
-    known = times["batch"].notna()
-    # Where some batch sizes are known, steps without one belong to no curve; where none is, all steps are one.
-    times = times[known] if known.any() else times.assign(batch=0)
-    if is_modelled(one.meta):
-        return diagnose_modelled(times, recorded, one.meta)
-    steps = recorded.steps
-    if steps["profiled"].all() and steps["batch"].nunique() == 1:
-        terms = estimate_terms(times, steps)
-        return Diagnosis(terms.curve(steps), (), (), terms, times, axis=recorded.axis)
-    return split.diagnose(steps, times, statistic=one.recording.statistic, recorded=recorded)
+def _energy(recording: Recording) -> EnergyDocument | None:
+    """The curve of energy; None where no step has an energy."""
+    with suppress(CurvescopeError):
+        return energy_document(recording, explain_energy(recording))
+    return None
 
 
-def _last_pair(found: Diagnosis, recorded: Recorded) -> list[Explanation]:
-    """Without an anomaly: the excess of the last two batch sizes, which shows how the cost grows."""
+def _last_pair(found: Diagnosis, recorded: Recorded) -> Sequence[Explanation]:
+    """Without an anomaly and a fixed cost: the excess of the last two batch sizes, which shows how the cost grows."""
     pairs, _ = neighbours(found.curve.conditions)
-    if not pairs or found.terms is None or not set(pairs[-1]) <= set(found.terms.conditions):
+    terms = None if found.fixed_cost else found.terms
+    if not pairs or terms is None or not set(pairs[-1]) <= set(terms.conditions):
         return []
-    return [split.explain(excess(*pairs[-1]), found.curve, found.terms, found.kernel_times, recorded)]
+    return [split.explain(excess(*pairs[-1]), found.curve, terms, found.kernel_times, recorded)]
 
 
 def _focus(explanations: Sequence[Explanation], batches: Sequence[int]) -> list[int]:
@@ -243,7 +231,6 @@ def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
     caveats.append("FLOPs of the direct algorithm and compulsory bytes, unless a point is labelled as measured.")
     return {
         "name": one.name,
-        "network": meta.get("network"),
         "step": meta.get("mode"),
         "device": hardware.name,
         "facts": _flat({**{key: meta.get(key) for key in _FACTS}, "clocks": clock_line(meta)}),
@@ -272,127 +259,24 @@ def _fact(name: str, value: Any) -> str:
     return str(value)
 
 
-def _curve(found: Diagnosis) -> dict[str, Any]:
-    return {
-        "statistic": found.curve.statistic,
-        "rounds": found.curve.rounds,
-        "profiled": found.curve.profiled,
-        "points": [
-            {
-                "batch": p.condition or None,
-                "ms": p.time_ms.value,
-                "low": finite(p.time_ms.low),
-                "high": finite(p.time_ms.high),
-                "spread": finite(p.spread) if p.n > 1 else None,
-                "stable": p.stable,
-                "n": p.n,
-            }
-            for p in found.curve.points
-        ],
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "label": finding.shown.label,
-        "kind": finding.shown.kind,
-        "at": finding.shown.at,
-        "to": finding.shown.to,
-        **estimate_document(finding.value),
-        "unit": finding.shown.unit,
-        "shape": finding.shape,
-        "verdict": finding.verdict,
-    }
-
-
-def _remark(explanation: Explanation, found: Diagnosis) -> str:
-    """What is drawn, if it is not an anomaly."""
-    if explanation in found.explanations:
-        return ""
-    if explanation is found.fixed_cost:
-        return f"The fixed cost of a step is its time that does not grow with the {found.axis.value}."
-    return "Not an anomaly; shown to explain how the cost grows."
-
-
-def _anomaly(explanation: Explanation, found: Diagnosis) -> dict[str, Any]:
-    shares: list[dict[str, Any]] = [
-        {
-            "label": p.label,
-            "kind": p.key.kind,
-            "layer": None if p.key.layer is None else layer_label(p.key.layer, p.layer_class),
-            "phase": p.key.phase,
-            **estimate_document(p.value),
-            "real": p.real,
-            "before": p.kernel_before,
-            "after": p.kernel_after,
-        }
-        for p in explanation.shares
-    ]
-    least = LEAST_SHARE * abs(explanation.value.value)
-    kernels = [p for p in shares if p["kind"] == KERNELS]
-    others = [p for p in shares if p["kind"] != KERNELS and (p["value"] or p["real"])]
-    shown = [p for p in kernels[:MOST_SHARES] if abs(p["value"]) >= least]
-    rest = kernels[len(shown) :]
-    small = {"label": smaller_terms(len(rest)), "kind": "rest", "value": math.fsum(p["value"] for p in rest)}
-    return {
-        "label": explanation.functional.label,
-        "anomaly": explanation in found.explanations,
-        "remark": _remark(explanation, found),
-        "at": explanation.functional.at,
-        "to": explanation.functional.last,
-        **estimate_document(explanation.value),
-        "unit": explanation.functional.unit,
-        "also": explanation.also,
-        "shares": [*shown, *([small] if rest else []), *others],
-        "causes": [_cause(total) for total in explanation.attribution.causes if total.amount],
-    }
-
-
-def _cause(total: CauseTotal) -> dict[str, Any]:
-    return {
-        "cause": total.cause,
-        "amount": total.amount,
-        "verdict": None if total.cause in (UNEXPLAINED, NOT_SIGNIFICANT) else total.verdict,
-        "apart": total.cause == NOT_SIGNIFICANT,
-        "reason": total.reason,
-        "measured": None if total.measured is None else estimate_document(total.measured),
-        "terms": [
-            {"label": term.label, "amount": term.amount, **_claim(term.claim, total.verdict)}
-            for term in total.terms[:MOST_CAUSE_TERMS]
-        ],
-        "more": max(0, len(total.terms) - MOST_CAUSE_TERMS),
-    }
-
-
-def _claim(claim: Claim | None, verdict: str) -> dict[str, Any]:
-    """The evidence of a claim, and what would refute it if no experiment decided."""
-    if claim is None:
-        return {"evidence": [], "refuted": None}
-    decided = verdict in (Verdict.CONFIRMED, Verdict.REFUTED)
-    return {
-        "evidence": [with_minus_signs(evidence_text(one)) for one in claim.evidence],
-        "refuted": None if decided else claim.refuted_by,
-    }
-
-
 def _heat(found: Diagnosis, classes: Mapping[str, str]) -> dict[str, Any]:
     """Time per sample of every term at every batch size, the largest terms first."""
     terms = found.terms
     if terms is None:
         return {"batches": [], "rows": [], "more": 0}
-    samples = np.array([batch or 1 for batch in terms.conditions], dtype=float)
+    samples = np.array([known_batch(batch) or 1 for batch in terms.conditions], dtype=float)
     per_sample = terms.values_ms / samples[:, None]
     order = np.argsort(-per_sample.max(axis=0), kind="stable")
     rows = []
     for index in order[:MOST_HEAT_ROWS]:
-        layer, phase, kind = terms.keys[index]
+        layer, phase, kind = (key := terms.keys[index]).layer, key.phase, key.kind
         path = None if layer is None else layer_label(layer, classes.get(layer))
         label = IDLE if kind == IDLE else path or work_label(None, None)
         rows.append(
             {"label": label, "layer": path, "phase": phase, "values": [finite(v) for v in per_sample[:, index]]}
         )
     more = max(0, len(terms.keys) - MOST_HEAT_ROWS)
-    return {"batches": [b or None for b in terms.conditions], "rows": rows, "more": more}
+    return {"batches": [known_batch(b) for b in terms.conditions], "rows": rows, "more": more}
 
 
 def _roofline(hardware: Hardware, focus: Sequence[int], kernel_times: pd.DataFrame) -> dict[str, Any] | None:
@@ -400,11 +284,13 @@ def _roofline(hardware: Hardware, focus: Sequence[int], kernel_times: pd.DataFra
     if not focus or (kernel_times.loc[kernel_times["batch"] == focus[-1], "name"] == IDLE).all():
         return None
     drawn = roofline.roofline(kernel_times, hardware, "kernel", focus[-1])
-    document = roofline.document(drawn)
-    points = document["points"]
-    for point in points[:MOST_POINTS]:
-        point["label"] = short_name(point["label"])
-    return {**document, "points": points[:MOST_POINTS], "more": max(0, len(points) - MOST_POINTS)}
+    points = [replace(point, label=short_name(point.label)) for point in drawn.points[:MOST_POINTS]]
+    return {
+        **vars(drawn),
+        "batch": known_batch(drawn.batch),
+        "points": points,
+        "more": max(0, len(drawn.points) - MOST_POINTS),
+    }
 
 
 def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], recorded: Recorded) -> dict[str, Any]:
@@ -440,7 +326,7 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
                 **{column: [None] * len(batches) for column in ("ms", "calls", "gflops", "gbs", "exceeded", *shares)},
             },
         )
-        index, n, time_ms = batches.index(int(batch)), len(used[int(batch)]), float(row[0])
+        index, n, time_ms = batches.index(native(batch)), len(used[native(batch)]), float(row[0])
         entry["ms"][index] = finite(time_ms / n)
         entry["calls"][index] = finite(float(row[1]) / n)
         for column, amount in (("gflops", row[2]), ("gbs", row[3])):
@@ -455,7 +341,7 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
     rest = ordered[MOST_KERNEL_ROWS:]
     left_ms = [math.fsum(e["ms"][index] or 0.0 for e in rest) for index in range(len(batches))]
     return {
-        "batches": [b or None for b in batches],
+        "batches": [known_batch(b) for b in batches],
         "rows": ordered[:MOST_KERNEL_ROWS],
         "more": len(rest),
         "more_ms": left_ms,

@@ -1,122 +1,96 @@
-"""Answers and experiments as entries of the report's JSON document."""
+"""What the page of a report adds to the experiments of a diagnosis: the same terms in the step and on a finer grid."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ...base.numbers import with_minus_signs
-from ...profiling.recording.axis import Axis
 from ...profiling.recording.experiments import Experiment, Stage
 from ..decompose.functionals import Condition, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Key
-from ..diagnosis.answer import Answer, Evidence, remedy_sentence
+from ..diagnosis.answer import Answer, TermEvidence
 from ..diagnosis.result import Diagnosis
 from ..verdicts.outcome import Outcome, subject
-from ..verdicts.rule import CONFIRMED_ABOVE, REFUTED_BELOW
-from .answers import factor_text, gain_batch, notes, remedy_text, reproduction_sentence, shape_sentence
-from .documents import estimate_document, finite
+from .answers import notes, reproduction_sentence, shape_sentence
 
 
-def answer_entry(answer: Answer, axis: Axis) -> dict[str, Any]:
-    """One answer, as the page shows it; its sentence ends with what to do."""
-    remedy = "" if answer.remedy is None else with_minus_signs(remedy_sentence(answer.remedy, axis))
+@dataclass(frozen=True)
+class Times:
+    """Times over batch sizes.
+
+    Attributes:
+        batches: the batch sizes.
+        times_ms: their times.
+    """
+
+    batches: tuple[Condition, ...] = ()
+    times_ms: tuple[Estimate, ...] = ()
+
+
+@dataclass(frozen=True)
+class TestedTerm:
+    """What stands beside the experiments on one term, or on the complete step.
+
+    Attributes:
+        sentence: whether the term shows its share alone.
+        shape: the shape of its curve on a finer grid; None without one.
+        step: the term in the step, at every batch size.
+        grid: the term alone, on the finer grid.
+        notes: observations of the runners.
+    """
+
+    sentence: str
+    shape: str | None
+    step: Times
+    grid: Times
+    notes: list[str]
+
+
+def tested_terms(answer: Answer, found: Diagnosis) -> dict[str, TestedTerm]:
+    """What stands beside the experiments behind an answer, by the label of the term."""
     return {
-        "label": answer.functional.label,
-        "sentence": with_minus_signs(answer.sentence),
-        "remedy": remedy,
-        "verdict": answer.verdict,
-        "how": remedy_text(answer.remedy),
+        one.label: TestedTerm(
+            with_minus_signs(reproduction_sentence(one, answer.functional.unit)),
+            None if one.shape is None else shape_sentence(one.shape),
+            _in_step(one, found),
+            _grid(one.alone, found.outcomes),
+            notes(one),
+        )
+        for one in answer.evidence
     }
 
 
-def experiments_entry(answer: Answer, found: Diagnosis) -> dict[str, Any] | None:
-    """The experiments behind an answer, a part per term; None if there are none."""
-    if not answer.evidence:
-        return None
-    return {
-        "label": answer.functional.label,
-        "value": answer.value.value,
-        "unit": answer.functional.unit,
-        "refuted_below": REFUTED_BELOW,
-        "confirmed_above": CONFIRMED_ABOVE,
-        "terms": [_evidence(evidence, answer, found) for evidence in answer.evidence],
-    }
-
-
-def _evidence(evidence: Evidence, answer: Answer, found: Diagnosis) -> dict[str, Any]:
-    ran = [one for one in (evidence.alone, *evidence.factors) if one is not None]
-    experiment = ran[0].experiment if ran else None
-    return {
-        "label": evidence.label,
-        "whole": evidence.share is None,
-        "sentence": with_minus_signs(reproduction_sentence(evidence, answer.functional.unit)),
-        "shape": shape_sentence(evidence.shape) if evidence.shape is not None else None,
-        "step": _in_step(experiment, evidence, found),
-        "alone": [] if evidence.alone is None else _points(evidence.alone.batches, evidence.alone.times_ms),
-        "grid": _grid(evidence.alone, found.outcomes),
-        "factors": [_factor(one) for one in evidence.factors],
-        "notes": notes(evidence),
-    }
-
-
-def _factor(one: Outcome) -> dict[str, Any]:
-    return {
-        "name": one.factor,
-        "experiment": one.experiment.number,
-        "what": factor_text(one),
-        "verdict": one.verdict,
-        "reason": one.reason,
-        "taken": _estimate(one.taken),
-        "before": _estimate(one.value),
-        "after": _estimate(one.changed),
-        "gain": _estimate(one.gain),
-        "gain_batch": gain_batch(one),
-        "times": _points(one.batches, one.changed_ms),
-        "base": _points(one.batches, one.times_ms),
-        "rounds": one.rounds,
-        "changed_results": one.changed_results,
-    }
-
-
-def _points(batches: Iterable[Condition], times: Sequence[Estimate]) -> list[dict[str, Any]]:
-    if not times:
-        return []
-    return [
-        {"batch": batch, "ms": time.value, "low": finite(time.low), "high": finite(time.high)}
-        for batch, time in zip(batches, times, strict=True)
-    ]
-
-
-def _in_step(experiment: Experiment | None, evidence: Evidence, found: Diagnosis) -> list[dict[str, Any]]:
-    """Time of the term in a step at every batch size; of the complete step if that was tested."""
+def _in_step(evidence: TermEvidence, found: Diagnosis) -> Times:
+    """Time of the term in a step; of the complete step if that was tested."""
+    points = found.curve.points
     if evidence.share is None:
-        points = found.curve.points
-        return _points([point.condition for point in points], [point.time_ms for point in points])
+        return Times(tuple(point.condition for point in points), tuple(point.time_ms for point in points))
+    experiment = _experiment(evidence)
     if experiment is None or found.terms is None:
-        return []
+        return Times()
     wanted = Key(experiment.layer, experiment.phase, KERNELS)
     batches = found.terms.conditions
-    times = [found.terms.sum(_time_at(batch), lambda key: key == wanted) for batch in batches]
-    return _points(batches, times)
+    times = (found.terms.sum(_time_at(batch), lambda key: key == wanted) for batch in batches)
+    return Times(batches, tuple(times))
+
+
+def _experiment(evidence: TermEvidence) -> Experiment | None:
+    return next((one.experiment for one in (evidence.alone, *evidence.factors) if one is not None), None)
 
 
 def _time_at(batch: Condition) -> Functional:
     return Functional("time", batch, None, ((batch, 1.0),))
 
 
-def _grid(alone: Outcome | None, outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+def _grid(alone: Outcome | None, outcomes: Iterable[Outcome]) -> Times:
     """Times of the term alone on the finer grid; empty if there is none beside `alone`."""
     if alone is None:
-        return []
+        return Times()
     for one in outcomes:
         its = one.experiment
         same = subject(its) == subject(alone.experiment)
         if same and its.stage == Stage.GRID and one.factor is None and one.batches != alone.batches:
-            return _points(one.batches, one.times_ms)
-    return []
-
-
-def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
-    return None if estimate is None else estimate_document(estimate)
+            return Times(one.batches, one.times_ms)
+    return Times()

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
-
-from ...base.errors import CurvescopeError
-from ...base.numbers import signed, with_minus_signs
-from ...profiling.recording.store import Recording
-from ..energy import explain_energy
-from .documents import estimate_document, finite
 
 MOST_ROWS = 3000
 # Titles and columns in the page.
@@ -18,6 +13,11 @@ _TABLES = {
     "steps": ("Timed steps", ["step", "batch", "round", "index", "profiled"]),
     "experiments": ("Runs of experiments", ["experiment", "factor", "batch", "round", "index"]),
 }
+
+
+def finite(value: float | None) -> float | None:
+    """A number of six digits; None for what is unknown or infinite."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
 def rows_document(table: str, rows: pd.DataFrame) -> dict[str, Any] | None:
@@ -41,35 +41,3 @@ def rows_document(table: str, rows: pd.DataFrame) -> dict[str, Any] | None:
 def _plain(value: Any) -> Any:
     value = value.item() if hasattr(value, "item") else value
     return finite(round(value, 6)) if isinstance(value, float) else value
-
-
-def energy_document(recording: Recording) -> dict[str, Any] | None:
-    """The curve of energy beside that of time; None where no step has an energy."""
-    try:
-        found = explain_energy(recording)
-    except CurvescopeError:
-        return None
-    splits = zip(found.findings, found.splits, strict=True)
-    return {
-        "source": f"Energy of {found.source.get('scope')}, by {found.source.get('name')}.",
-        "points": [
-            {
-                "batch": p.condition,
-                **{
-                    key: value for key, value in estimate_document(p.time_ms).items() if key in ("value", "low", "high")
-                },
-                "power_w": found.power_w(p.condition),
-                "n": p.n,
-            }
-            for p in found.curve.points
-        ],
-        "anomalies": [
-            with_minus_signs(
-                f"{finding.shown.label}: {signed(finding.value.value)} J, by time {signed(split.by_time_j)}, by power "
-                f"{signed(split.by_power_j)}"
-            )
-            for finding, split in splits
-            if finding in found.anomalies
-        ],
-        "unmeasured": found.unmeasured,
-    }

@@ -64,7 +64,7 @@ def timeline(
     work: Work,
     steps: pd.DataFrame,
     used: Sequence[int],
-    batch: int,
+    batch: int | None,
     api_calls: pd.DataFrame | None = None,
     read_ranges: Callable[[], pd.DataFrame] | None = None,
 ) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def timeline(
         work: device work, from `kernel_times.device_work`.
         steps: the `steps` table.
         used: profiled steps to choose from.
-        batch: their batch size; 0 for unknown.
+        batch: their batch size; None for unknown.
         api_calls: the `api_calls` table; None if missing.
         read_ranges: reads the `ranges` table.
 
@@ -100,7 +100,7 @@ def timeline(
         hidden += _add_groups(found, kind, of_kind, _streams(of_kind), most)
     found.add("idle", "idle", *_idle(mine, start_ns, int(chosen["duration_ns"]), api_calls, read_ranges))
     return {
-        "batch": batch or None,
+        "batch": batch,
         "step": int(chosen["step"]),
         "step_us": step_us,
         "lanes": found.lanes,

@@ -8,6 +8,9 @@ from typing import Any
 
 from ...base.escaping import escape_controls
 from ...base.numbers import number, with_minus_signs
+from ..diagnosis.answer import Answer
+from .answers import remedy_text
+from .text import interval
 
 
 def verdict_html(run: Mapping[str, Any], index: int) -> str:
@@ -18,12 +21,18 @@ def verdict_html(run: Mapping[str, Any], index: int) -> str:
         index: position of the recording in the report; the script hides all but one.
     """
     over = " · ".join(
-        filter(None, (run["network"] or run["name"], f"{run['step']} step" if run["step"] else None, run["device"]))
+        filter(
+            None, (run["explain"].network or run["name"], f"{run['step']} step" if run["step"] else None, run["device"])
+        )
     )
-    lead = "" if run["answers"] or not run["lead"] else f'<p class="lead">{_text(run["lead"])}</p>'
+    lead = (
+        ""
+        if run["explain"].answers or not run["lead"]
+        else f'<p class="lead">{_text(with_minus_signs(run["lead"]))}</p>'
+    )
     return (
         f'<article class="verdict" data-run="{index}"><p class="over">{_text(over)}</p>'
-        f"<h1>{_text(run['headline'])}</h1>{lead}{_answers(run, index)}"
+        f"<h1>{_text(with_minus_signs(run['explain'].headline))}</h1>{lead}{_answers(run, index)}"
         f"<noscript>{_curve(run)}</noscript></article>"
     )
 
@@ -39,14 +48,15 @@ def comparison_html(comparison: Mapping[str, Any] | None) -> str:
 
 
 def _answers(run: Mapping[str, Any], index: int) -> str:
-    if not run["answers"]:
+    answers = run["explain"].answers
+    if not answers:
         return ""
-    title = "Answers" if len(run["answers"]) > 1 else "Answer"
+    title = "Answers" if len(answers) > 1 else "Answer"
     how = f'<p class="note">{_text(run["how_to_test"])}</p>' if run["how_to_test"] else ""
     first: dict[str | None, int] = {}
     items = "".join(
-        _answer(answer, number, first.setdefault(answer["how"], number))
-        for number, answer in enumerate(run["answers"], 1)
+        _answer(answer, number, first.setdefault(remedy_text(answer.remedy), number))
+        for number, answer in enumerate(answers, 1)
     )
     return (
         f'<section id="answers-{index}" aria-labelledby="answers-{index}-title"><div class="head">'
@@ -54,20 +64,24 @@ def _answers(run: Mapping[str, Any], index: int) -> str:
     )
 
 
-def _answer(answer: Mapping[str, Any], number: int, first: int) -> str:
+def _answer(answer: Answer, number: int, first: int) -> str:
     """The sentence as the terminal prints it, with what to do in bold.
 
     Args:
-        answer: entry of `answers`.
+        answer: the answer.
         number: its number.
         first: number of the first answer with the same setting.
     """
-    verdict, remedy = _text(answer["verdict"]), answer["remedy"]
-    sentence = _text(answer["sentence"].removesuffix(remedy)) + (f"<strong>{_text(remedy)}</strong>" if remedy else "")
-    setting = answer["how"] and (answer["how"] if first == number else f"How: as in {first}.")
+    verdict = _text(answer.verdict)
+    sentence, advice = (_text(with_minus_signs(words)) for words in (answer.finding, answer.advice))
+    sentence += f" <strong>{advice}</strong>" if advice else ""
+    setting = remedy_text(answer.remedy)
+    if setting and first != number:
+        setting = f"How: as in {first}."
     how = f'<p class="how">{_text(setting)}</p>' if setting else ""
+    of = _text(answer.functional.label)
     return (
-        f'<li class="is-{verdict}" data-of="{_text(answer["label"])}"><p><span class="badge is-{verdict}">{verdict}'
+        f'<li class="is-{verdict}" data-of="{of}"><p><span class="badge is-{verdict}">{verdict}'
         f"</span> {sentence}</p>{how}</li>"
     )
 
@@ -76,21 +90,15 @@ def _curve(run: Mapping[str, Any]) -> str:
     """The curve as a table, for a browser without scripts."""
     rows = "".join(
         "<tr>"
-        f"<td>{'unknown' if point['batch'] is None else point['batch']}</td><td>{number(point['ms'])}</td>"
-        f"<td>{_interval(point)}</td><td>{point['n']}</td></tr>"
-        for point in run["curve"]["points"]
+        f"<td>{'unknown' if point.batch is None else point.batch}</td><td>{number(point.time_ms.value)}</td>"
+        f"<td>{interval(point.time_ms, 4)}</td><td>{point.n}</td></tr>"
+        for point in run["explain"].curve
     )
     return (
         "<p>This page's own script draws the charts and tables below; it is switched off here.</p>"
         f"<table><thead><tr><th>{_text(run['axis']['value'])}</th><th>ms per step</th><th>95 % interval</th><th>n</th>"
         f"</tr></thead><tbody>{rows}</tbody></table>"
     )
-
-
-def _interval(point: Mapping[str, Any]) -> str:
-    if point["low"] is None or point["high"] is None:
-        return "unknown"
-    return f"{number(point['low'])} … {number(point['high'])}"
 
 
 def _text(text: str) -> str:

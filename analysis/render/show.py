@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Console
 from rich.text import Text
 
@@ -11,17 +9,16 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.lost import describe_lost
-from ...profiling.recording.store import Recording, Status
+from ...profiling.recording.store import Recording
 from .. import time_tables
 from ..cost_model.recording import is_modelled
 from ..decompose import functionals
-from ..decompose.curve import Point
 from ..decompose.findings import FindingVerdict
 from ..diagnosis import split
 from ..diagnosis.explain import explain, recorded
 from ..diagnosis.result import Diagnosis, Explanation
 from . import answers, causes, series, terminal, text
-from .documents import print_document, to_plain
+from .documents import ExplainDocument, TimedSeries, TimesDocument, print_document
 from .headline import answer_on, clock_line, headline
 from .tables import Indented
 
@@ -36,7 +33,7 @@ def show_diagnosis(
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Print the curve, the findings and the terms of each anomaly.
+    """Print the answers, the curve and the largest terms of the two largest anomalies; or everything.
 
     Args:
         recording: recording of a sweep.
@@ -44,7 +41,7 @@ def show_diagnosis(
         pair: two batch sizes, e.g. `4,8`, to split their excess instead of the anomalies.
         at: batch size, to split the curvature there instead.
         mode: mode of the steps of an inference server; default: the one with most sizes.
-        everything: whether to show every anomaly and every term.
+        everything: whether to show every test, anomaly, term, cause and experiment.
         as_json: whether to print one JSON document on standard output.
     """
     evidence = recorded(recording, mode)
@@ -57,7 +54,7 @@ def show_diagnosis(
         functional = _asked_for(diagnosis.curve.conditions, axis, pair, at)
         explanations = (split.explain(functional, diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, evidence),)
     if as_json:
-        print_document("explain", _document(recording, diagnosis, explanations))
+        print_document(ExplainDocument.of(recording, diagnosis, explanations))
         return
     console = terminal.console()
     console.print(recording_line(recording), style="bold")
@@ -72,7 +69,7 @@ def show_diagnosis(
     console.print(Text(headline(recording.meta, diagnosis), "bold"))
     if diagnosis.answers:
         console.print()
-        console.print(answers.render_answers(diagnosis.answers, diagnosis.axis))
+        console.print(answers.render_answers(diagnosis.answers))
     if how := answers.how_to_test(recording, diagnosis.answers):
         console.print()
         console.print(Text(how[0]))
@@ -80,27 +77,30 @@ def show_diagnosis(
     console.print()
     for line in diagnosis.notes:
         console.print(Text(line, "dim"))
-    console.print(text.render_curve(diagnosis.curve, diagnosis.axis))
-    console.print()
-    console.print(text.render_findings(diagnosis.findings, diagnosis.axis))
-    shown = explanations if everything else explanations[: text.SHOWN_EXPLANATIONS]
     asked = explanations is not diagnosis.explanations
-    printed = [*shown, *([diagnosis.fixed_cost] if diagnosis.fixed_cost and not asked else [])]
-    for explanation in printed:
+    full = everything or asked or axis != "log2"
+    console.print(text.render_curve(diagnosis.curve, diagnosis.axis, brief=not full))
+    if full or not explanations:
         console.print()
-        _show_explanation(console, explanation, diagnosis, everything)
-    if printed:
+        console.print(text.render_findings(diagnosis.findings, diagnosis.axis))
+    fixed = [diagnosis.fixed_cost] if diagnosis.fixed_cost and not asked else []
+    for explanation in [*explanations, *fixed][: None if full else text.SHOWN_EXPLANATIONS]:
         console.print()
-        console.print(text.render_legend(printed))
-    for note in text.hidden_note(len(explanations) - len(shown), "smaller anomaly", "smaller anomalies"):
-        console.print(note)
+        if full:
+            _show_explanation(console, explanation, diagnosis, everything)
+        else:
+            console.print(text.render_largest(explanation))
+    if full and (explanations or fixed):
+        console.print()
+        console.print(text.render_legend([*explanations, *fixed]))
     console.print()
     show_gaps(console, recording, diagnosis.axis)
     console.print(Text(f"Recorded in {recording.path}. Next:"))
     example = explanations[0].functional.at if explanations else diagnosis.curve.conditions[-1]
     if by := _grouping(recording, diagnosis):
         terminal.print_commands(console, f"curvescope breakdown {recording.path} --by {by} --batch {example}")
-    terminal.print_commands(console, f"curvescope explain {recording.path} --all")
+    if not everything:
+        terminal.print_commands(console, f"curvescope explain {recording.path} --all")
 
 
 def _grouping(recording: Recording, diagnosis: Diagnosis) -> str | None:
@@ -167,23 +167,8 @@ def show_table(
         if not listed:
             raise CurvescopeError(f"--problem {problem}: no problem or device of {recording.path} matches these words.")
     if as_json:
-        curves = [
-            {
-                "problem": one.problem,
-                "device_name": one.device_name,
-                "curve": [to_plain(point) for point in one.curve.points],
-                "findings": [{**to_plain(finding), "shape": finding.shape} for finding in one.findings],
-            }
-            for one in listed
-        ]
-        document = {
-            "recording": str(recording.path),
-            "noise": noise,
-            "noise_origin": origin,
-            "series": curves,
-            "pooled": [to_plain(one) for one in time_tables.pool(listed)],
-        }
-        print_document("times", document)
+        curves = [TimedSeries(one.problem, one.device_name, one.curve.points, one.findings) for one in listed]
+        print_document(TimesDocument(str(recording.path), noise, origin, curves, time_tables.pool(listed)))
         return
     console = terminal.console()
     console.print(series.render_series(listed, everything))
@@ -233,41 +218,3 @@ def recording_line(recording: Recording) -> str:
         clock_line(meta),
     )
     return ", ".join(filter(None, facts))
-
-
-def _document(recording: Recording, diagnosis: Diagnosis, explanations: tuple[Explanation, ...]) -> dict[str, Any]:
-    return {
-        "recording": str(recording.path),
-        "headline": headline(recording.meta, diagnosis),
-        "answers": to_plain(diagnosis.answers),
-        "modelled": is_modelled(recording.meta),
-        "complete": recording.meta["status"] == Status.COMPLETE,
-        "network": recording.meta.get("network"),
-        "device": recording.meta.get("device"),
-        "protocol": recording.meta.get("protocol"),
-        "locked_sm_clock_hz": recording.meta.get("locked_sm_clock_hz"),
-        "lost": recording.meta.get("lost"),
-        "empty": recording.meta.get("unmeasured", []),
-        "warnings": recording.meta.get("warnings", []),
-        "notes": diagnosis.notes,
-        "curve": [_point_document(point) for point in diagnosis.curve.points],
-        "findings": [{**to_plain(finding), "shape": finding.shape} for finding in diagnosis.findings],
-        "anomalies": [_explanation_document(explanation, diagnosis) for explanation in explanations],
-        "fixed_cost": None if diagnosis.fixed_cost is None else _explanation_document(diagnosis.fixed_cost, diagnosis),
-        "experiments": to_plain(diagnosis.outcomes),
-    }
-
-
-def _explanation_document(explanation: Explanation, diagnosis: Diagnosis) -> dict[str, Any]:
-    answer = answer_on(explanation, diagnosis.answers)
-    return {
-        **to_plain(explanation),
-        "verdict": causes.verdict_sentence(explanation.attribution) if answer is None else answer.sentence,
-        "shares": [{**to_plain(one), "label": one.label} for one in explanation.shares],
-    }
-
-
-def _point_document(point: Point) -> dict[str, Any]:
-    """A point of the curve; its condition is a batch size here."""
-    document: dict[str, Any] = to_plain(point)
-    return {"batch": document.pop("condition"), **document}

@@ -15,10 +15,10 @@ from ...profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoi
 from ...profiling.recording.rank_info import META_KEY, rank_info_of
 from ...profiling.recording.store import Recording
 from ..ranks.parts import KERNEL_COLUMNS, RankTables
-from ..scaling import PointTables, Series, scale
+from ..scaling import PointTables, scale
 from . import terminal
-from .documents import print_document
-from .scaling import render_series, scaling_sentence, series_document
+from .documents import ScalingDocument, print_document
+from .scaling import render_series, scaling_sentence
 
 
 def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) -> None:
@@ -44,7 +44,19 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     first = next((ranks[0].meta for ranks in recordings.values() if ranks), {})
     complete = is_complete(folder, plan)
     if as_json:
-        print_document("scaling", _document(folder, plan, first, series, empty, complete))
+        document = ScalingDocument(
+            run=str(folder),
+            complete=complete,
+            network=plan.configuration.network,
+            mode=plan.configuration.mode,
+            precision=plan.configuration.precision,
+            threads=plan.threads,
+            input=plan.source,
+            **{name: first.get(name) for name in ("device", "protocol", "versions", "lost")},
+            empty=[{"devices": devices, **cell} for devices, cell in empty],
+            series=series,
+        )
+        print_document(document)
         return
     console = terminal.console()
     for sentence in filter(None, map(scaling_sentence, series)):
@@ -94,28 +106,3 @@ def _headline(plan: ScalingPlan, meta: dict[str, Any]) -> str:
     facts = [configuration.network, f"{configuration.mode} step", precision, str(device.get("name"))]
     facts += [f"{counted(plan.threads, 'thread')} per process"] if plan.threads else []
     return ", ".join([*facts, f"protocol {plan.protocol.name}", f"input {plan.source}"])
-
-
-def _document(
-    folder: Path,
-    plan: ScalingPlan,
-    meta: dict[str, Any],
-    series: Sequence[Series],
-    empty: Sequence[tuple[int, dict[str, Any]]],
-    complete: bool,
-) -> dict[str, Any]:
-    return {
-        "run": str(folder),
-        "complete": complete,
-        "network": plan.configuration.network,
-        "mode": plan.configuration.mode,
-        "precision": plan.configuration.precision,
-        "device": meta.get("device"),
-        "threads": plan.threads,
-        "input": plan.source,
-        "protocol": meta.get("protocol"),
-        "versions": meta.get("versions"),
-        "lost": meta.get("lost"),
-        "empty": [{"devices": devices, **cell} for devices, cell in empty],
-        "series": [series_document(one) for one in series],
-    }

@@ -20,7 +20,7 @@ from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, total_ms
 from ..diagnosis.result import Explanation
 from .names import CHANGE, fit, readable
-from .tables import Indented, table
+from .tables import Indented, Table, table
 
 _MEANINGS = {
     "bend": "Bend at b: how far the next larger T lies above the straight line through T(b) and the T before it.",
@@ -56,7 +56,8 @@ TIME = Quantity("time", "T", "ms", "s", 1e3)
 ENERGY = Quantity("energy", "E", "J", "J", 1.0)
 _SHOWN_TERMS = 8
 _LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
-SHOWN_EXPLANATIONS = 3
+_LARGEST_TERMS = 3
+SHOWN_EXPLANATIONS = 2
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
 _NAMED_GROUPS = 3  # the largest groups that a sentence names
 _MUCH_IDLE = 0.2  # share of a step
@@ -77,8 +78,10 @@ def hidden_note(count: int, one: str, many: str | None = None) -> list[Text]:
     return [Text(f"{note}{'it' if count == 1 else 'them'}.", "dim")] if count > 0 else []
 
 
-def render_curve(curve: Curve, axis: Axis = SAMPLES, quantity: Quantity = TIME) -> RenderableType:
-    """The curve, a line per batch size."""
+def render_curve(
+    curve: Curve, axis: Axis = SAMPLES, quantity: Quantity = TIME, *, brief: bool = False
+) -> RenderableType:
+    """The curve, a line per batch size; a brief one does not say what is usual: of which steps its numbers are."""
     per_one = (f"{quantity.unit}/{axis.one}", f"{axis.unit}/{quantity.rate_unit}")
     rows = table(axis.name, f"step {quantity.unit}", "95 % interval", *per_one, "spread", "n", first="right")
     for point in curve.points:
@@ -96,7 +99,7 @@ def render_curve(curve: Curve, axis: Axis = SAMPLES, quantity: Quantity = TIME) 
             str(point.n),
         )
     what = f"{curve.statistic.capitalize()} of n steps in {counted(curve.rounds, 'round')}"
-    notes = [f"{what}; spread is their interquartile range over the {curve.statistic}."]
+    notes = [] if brief else [f"{what}; spread is their interquartile range over the {curve.statistic}."]
     if curve.profiled:
         notes = [
             "Mean of n undisturbed steps. All are profiled, so the profiling overhead is unknown.",
@@ -170,13 +173,33 @@ def _verdict(finding: Finding, quantity: Quantity) -> Text:
     return Text("noise", "dim")
 
 
+def render_largest(explanation: Explanation) -> RenderableType:
+    """The largest terms of one functional, and all others in one line so that they add up."""
+    value = explanation.value
+    rows = _terms_table(explanation)
+    largest = sorted(explanation.shares, key=lambda one: (one.key.kind != KERNELS, -abs(one.value.value)))
+    for one in largest[:_LARGEST_TERMS]:
+        rows.add_row(*_share(one, value.value))
+    if rest := largest[_LARGEST_TERMS:]:
+        amount = total_ms(rest)
+        rows.add_row(f"{len(rest)} others", signed(amount), share(amount, value.value), "", "")
+    return Group(_terms_title(explanation), Indented(rows))
+
+
+def _terms_title(explanation: Explanation) -> Text:
+    value, functional = explanation.value, explanation.functional
+    title = f"Terms of {functional.label}: {signed(value.value)} {functional.unit} ({interval(value)})"
+    return Text(title + (f"; also seen as {', '.join(explanation.also)}" if explanation.also else ""), "bold")
+
+
+def _terms_table(explanation: Explanation) -> Table:
+    return table("term", explanation.functional.unit, "share", "95 % interval", "kernel", left=("kernel",))
+
+
 def render_explanation(explanation: Explanation, everything: bool = False) -> RenderableType:
     """The terms of one functional, the largest first; smaller ones in one line so that they add up."""
-    value, unit = explanation.value, explanation.functional.unit
-    title = f"Terms of {explanation.functional.label}: {signed(value.value)} {unit} ({interval(value)})"
-    if explanation.also:
-        title += f"; also seen as {', '.join(explanation.also)}"
-    rows = table("term", unit, "share", "95 % interval", "kernel", left=("kernel",))
+    value = explanation.value
+    rows = _terms_table(explanation)
     kernels = [p for p in explanation.shares if p.key.kind == KERNELS]
     others = [p for p in explanation.shares if p.key.kind != KERNELS]
     large = [p for p in kernels[:_SHOWN_TERMS] if abs(p.value.value) >= _LEAST_SHARE * abs(value.value)]
@@ -192,7 +215,7 @@ def render_explanation(explanation: Explanation, everything: bool = False) -> Re
     total = total_ms(explanation.shares)
     rows.add_section()
     rows.add_row("total", signed(total), share(total, value.value), "", "")
-    return Group(Text(title, "bold"), Indented(rows))
+    return Group(_terms_title(explanation), Indented(rows))
 
 
 def render_legend(explanations: Sequence[Explanation]) -> RenderableType:

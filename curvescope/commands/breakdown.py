@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 
 from ..profiling.recording.remote_store import as_path
 
@@ -40,14 +39,11 @@ def run(args: argparse.Namespace) -> int:
         modelled = is_modelled(recording.meta)
         hardware = hardware_of(recording.meta)
     if args.json:
-        document = {"by": args.by, "modelled": modelled, **dataclasses.asdict(breakdown)}
-        for row, of_row in zip(document["rows"], breakdown.rows, strict=True):
-            row["exceeded_roofs"] = above_roofs(of_row, hardware, args.by)
-        from ..analysis.render.documents import print_document
+        from ..analysis.render.documents import BreakdownDocument, RatedRow, print_document
 
-        document["communication"] = None if shared is None else dataclasses.asdict(shared)
-        document["idle"] = [dataclasses.asdict(one) for one in idle]
-        print_document("breakdown", document)
+        rows = [RatedRow(**vars(row), exceeded_roofs=above_roofs(row, hardware, args.by)) for row in breakdown.rows]
+        facts = {**vars(breakdown), "by": args.by, "modelled": modelled, "rows": rows}
+        print_document(BreakdownDocument(**facts, communication=shared, idle=idle))
         return 0
 
     from ..analysis.render import terminal

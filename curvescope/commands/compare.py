@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..base.arguments import parse_share
 from ..profiling.recording.remote_store import AnyPath, as_path
 
 if TYPE_CHECKING:
-    from ..analysis.compare import Comparison
+    pass
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,9 +89,9 @@ def show_comparison(
     comparison = compare(sides, by, batch)
     grown = [] if over is None else comparison.regressions(over)
     if as_json:
-        from ..analysis.render.documents import print_document
+        from ..analysis.render.documents import CompareDocument, print_document
 
-        print_document("compare", {**_document(comparison), "fail_over": over, "failed": bool(grown)})
+        print_document(CompareDocument.of(comparison, over, bool(grown)))
         return int(bool(grown))
 
     from rich.text import Text
@@ -107,24 +107,3 @@ def show_comparison(
         console.print(Text(f"No step time grew significantly and by more than {over:.1%}."))
     console.print(render_comparison(comparison, None if everything else 25))
     return int(bool(grown))
-
-
-def _document(comparison: Comparison) -> dict[str, Any]:
-    from ..analysis.compare import comparison_line
-
-    return {
-        "recordings": [
-            {"name": s.name, "device": s.hardware.name, "profiled_steps_only": s.name in comparison.profiled}
-            for s in comparison.sides
-        ],
-        "without_device_work": comparison.unseen,
-        "differences": comparison.differences,
-        "steps": [comparison_line(line) for line in comparison.steps],
-        "batch": comparison.batch,
-        "by": comparison.by,
-        "rows": [comparison_line(line) for line in comparison.rows],
-        "roof_ratios": [
-            {level: {"ratio": value, "kind": kind} for level, (value, kind) in ratios.items()}
-            for ratios in comparison.roof_ratios
-        ],
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +16,6 @@ def run(args: argparse.Namespace) -> int:
     from rich.text import Text
 
     from ..analysis.render import terminal
-    from ..analysis.render.documents import print_document
     from ..analysis.render.tables import Indented, table
     from ..base.numbers import number
     from ..profiling.hardware.devices import CLOCKS, Device, devices, get_device
@@ -28,10 +26,14 @@ def run(args: argparse.Namespace) -> int:
         return [device.peak_flops_per_s(clock) for clock in CLOCKS]
 
     if args.json:
-        rows = [
-            {**asdict(d), **{f"peak_flops_per_s_{c}": p for c, p in zip(CLOCKS, peaks(d), strict=True)}} for d in chosen
+        from ..analysis.render.documents import print_document
+        from ..documents import DevicesDocument, ListedDevice
+
+        rated = [
+            {**vars(one), **{f"peak_flops_per_s_{c}": p for c, p in zip(CLOCKS, peaks(one), strict=True)}}
+            for one in chosen
         ]
-        print_document("devices", {"devices": rows})
+        print_document(DevicesDocument([ListedDevice(**one) for one in rated]))
         return 0
     console = terminal.console()
     if args.device:

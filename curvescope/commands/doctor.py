@@ -26,8 +26,9 @@ def run(args: argparse.Namespace) -> int:
     findings += check_gpus()
     if args.json:
         from ..analysis.render.documents import print_document
+        from ..documents import DoctorDocument
 
-        print_document("doctor", {"checks": [finding._asdict() for finding in findings]})
+        print_document(DoctorDocument(findings))
         return 0
 
     from rich.text import Text

@@ -52,8 +52,9 @@ def run(args: argparse.Namespace) -> int:
             export.export_parquet(recording, target)
     if args.json:
         from ..analysis.render.documents import print_document
+        from ..documents import ExportDocument
 
-        print_document("export", {"path": str(target), "format": kind, "rows_without_time": unplaced})
+        print_document(ExportDocument(str(target), kind, unplaced))
         return 0
     if unplaced:
         without = counted(unplaced, "row")

@@ -13,7 +13,7 @@ copied.
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,15 +77,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Import the file."""
-    from ..analysis.render.documents import print_document
     from ..analysis.render.terminal import print_prose
     from ..profile_files import describe_rows, notes
 
     done = _import(args)
     if args.json:
-        document = {"path": str(done.path), "format": done.format, "rows": done.rows, "lost": done.lost}
-        found = {name: getattr(done, name) for name in ("steps_from", "device_time_in_steps", "batch_from")}
-        print_document("import", {**document, "missing": done.missing, **found})
+        from ..analysis.render.documents import print_document
+        from ..documents import ImportDocument
+
+        known = {field.name: getattr(done, field.name) for field in fields(ImportDocument)}
+        print_document(ImportDocument(**{**known, "path": str(done.path)}))
         return 0
     print_prose(f"{done.format}: {describe_rows(done.rows)}")
     for line in notes(done):

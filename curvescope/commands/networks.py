@@ -7,7 +7,6 @@ pass keeps for the backward pass, in fp32. All numbers are per sample and comput
 from __future__ import annotations
 
 import argparse
-import dataclasses
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,13 +24,14 @@ def run(args: argparse.Namespace) -> int:
     networks = [get_network(name) for name in names()]
     costs = [facts(network) for network in networks]
     if args.json:
-        rows = [
-            {"name": n.name, "paper": n.paper, "input_shape": n.input_shape, **dataclasses.asdict(c)}
-            for n, c in zip(networks, costs, strict=True)
-        ]
         from ..analysis.render.documents import print_document
+        from ..documents import ListedNetwork, NetworksDocument
 
-        print_document("networks", {"networks": rows})
+        listed_networks = [
+            ListedNetwork(name=network.name, paper=network.paper, input_shape=network.input_shape, **vars(cost))
+            for network, cost in zip(networks, costs, strict=True)
+        ]
+        print_document(NetworksDocument(listed_networks))
         return 0
 
     from ..analysis.render import terminal

@@ -152,10 +152,9 @@ def _show(
     args: argparse.Namespace, found: Ranks, differences: list[Difference], asked: int, *, interrupted: bool
 ) -> None:
     if args.json:
-        from ..analysis.render.documents import print_document, to_plain
+        from ..analysis.render.documents import RanksDocument, print_document
 
-        document = {"interrupted": interrupted, "asked": asked, **to_plain(found), "differences": to_plain(differences)}
-        print_document("ranks", document)
+        print_document(RanksDocument(**vars(found), interrupted=interrupted, asked=asked, differences=differences))
         return
 
     from rich.text import Text

@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
         hardware = hardware_of(meta)
     drawn = roofline.roofline(parts, hardware, args.by, args.batch)
     if args.json:
-        from ..analysis.render.documents import print_document
+        from ..analysis.render.documents import RooflineDocument, print_document
 
-        print_document("roofline", {**roofline.document(drawn), "device": hardware.name})
+        print_document(RooflineDocument(**vars(drawn), device=hardware.name))
         return 0
     if args.csv:
         import csv

@@ -35,8 +35,9 @@ def run(args: argparse.Namespace) -> int:
     ]
     if args.json:
         from ..analysis.render.documents import print_document
+        from ..documents import ListedRecording, RunsDocument
 
-        print_document("runs", {"recordings": rows})
+        print_document(RunsDocument([ListedRecording(**row) for row in rows]))
         return 0
     if not rows:
         print(f"No recordings in {root}. `curvescope diagnose alexnet` makes one.")

@@ -58,10 +58,7 @@ def show_table(
         published: whether to add published times of the same networks.
         batch: batch size to compare devices at; None for the largest that every row has.
     """
-    from dataclasses import asdict
-
     from ..analysis import step_table
-    from ..analysis.render.documents import print_document
     from ..base.escaping import escape_controls
 
     cells = [cell for recording in recordings for cell in step_table.cells_of(recording)]
@@ -69,7 +66,10 @@ def show_table(
         cells += step_table.published_cells(sorted({cell.network for cell in cells}))
     compared = step_table.common_batch(cells) if batch is None else batch
     if form == "json":
-        print_document("table", {"times": [asdict(cell) for cell in cells]})
+        from ..analysis.render.documents import print_document
+        from ..documents import TableDocument
+
+        print_document(TableDocument(cells))
     elif form == "csv":
         print(escape_controls(step_table.to_csv(cells)), end="")
     elif form == "markdown":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 from dataclasses import replace
 
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from curvescope.analysis.ranks.parts import RankTables, rank_parts
-from curvescope.analysis.render.scaling import render_series, scaling_sentence, series_document
+from curvescope.analysis.render.documents import json_text
+from curvescope.analysis.render.scaling import render_series, scaling_sentence
 from curvescope.analysis.scaling import PointTables, scale
 from curvescope.profiling.measure.clock_alignment import ClockAlignment, Reading
 from curvescope.profiling.measure.scaling_plan import ScalingPoint
@@ -216,7 +218,7 @@ def weak_of(*points):
 
 
 def parts_of(loss):
-    return {part.key.kind: part.value.value for part in loss.shares}
+    return {part.kind: part.ms.value for part in loss.shares}
 
 
 @pytest.fixture
@@ -227,22 +229,22 @@ def random():
 def test_a_planted_slow_rank_is_named_with_its_layer(random):
     series = weak_of(run_of(1, 8, random), run_of(4, 8, random, slow_rank=2))
     loss = series.points[1].loss
-    assert parts_of(loss)["waiting"] == pytest.approx(15, abs=1)  # three of four ranks wait 20 ms
+    assert parts_of(loss)["load imbalance"] == pytest.approx(15, abs=1)  # three of four ranks wait 20 ms
     assert parts_of(loss)["communication"] == pytest.approx(6, abs=0.5)
-    assert parts_of(loss)["kernels"] == pytest.approx(5, abs=1)  # one of four takes 20 ms more
+    assert parts_of(loss)["slower kernels"] == pytest.approx(5, abs=1)  # one of four takes 20 ms more
     assert (loss.late.rank, loss.late.node, loss.late.latest_in) == (2, 1, 6)
-    assert loss.late.waited_ms.value == pytest.approx(20, abs=1)
+    assert loss.late.waits_less_ms.value == pytest.approx(20, abs=1)
     first = loss.late.shares[0]
-    assert (first.key.layer, first.key.phase, first.key.kind, first.real) == ("conv", "forward", "kernels", True)
-    assert first.value.low < 20 < first.value.high
+    assert (first.layer, first.phase, first.kind, first.real) == ("conv", "forward", "slower kernels", True)
+    assert first.ms.low < 20 < first.ms.high
 
 
 def test_planted_input_and_contention_are_told_apart(random):
     series = weak_of(run_of(1, 8, random), run_of(2, 8, random, slow_input=9.0, contention=1.25))
     loss = series.points[1].loss
     assert parts_of(loss)["input"] == pytest.approx(9)
-    assert parts_of(loss)["kernels"] == pytest.approx(4, abs=0.5)
-    assert [(part.key.layer, part.key.phase) for part in loss.kernels if part.real] == [("conv", "forward")]
+    assert parts_of(loss)["slower kernels"] == pytest.approx(4, abs=0.5)
+    assert [(part.layer, part.phase) for part in loss.kernels if part.real] == [("conv", "forward")]
 
 
 def test_shares_add_up_to_the_loss_and_with_the_efficiency_to_one(random):
@@ -251,18 +253,18 @@ def test_shares_add_up_to_the_loss_and_with_the_efficiency_to_one(random):
     strong = [ScalingPoint(1, 16), ScalingPoint(2, 8), ScalingPoint(4, 4)]
     (series,) = scale(points, (), strong, "median")
     for point in series.points[1:]:
-        ideal_ms = series.points[0].time_ms.value / point.point.devices
-        assert point.loss.value.value == pytest.approx(point.time_ms.value - ideal_ms, abs=1e-12)
-        total = math.fsum(part.value.value for part in point.loss.shares)
-        assert total == pytest.approx(point.loss.value.value, abs=1e-12)
-        assert 1 - total / point.time_ms.value == pytest.approx(point.efficiency.value, abs=1e-12)
-        assert math.fsum(part.value.value for part in point.loss.kernels) == pytest.approx(
-            parts_of(point.loss)["kernels"], abs=1e-12
+        ideal_ms = series.points[0].step_ms.value / point.devices
+        assert point.loss.ms.value == pytest.approx(point.step_ms.value - ideal_ms, abs=1e-12)
+        total = math.fsum(part.ms.value for part in point.loss.shares)
+        assert total == pytest.approx(point.loss.ms.value, abs=1e-12)
+        assert 1 - total / point.step_ms.value == pytest.approx(point.efficiency.value, abs=1e-12)
+        assert math.fsum(part.ms.value for part in point.loss.kernels) == pytest.approx(
+            parts_of(point.loss)["slower kernels"], abs=1e-12
         )
         # One device of that batch has a step of 4 ms a sample and 1 ms that does not shrink with it.
-        unshared_ms = 1.0 - 1.0 / point.point.devices
+        unshared_ms = 1.0 - 1.0 / point.devices
         assert parts_of(point.loss)["smaller batch"] == pytest.approx(unshared_ms, abs=0.7)
-        assert parts_of(point.loss)["profiling overhead"] == pytest.approx(0.5 / point.point.devices - 0.5, abs=0.7)
+        assert parts_of(point.loss)["profiling overhead"] == pytest.approx(0.5 / point.devices - 0.5, abs=0.7)
 
 
 def test_perfect_scaling_loses_nothing(random):
@@ -292,7 +294,7 @@ def test_slow_rank_shows_in_text_that_fits_a_terminal(random):
 
 def test_unknown_intervals_are_null_in_the_document(random):
     series = weak_of(run_of(1, 8, random, rounds=1), run_of(2, 8, random, rounds=1))
-    point = series_document(series)["points"][1]
+    point = json.loads(json_text(series))["points"][1]
     assert point["step_ms"]["low"] is None
     assert point["n"] == 2
     assert point["discarded_steps"] == 7

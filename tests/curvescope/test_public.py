@@ -37,7 +37,7 @@ def test_explain_gives_the_diagnosis_that_the_command_prints(tmp_path):
 
 
 def test_explain_prints_the_verdict_its_evidence_and_what_would_refute_it(tmp_path, capsys):
-    assert main(["explain", str(write_planted(tmp_path / "run", "algorithm switch"))]) == 0
+    assert main(["explain", str(write_planted(tmp_path / "run", "algorithm switch")), "--all"]) == 0
     out = capsys.readouterr().out
     assert "is mostly conv3 backward: algorithm switch from winograd" in " ".join(out.split())
     assert "its family: Winograd, not fused → implicit GEMM [kernels.name]" in out

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.analysis.decompose.statistics import Estimate
+from curvescope.analysis.render.documents import CurvePoint, ExplainDocument
 from curvescope.analysis.render.html import json_block, render_html
 from curvescope.base import numbers
 from curvescope.cli import main
@@ -46,22 +48,20 @@ def embedded(path):
     return json.loads(block[1])
 
 
-def test_the_document_says_what_explain_says(page, capsys):
+def test_the_page_holds_the_document_of_explain(page, capsys):
     first = embedded(page)["runs"][0]
     assert main(["explain", str(page.parent / "first"), "--json"]) == 0
     explained = json.loads(capsys.readouterr().out)
-    anomaly, fixed = first["anomalies"]
-    assert (anomaly["anomaly"], fixed["anomaly"]) == (True, False)
-    assert anomaly["value"] == explained["anomalies"][0]["value"]["value"]
-    assert fixed["value"] == explained["fixed_cost"]["value"]["value"]
-    assert sum(share["value"] for share in anomaly["shares"]) == pytest.approx(anomaly["value"])
-    assert sum(cause["amount"] for cause in anomaly["causes"]) == pytest.approx(anomaly["value"])
-    assert anomaly["causes"][0]["cause"] == "algorithm switch"
-    assert first["headline"].startswith("<i>net</i>: batch 16 costs")
-    assert first["lead"] == first["answers"][0]["sentence"]
+    assert first["explain"] == {name: value for name, value in explained.items() if name != "schema"}
+    anomaly = explained["anomalies"][0]
+    assert sum(share["value"]["value"] for share in anomaly["shares"]) == pytest.approx(anomaly["value"]["value"])
+    causes = anomaly["attribution"]["causes"]
+    assert sum(cause["amount"] for cause in causes) == pytest.approx(anomaly["value"]["value"])
+    assert causes[0]["cause"] == "algorithm switch"
+    assert explained["headline"].startswith("<i>net</i>: batch 16 costs")
+    assert first["lead"] == explained["answers"][0]["sentence"]
     assert "algorithm switch from" in first["lead"]
     assert "(untested)" in first["lead"]
-    assert [p["ms"] for p in first["curve"]["points"]] == [p["time_ms"]["value"] for p in explained["curve"]]
 
 
 def test_the_page_says_whether_the_clock_of_a_gpu_was_locked(tmp_path):
@@ -151,7 +151,7 @@ def test_a_profile_whose_every_step_was_profiled_has_a_report(tmp_path, capsys):
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
     run = embedded(tmp_path / "r.html")["runs"][0]
     assert any("Every step was profiled" in text for text in run["caveats"])
-    assert run["anomalies"][0]["causes"][0]["cause"] == "algorithm switch"
+    assert run["explain"]["anomalies"][0]["attribution"]["causes"][0]["cause"] == "algorithm switch"
 
 
 def test_steps_without_a_kernel_have_a_report_without_a_roofline(tmp_path, capsys):
@@ -161,7 +161,7 @@ def test_steps_without_a_kernel_have_a_report_without_a_roofline(tmp_path, capsy
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
     run = embedded(tmp_path / "r.html")["runs"][0]
     assert run["roofline"] is None
-    assert run["curve"]
+    assert run["explain"]["curve"]
     capsys.readouterr()
     assert main(["explain", str(tmp_path / "run")]) == 0
     # What the recording does not tell is left out.
@@ -270,13 +270,15 @@ def test_marks_and_numbers_lead_to_their_rows(page):
             )
 
         steps = follow("#curve svg a", "steps")
-        batch, profiled = first["curve"]["points"][0]["batch"], str(first["curve"]["profiled"]).lower()
+        explained = first["explain"]
+        batch, profiled = explained["curve"][0]["batch"], str(explained["profiled"]).lower()
         assert len(steps) == sum(row[1] == batch and str(row[4]).lower() == profiled for row in first["steps"]["rows"])
-        layer = first["anomalies"][0]["shares"][0]["layer"]
+        (anomaly,) = explained["anomalies"]
+        layer = anomaly["shares"][0]["key"]["layer"]
         kernels = follow("#terms svg a", "kernel-table")
         assert kernels
         assert {cells[2] for cells in kernels} == {layer}
-        assert opened.evaluate("document.querySelector('#kernels select').value") == str(first["anomalies"][0]["to"])
+        assert opened.evaluate("document.querySelector('#kernels select').value") == str(anomaly["functional"]["to"])
         opened.evaluate("document.querySelector('#kernels .chip').click()")
         assert len(follow("#heat td a", "kernel-table")) >= 1
         assert opened.problems == []
@@ -320,15 +322,15 @@ def test_energy_lies_beside_time_and_the_clock_among_the_facts(tmp_path):
     write_energy(tmp_path / "run", lambda batch: 300 if batch == 16 else 200)
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
     run = embedded(tmp_path / "r.html")["runs"][0]
-    assert [round(point["power_w"]) for point in run["energy"]["points"]] == [200, 200, 300]
-    assert run["energy"]["anomalies"][0].startswith("excess 8→16: +")
-    assert "by power +16" in run["energy"]["anomalies"][0]
+    assert [round(point["power_w"]) for point in run["energy"]["curve"]] == [200, 200, 300]
     assert ["clocks", "clocks not locked"] in run["facts"]
     assert run["steps"]["columns"][-1] == "J"
     if find_chromium():
         with Page(tmp_path / "r.html") as opened:
             opened.settle()
-            assert "200 W" in opened.evaluate("document.getElementById('curve').textContent")
+            shown = opened.evaluate("document.getElementById('curve').textContent")
+            assert "200 W" in shown
+            assert re.search(r"excess 8→16: \+.* by power \+16", shown)
             assert opened.problems == []
 
 
@@ -430,14 +432,17 @@ def many_kernels(rows):
     spans = [[i % 8, i * 10.0, 8.0, i % 50, 1] for i in range(32_000)]
     names = [[f"kernel_{i}", "layer", "forward"] for i in range(50)]
     lanes = [{"label": letter, "kind": "kernels", "busy_us": 32_000.0, "count": 4000} for letter in "abcdefgh"]
-    point = {"batch": 8, "ms": 1.0, "low": 0.9, "high": 1.1, "spread": 0.01, "stable": True, "n": 9}
+    point = CurvePoint(8, Estimate(1.0, 0.9, 1.1, 0.0), 0.01, 9, 3, True)
+    explained = ExplainDocument(
+        recording="many", headline="many", network="many", modelled=False, complete=True, device=None, protocol=None,
+        locked_sm_clock_hz=None, lost=None, empty=[], warnings=[], notes=[], curve=[point], statistic="median",
+        rounds=3, profiled=False, answers=[], findings=[], anomalies=[], fixed_cost=None, experiments=[],
+    )  # fmt: skip
     run = {
-        "name": "many", "network": "many", "step": None, "device": None, "facts": [], "lost": [], "caveats": [],
-        "headline": "many", "lead": "", "findings": [], "anomalies": [], "roofline": None,
-        "answers": [], "experiments": [], "how_to_test": None, "energy": None,
+        "name": "many", "step": None, "device": None, "facts": [], "lost": [], "caveats": [],
+        "explain": explained, "lead": "", "tested": {}, "roofline": None, "how_to_test": None, "energy": None,
         "steps": None, "runs_of_experiments": None,
         "axis": {"name": "batch", "one": "sample", "unit": "samples", "value": "batch size", "values": "batch sizes"},
-        "curve": {"statistic": "median", "rounds": 3, "points": [point]},
         "heat": {"batches": [], "rows": [], "more": 0},
         "timelines": [{"batch": 8, "step_us": 320_000.0, "lanes": lanes, "step": 0, "spans": spans, "names": names}
                       | {"kernels": 32_000, "hidden": 0}],

@@ -2,6 +2,8 @@
 // Helpers for all charts: elements (text is never markup), numbers, scales, the tooltip.
 
 const report = JSON.parse(document.getElementById("data").textContent);
+// The anomalies of each recording, the largest first, and last its fixed cost.
+for (const run of report.runs) run.anomalies = [...run.explain.anomalies, run.explain.fixed_cost].filter(Boolean);
 const SVG_NS = "http://www.w3.org/2000/svg";
 
 function fill(node, attributes, children) {
@@ -90,6 +92,18 @@ function whisker(point, x, y) {
   const [low, high] = [y(Math.max(0, point.low)), y(point.high)];
   return svg("path", { class: "whisker", d: `M${x},${low}V${high}M${x - 4},${low}h8M${x - 4},${high}h8` });
 }
+
+// Whether it is one; the fixed cost is none, nor what is drawn where there is nothing else.
+const isAnomaly = (run, one) => one !== run.explain.fixed_cost && run.explain.answers.some((answer) => answer.functional.label === one.functional.label);
+const firstAnomaly = (run) => run.anomalies.find((one) => isAnomaly(run, one));
+// The largest batch size in a functional.
+const lastBatch = (functional) => functional.to ?? Math.max(...functional.coefficients.map(([batch]) => batch));
+const valueText = ({ functional, value }) => `${signed(value.value)} ${functional.unit}`;
+// What a `choice` offers for anomalies or answers.
+const byFunctional = (list) => list.map((one) => [one, `${one.functional.label}: ${valueText(one)}`]);
+// A time with its interval as a point of a chart.
+const timePoint = (time, batch, more = {}) => ({ ...more, batch, ms: time.value, low: time.low, high: time.high });
+const timePoints = ({ batches, times_ms: times }) => times.map((time, index) => timePoint(time, batches[index]));
 
 const tip = document.getElementById("tip");
 function showTip(text, x, y) {
@@ -209,7 +223,7 @@ function block(id, title, tools, ...children) {
 }
 // A section in which a link `?of=LABEL` chooses an anomaly.
 function choosable(section, anomalies, select, change) {
-  const find = (label) => anomalies.find((one) => one.label === label);
+  const find = (label) => anomalies.find((one) => one.functional.label === label);
   section.show = ({ of }) => {
     const chosen = find(of);
     if (!chosen) return;

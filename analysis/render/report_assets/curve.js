@@ -3,25 +3,29 @@
 const DASHES = ["none", "6 4", "2 3", "9 3 2 3"];
 
 function curveSection(run, others) {
-  let perSample = run.curve.points.every((p) => p.batch);
+  const { curve: points, statistic, rounds } = run.explain;
+  let perSample = points.every((p) => p.batch);
   const drawn = chart("Cost curve", (width) => curveChart(run, others, perSample, width));
-  const tools = run.curve.points.every((p) => p.batch)
+  const tools = perSample
     ? [toggles("What to show", [[true, `per ${run.axis.one}`], [false, "step time"]], perSample, (value) => {
         perSample = value;
         drawn.redraw();
       })] : [];
-  const unstable = run.curve.points.filter((p) => p.n > 1 && !p.stable).map((p) => batchName(p.batch));
+  const unstable = points.filter((p) => p.n > 1 && !p.stable).map((p) => batchName(p.batch));
   return block("curve", `Cost over ${run.axis.title}`, tools, drawn,
     others.length ? html("ul", { class: "key" }, [run, ...others].map((one, index) => html("li", {}, svg("svg", { width: 28, height: 10, "aria-hidden": "true" },
       svg("line", { class: index ? "other" : "curve", x1: 0, x2: 26, y1: 5, y2: 5, "stroke-dasharray": index ? DASHES[(index - 1) % DASHES.length] : "none" })), ` ${one.name}`))) : null,
-    note((run.curve.statistic === "modelled" ? "T(b) is modelled, nothing was measured" : `T(b) is the ${run.curve.statistic} of steps`) + (run.curve.statistic === "modelled" ? "; intervals are of the model's error." : run.curve.rounds > 1 ? ` in ${run.curve.rounds} rounds, with 95 % intervals.` : " of one round: nothing is known of its spread.") +
+    note((statistic === "modelled" ? "T(b) is modelled, nothing was measured" : `T(b) is the ${statistic} of steps`) + (statistic === "modelled" ? "; intervals are of the model's error." : rounds > 1 ? ` in ${rounds} rounds, with 95 % intervals.` : " of one round: nothing is known of its spread.") +
       (unstable.length ? ` Not stable (spread over 2 %): ${run.axis.name} ${unstable.join(", ")}.` : "")),
-    run.energy ? energyPart(run) : null, run.findings.length ? findings(run) : null);
+    run.energy ? energyPart(run) : null, run.explain.findings.length ? findings(run) : null);
 }
 
 // The energy of a step beside its time, where it was measured.
 function energyPart(run) {
-  const { points, source, anomalies, unmeasured } = run.energy;
+  const { source, unmeasured_steps: unmeasured } = run.energy;
+  const points = run.energy.curve.map((p) => ({ ...p, ...p.energy_j }));
+  const anomalies = run.energy.findings.filter((f) => f.verdict === "anomaly").map((f) =>
+    `${f.functional}: ${signed(f.value.value)} J, by time ${signed(f.by_time_j)}, by power ${signed(f.by_power_j)}`);
   const highest = 1.08 * Math.max(...points.map((p) => Math.max(p.value, Math.min(p.high ?? p.value, 2 * p.value)) / p.batch));
   const batches = points.map((p) => p.batch);
   const drawn = chart("Energy", (width) => {
@@ -38,30 +42,31 @@ function energyPart(run) {
         svgRowsLink("steps", { batch: p.batch, profiled: false }, described(svg("circle", { class: "dot", cx: x(p.batch), cy: y(p.value / p.batch), r: 5 }),
           `${run.axis.name} ${p.batch}\n${number(p.value)} J per step (${between(p.low, p.high)})\n${number(p.power_w, 3)} W on average, n = ${p.n}`))]));
   });
-  return [html("h3", {}, "Energy"), drawn, note(`${source} Mean power: ${points.map((p) => `${run.axis.name} ${p.batch} ${number(p.power_w, 3)} W`).join(", ")}.` +
+  return [html("h3", {}, "Energy"), drawn, note(`Energy of ${source.scope}, by ${source.name}. Mean power: ${points.map((p) => `${run.axis.name} ${p.batch} ${number(p.power_w, 3)} W`).join(", ")}.` +
     (anomalies.length ? ` Anomalies of energy: ${anomalies.join("; ")}.` : " No anomaly of energy.") + (unmeasured ? ` ${unmeasured} timed steps have no energy.` : ""))];
 }
 
 function findings(run) {
-  return html("details", {}, html("summary", {}, html("span", { class: "cause" }, run.findings.length === 1 ? "The one test" : `All ${run.findings.length} tests`)),
+  return html("details", {}, html("summary", {}, html("span", { class: "cause" }, run.explain.findings.length === 1 ? "The one test" : `All ${run.explain.findings.length} tests`)),
     html("div", { class: "scroll" }, html("table", {},
       html("thead", {}, html("tr", {}, ["functional", "value", "95 % interval", "unit", "shape", "verdict"].map((text, index) =>
         html("th", { scope: "col", class: index === 0 || index > 2 ? "left" : null }, text)))),
-      html("tbody", {}, run.findings.map((f) => html("tr", {},
-        html("td", { class: "left" }, f.label), html("td", {}, signed(f.value)), html("td", {}, between(f.low, f.high, 3)),
-        html("td", { class: "left" }, f.unit.replace("/sample", `/${run.axis.one}`)), html("td", { class: "left" }, f.shape),
+      html("tbody", {}, run.explain.findings.map((f) => html("tr", {},
+        html("td", { class: "left" }, f.shown.label), html("td", {}, signed(f.value.value)), html("td", {}, between(f.value.low, f.value.high, 3)),
+        html("td", { class: "left" }, f.shown.unit.replace("/sample", `/${run.axis.one}`)), html("td", { class: "left" }, f.shape),
         html("td", { class: `left verdict-${f.verdict.split(" ")[0]}` }, f.verdict)))))));
 }
 
 function curveChart(run, others, perSample, width) {
-  const height = run.curve.points.length === 1 ? 150 : Math.min(340, Math.max(220, width * 0.42));
+  const measured = (one) => one.explain.curve.map((p) => timePoint(p.time_ms, p.batch, p));
+  const height = run.explain.curve.length === 1 ? 150 : Math.min(340, Math.max(220, width * 0.42));
   const [left, right, top, bottom] = [56, 18, 22, 40];
-  const points = run.curve.points.map((p) => ({ ...p, x: p.batch || 1, by: perSample ? p.batch : 1 }));
-  const pale = others.map((other) => other.curve.points.filter((p) => p.batch).map((p) => ({ ...p, x: p.batch, by: perSample ? p.batch : 1 })));
-  const anomaly = run.anomalies.find((a) => a.anomaly);
-  const at = anomaly && points.find((p) => p.batch === anomaly.at);
-  const to = anomaly && points.find((p) => p.batch === anomaly.to);
-  const expected = to ? (to.ms - anomaly.value) / to.by : null;
+  const points = measured(run).map((p) => ({ ...p, x: p.batch || 1, by: perSample ? p.batch : 1 }));
+  const pale = others.map((other) => measured(other).filter((p) => p.batch).map((p) => ({ ...p, x: p.batch, by: perSample ? p.batch : 1 })));
+  const anomaly = firstAnomaly(run);
+  const at = anomaly && points.find((p) => p.batch === anomaly.functional.at);
+  const to = anomaly && points.find((p) => p.batch === lastBatch(anomaly.functional));
+  const expected = to ? (to.ms - anomaly.value.value) / to.by : null;
   const everything = [...points, ...pale.flat()];
   const highest = Math.max(...everything.map((p) => Math.max(p.ms, Math.min(p.high ?? p.ms, 2 * p.ms)) / p.by), expected ?? 0);
   const xs = everything.map((p) => p.x);
@@ -71,7 +76,7 @@ function curveChart(run, others, perSample, width) {
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Step time over ${run.axis.title}` });
   if (at && to) root.append(svg("rect", { class: "band", x: x(at.x), y: top, width: x(to.x) - x(at.x), height: height - bottom - top }));
   root.append(...valueAxis(ticks(0, highest * 1.08, height < 200 ? 3 : 5), y, left, width - right),
-    ...batchAxis(run.curve.points[0].batch ? xs.toSorted((a, b) => a - b) : ["unknown"], run.curve.points[0].batch ? x : () => x(1), height - bottom + 18));
+    ...batchAxis(points[0].batch ? xs.toSorted((a, b) => a - b) : ["unknown"], points[0].batch ? x : () => x(1), height - bottom + 18));
   root.append(svg("line", { class: "axis", x1: left, x2: width - right, y1: y(0), y2: y(0) }),
     svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.title),
     svg("text", { x: left, y: 13, class: "strong" }, perSample ? `ms per ${run.axis.one}` : "ms per step"));
@@ -92,13 +97,13 @@ function curveChart(run, others, perSample, width) {
     root.append(svg("path", { class: "expected", d: `M${x(at.x)},${y(at.ms / at.by)}L${x(to.x)},${y(expected)}` }),
       svg("line", { class: "gap", x1: x(to.x), x2: x(to.x), y1: y(expected), y2: y(to.ms / to.by) }),
       svg("text", { class: "alarm", x: x(to.x) - 10, y: Math.max(top + 10, y(to.ms / to.by) + (above ? -10 : 20)), "text-anchor": "end" },
-        `${number(Math.abs(anomaly.value), 3)} ms ${anomaly.value < 0 ? "below" : "over"} ${anomaly.label.startsWith("excess") ? `${few(to.batch / at.batch)} × ${run.axis.name} ${at.batch}` : "the straight line"}`));
+        `${number(Math.abs(anomaly.value.value), 3)} ms ${anomaly.value.value < 0 ? "below" : "over"} ${anomaly.functional.kind === "excess" ? `${few(to.batch / at.batch)} × ${run.axis.name} ${at.batch}` : "the straight line"}`));
   }
   for (const p of points) {
     const text = `${run.axis.name} ${batchName(p.batch)}\n${number(p.ms)} ms per step (${between(p.low, p.high)})` +
       (p.batch ? `\n${number(p.ms / p.batch)} ms per ${run.axis.one}, ${number((1e3 * p.batch) / p.ms)} ${run.axis.unit}/s` : "") +
-      `\nn = ${p.n}${p.spread === null ? "" : `, spread ${number(100 * p.spread, 2)}%`}`;
-    root.append(svgRowsLink("steps", { batch: p.batch ?? "", profiled: run.curve.profiled }, described(svg("circle", { class: p === to ? "dot alarm" : "dot", cx: x(p.x), cy: y(p.ms / p.by), r: 5 }), text)));
+      `\nn = ${p.n}${p.n === 1 ? "" : `, spread ${number(100 * p.spread, 2)}%`}`;
+    root.append(svgRowsLink("steps", { batch: p.batch ?? "", profiled: run.explain.profiled }, described(svg("circle", { class: p === to ? "dot alarm" : "dot", cx: x(p.x), cy: y(p.ms / p.by), r: 5 }), text)));
   }
   return root;
 }
@@ -109,57 +114,76 @@ function termsSection(run) {
   const drawn = chart("Terms of the anomaly", (width) => waterfall(chosen, width));
   const about = note("");
   const tell = () => {
-    about.textContent = `${chosen.remark ? `${chosen.remark} ` : ""}Bars add up to ${signed(chosen.value)} ${chosen.unit} (${between(chosen.low, chosen.high, 3)})` +
+    about.textContent = `${remark(run, chosen)}Bars add up to ${valueText(chosen)} (${between(chosen.value.low, chosen.value.high, 3)})` +
       (chosen.also.length ? `; the same event is also seen as ${chosen.also.join(", ")}` : "") + ". Pale bars are not significant.";
   };
   tell();
   const change = (value) => { chosen = value; tell(); drawn.redraw(); };
   const tools = run.anomalies.length > 1
-    ? [choice("of", run.anomalies.map((a) => [a, `${a.label}: ${signed(a.value)} ${a.unit}`]), chosen, change)] : [];
-  const kinds = new Set(run.anomalies.flatMap((a) => a.shares.map((p) => phaseClass(p.phase, p.kind))));
-  return choosable(block("terms", run.anomalies.length > 1 ? "Terms" : `Terms of ${chosen.label}`, tools, drawn, key(kinds), about), run.anomalies, tools[0], change);
+    ? [choice("of", byFunctional(run.anomalies), chosen, change)] : [];
+  const kinds = new Set(run.anomalies.flatMap((a) => bars(a).map((p) => phaseClass(p.key.phase, p.key.kind))));
+  return choosable(block("terms", run.anomalies.length > 1 ? "Terms" : `Terms of ${chosen.functional.label}`, tools, drawn, key(kinds), about), run.anomalies, tools[0], change);
+}
+
+// What is drawn, if it is not an anomaly.
+function remark(run, one) {
+  if (one === run.explain.fixed_cost) return `The fixed cost of a step is its time that does not grow with the ${run.axis.value}. `;
+  return isAnomaly(run, one) ? "" : "Not an anomaly; shown to explain how the cost grows. ";
+}
+
+const MOST_SHARES = 12;
+const LEAST_SHARE = 0.005;  // of an anomaly; smaller terms of kernels are one bar
+function bars({ shares, value }) {
+  const kernels = shares.filter((one) => one.key.kind === "kernels");
+  const shown = kernels.slice(0, MOST_SHARES).filter((one) => Math.abs(one.value.value) >= LEAST_SHARE * Math.abs(value.value));
+  const rest = kernels.slice(shown.length);
+  const small = { label: counted(rest.length, "smaller term"), key: { kind: "rest" }, value: { value: rest.reduce((sum, one) => sum + one.value.value, 0) } };
+  return [...shown, ...(rest.length ? [small] : []), ...shares.filter((one) => one.key.kind !== "kernels" && (one.value.value || one.real))];
 }
 
 // The kernels of a term at the larger batch size of its anomaly.
-const shareFilters = (anomaly, share) => ({ batch: anomaly.to, layer: share.layer ?? "", phase: share.phase ?? "" });
+const shareFilters = ({ functional }, { key, layer_class: kind }) =>
+  ({ batch: lastBatch(functional), layer: key.layer === null ? "" : kind ? `${key.layer} (${kind})` : key.layer, phase: key.phase ?? "" });
 
 function waterfall(anomaly, width) {
   const narrow = width < 560;
-  const longest = Math.max(...anomaly.shares.map((p) => p.label.length));
+  const { functional, value: whole } = anomaly;
+  const rows = [...bars(anomaly), { label: "total", key: { kind: "total" }, value: whole, real: true }];
+  const longest = Math.max(...rows.map((p) => p.label.length));
   const left = narrow ? 8 : Math.min(300, Math.max(120, longest * 8 + 14));
   const [right, step, bar, top] = [narrow ? 78 : 148, narrow ? 38 : 27, 16, 6];
-  const rows = [...anomaly.shares, { label: "total", kind: "total", value: anomaly.value, real: true, low: anomaly.low, high: anomaly.high }];
   let sum = 0;
   const spans = rows.map((row) => {
-    const from = row.kind === "total" ? 0 : sum;
-    sum = row.kind === "total" ? sum : sum + row.value;
-    return [from, from + row.value];
+    const from = row.key.kind === "total" ? 0 : sum;
+    sum = row.key.kind === "total" ? sum : sum + row.value.value;
+    return [from, from + row.value.value];
   });
   const ends = spans.flat();
   const x = linear([Math.min(0, ...ends), Math.max(0, ...ends)], [left, width - right]);
   const height = top + rows.length * step + 8;
-  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Terms of ${anomaly.label}` });
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Terms of ${functional.label}` });
   root.append(svg("line", { class: "axis", x1: x(0), x2: x(0), y1: top, y2: height - 8 }));
   rows.forEach((row, index) => {
     const y = top + index * step;
     const barY = narrow ? y + 16 : y + (step - bar) / 2;
     const [from, until] = spans[index];
-    const strong = row.kind === "total" || row.real ? "strong" : null;
+    const strong = row.key.kind === "total" || row.real ? "strong" : null;
     const room = Math.floor((narrow ? width - 10 : left - 12) / 7.6);
     const label = cut(row.label, room);
     root.append(narrow ? svg("text", { x: 14, y: y + 12, class: strong }, label)
       : svg("text", { x: left - 12, y: barY + 12, "text-anchor": "end", class: strong }, label));
     const mark = svg("rect", {
-      class: `fill-${phaseClass(row.phase, row.kind)}${row.real === false ? " faded" : ""}`, rx: 2,
+      class: `fill-${phaseClass(row.key.phase, row.key.kind)}${row.real === false ? " faded" : ""}`, rx: 2,
       x: Math.min(x(from), x(until)), y: barY, width: Math.max(1.5, Math.abs(x(until) - x(from))), height: bar,
     });
-    const kernels = row.before || row.after ? `\n${row.before === row.after ? row.before : `${row.before ?? "none"} → ${row.after ?? "none"}`}` : "";
-    const told = described(mark, `${row.label}: ${signed(row.value)} ${anomaly.unit}` +
-      (row.low === undefined ? "" : ` (${between(row.low, row.high, 3)})`) + kernels);
-    root.append(row.kind === "kernels" ? svgRowsLink("kernels", shareFilters(anomaly, row), told) : told);
+    const [before, after] = [row.kernel_before, row.kernel_after];
+    const kernels = before || after ? `\n${before === after ? before : `${before ?? "none"} → ${after ?? "none"}`}` : "";
+    const told = described(mark, `${row.label}: ${signed(row.value.value)} ${functional.unit}` +
+      (row.value.low === undefined ? "" : ` (${between(row.value.low, row.value.high, 3)})`) + kernels);
+    root.append(row.key.kind === "kernels" ? svgRowsLink("kernels", shareFilters(anomaly, row), told) : told);
     if (index < rows.length - 2) root.append(svg("line", { class: "grid", x1: x(until), x2: x(until), y1: barY + bar, y2: barY + step }));
-    root.append(svg("text", { x: width - (narrow ? 6 : 72), y: barY + 12, "text-anchor": "end", class: strong }, signed(row.value)));
-    if (!narrow) root.append(svg("text", { x: width - 6, y: barY + 12, "text-anchor": "end", class: strong }, share(row.value, anomaly.value)));
+    root.append(svg("text", { x: width - (narrow ? 6 : 72), y: barY + 12, "text-anchor": "end", class: strong }, signed(row.value.value)));
+    if (!narrow) root.append(svg("text", { x: width - 6, y: barY + 12, "text-anchor": "end", class: strong }, share(row.value.value, whole.value)));
   });
   return root;
 }

@@ -2,37 +2,44 @@
 
 const verdictBadge = (verdict) => html("span", { class: `badge is-${verdict}` }, verdict);
 
+const whatOf = (factor) => factor.facts?.what ?? factor.factor;
+// What counts of a factor: the smallest batch size for a fixed cost, else the largest.
+const counting = (factor, list) => list.at(factor.experiment.functional_kind === "fixed cost" ? 0 : -1);
+const gainBatch = (factor) => counting(factor, factor.batches.length ? factor.batches : factor.experiment.batches);
+const withChange = (factor) => timePoints({ batches: factor.batches, times_ms: factor.changed_ms });
+
 function experimentsSection(run) {
-  if (!run.experiments.length) return null;  // the answers say how to run them
+  const answers = run.explain.answers.filter((answer) => answer.evidence.length);
+  if (!answers.length) return null;  // the answers say how to run them
   const host = html("div", {});
-  const show = (tested) => host.replaceChildren(...tested.terms.flatMap((term) => termExperiments(run, tested, term)));
-  show(run.experiments[0]);
+  const show = (tested) => host.replaceChildren(...tested.evidence.flatMap((term) => termExperiments(run, tested, { ...term, ...run.tested[tested.functional.label][term.label] })));
+  show(answers[0]);
   const change = (one) => { show(one); redraw(); };
-  const tools = run.experiments.length > 1
-    ? [choice("of", run.experiments.map((one) => [one, `${one.label}: ${signed(one.value)} ${one.unit}`]), run.experiments[0], change)] : [];
-  const made = block("experiments", run.experiments.length > 1 ? "Experiments" : `Experiments on ${run.experiments[0].label}`, tools, host,
+  const tools = answers.length > 1
+    ? [choice("of", byFunctional(answers), answers[0], change)] : [];
+  const made = block("experiments", answers.length > 1 ? "Experiments" : `Experiments on ${answers[0].functional.label}`, tools, host,
     note("Each change is made alone, in rounds interleaved with runs as it is. The share taken away is (F − F′)/F: F is the anomaly as it is, " +
       "F′ with the change; lines are 95 % intervals. A cause is confirmed where the whole interval lies above 1/2, refuted where it lies below 1/5. " +
       "Taking an anomaly away is a remedy only if the time gets shorter, too."));
   made.classList.add("long");
-  return choosable(made, run.experiments, tools[0], change);
+  return choosable(made, answers, tools[0], change);
 }
 
 function termExperiments(run, tested, term) {
-  const changed = term.factors.filter((factor) => factor.times.length);
+  const changed = term.factors.filter((factor) => factor.changed_ms.length);
   // First the change that decides: factors are in the order of their verdicts.
   let chosen = changed.find((factor) => factor.verdict === "confirmed") ?? changed.find((factor) => (factor.taken?.low ?? null) !== null) ?? changed[0] ?? null;
   const curves = chart(`Time of ${term.label}`, (width) => termCurves(run, term, chosen, width));
   const choose = (factor) => { chosen = factor; curves.redraw(); };
   const select = changed.length
-    ? choice("with", [[null, "no change"], ...changed.map((factor) => [factor, factor.what])], chosen, choose) : null;
+    ? choice("with", [[null, "no change"], ...changed.map((factor) => [factor, whatOf(factor)])], chosen, choose) : null;
   const tried = term.factors.filter((factor) => factor.verdict !== "untested");
   const drawn = tried.length
-    ? chart(`Share of ${tested.label} taken away by each change`, (width) => factorLines(run, tested, tried, width)) : null;
+    ? chart(`Share of ${tested.functional.label} taken away by each change`, (width) => factorLines(run, tested, tried, width)) : null;
   return [
     html("div", { class: "head term" }, html("h3", {}, term.label), html("div", { class: "tools" }, select)),
     html("p", { class: "note" }, term.sentence, term.shape ? ` ${term.shape}` : ""),
-    term.step.length || term.alone.length ? [curves, curvesKey(term, changed.length > 0)] : null,
+    term.step.times_ms.length || term.alone?.times_ms.length ? [curves, curvesKey(term, changed.length > 0)] : null,
     drawn, untriedFactors(term.factors.filter((factor) => !tried.includes(factor))), term.notes.map((text) => note(text)),
   ].flat(Infinity).filter(Boolean);
 }
@@ -41,21 +48,21 @@ function untriedFactors(factors) {
   if (!factors.length) return null;
   const title = factors.length === 1 ? "One change was not tried" : `${factors.length} changes were not tried`;
   return html("details", {}, html("summary", {}, html("span", { class: "cause" }, title)),
-    html("ul", {}, factors.map((factor) => html("li", {}, `${factor.what}: ${factor.reason ?? "no reason is recorded"}`))));
+    html("ul", {}, factors.map((factor) => html("li", {}, `${whatOf(factor)}: ${factor.reason ?? "no reason is recorded"}`))));
 }
 
 function curvesKey(term, anyChanged) {
   const sample = (kind, text) => html("li", {}, svg("svg", { width: 28, height: 10, "aria-hidden": "true" },
     svg("line", { class: kind, x1: 0, x2: 26, y1: 5, y2: 5 })), ` ${text}`);
-  return html("ul", { class: "key" }, sample("curve", "as it is"), term.grid.length ? sample("fine", "as it is, finer grid") : null,
+  return html("ul", { class: "key" }, sample("curve", "as it is"), term.grid.times_ms.length ? sample("fine", "as it is, finer grid") : null,
     anyChanged ? sample("with", "with the change") : null);
 }
 
 function termCurves(run, term, factor, width) {
   const stacked = width < 640;
   const panels = [
-    [term.whole ? "ms, the step in the sweep" : "ms in the step", [["curve", term.step]]],
-    [term.whole ? "ms, the step in the experiment" : "ms alone", [["fine", term.grid], ["curve", term.alone], ["with", factor ? factor.times : []]]],
+    [term.share ? "ms in the step" : "ms, the step in the sweep", [["curve", timePoints(term.step)]]],
+    [term.share ? "ms alone" : "ms, the step in the experiment", [["fine", timePoints(term.grid)], ["curve", term.alone ? timePoints(term.alone) : []], ["with", factor ? withChange(factor) : []]]],
   ].filter(([, lines]) => lines.some(([, points]) => points.length));
   const every = panels.flatMap(([, lines]) => lines.flatMap(([, points]) => points));
   const top = Math.max(...every.map((p) => Math.max(p.ms, Math.min(p.high ?? p.ms, 2 * p.ms)))) * 1.08;
@@ -91,21 +98,21 @@ function termPanel(run, title, lines, factor, [b0, b1], highest, width, height) 
   for (const [kind, list] of lines) {
     drawn.push(...list.map((p) => described(
       svg("circle", { class: kind === "with" ? "dot with" : kind === "fine" ? "faint" : "dot", cx: x(p.batch), cy: y(p.ms), r: kind === "fine" ? 3 : 4.5 }),
-      `${run.axis.name} ${p.batch}${kind === "with" ? `, ${factor.what}` : ", as it is"}\n${number(p.ms)} ms (${between(p.low, p.high)})`)));
+      `${run.axis.name} ${p.batch}${kind === "with" ? `, ${whatOf(factor)}` : ", as it is"}\n${number(p.ms)} ms (${between(p.low, p.high)})`)));
   }
   return drawn;
 }
 
 function factorLines(run, tested, factors, width) {
   const narrow = width < 640;
-  const longest = Math.max(...factors.map((factor) => factor.what.length));
+  const longest = Math.max(...factors.map((factor) => whatOf(factor).length));
   const left = narrow ? 10 : Math.min(340, 0.36 * width, Math.max(140, longest * 7.4 + 16));
   const [right, step, top] = [narrow ? 14 : 190, narrow ? 58 : 34, 36];
   const height = top + factors.length * step + 10;
   const x = linear([-0.25, 1.25], [left, width - right]);
   const [low, high] = [x(-0.25), x(1.25)];
-  const { refuted_below: refuted, confirmed_above: confirmed } = tested;
-  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Share of ${tested.label} taken away by each change` });
+  const { refuted_below: refuted, confirmed_above: confirmed } = report;
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Share of ${tested.functional.label} taken away by each change` });
   root.append(svg("rect", { class: "confirms", x: x(confirmed), y: top - 8, width: high - x(confirmed), height: height - top }),
     svg("rect", { class: "refutes", x: low, y: top - 8, width: x(refuted) - low, height: height - top }));
   for (const [value, text, limit] of [[0, "0"], [refuted, "1/5", true], [confirmed, "1/2", true], [1, "all"]]) {
@@ -113,19 +120,20 @@ function factorLines(run, tested, factors, width) {
       svg("text", { x: x(value), y: top - 13, "text-anchor": "middle" }, text));
   }
   root.append(svg("text", { x: left, y: 10, class: "strong" }, "share taken away"));
-  if (!narrow) root.append(svg("text", { x: width - 6, y: 10, "text-anchor": "end", class: "strong" }, `time at ${run.axis.name} ${factors[0].gain_batch}`));
+  if (!narrow) root.append(svg("text", { x: width - 6, y: 10, "text-anchor": "end", class: "strong" }, `time at ${run.axis.name} ${gainBatch(factors[0])}`));
   factors.forEach((factor, index) => {
     const y = top + index * step;
     const middle = narrow ? y + 30 : y + step / 2 - 4;
     const room = Math.floor((narrow ? width - 110 : left - 14) / (factor.verdict === "confirmed" ? 7.9 : 7));
-    const label = narrow ? [cut(factor.what, room)] : inTwoLines(factor.what, room);
+    const label = narrow ? [cut(whatOf(factor), room)] : inTwoLines(whatOf(factor), room);
     const strong = factor.verdict === "confirmed" ? "strong" : null;
-    const saved = factor.gain ? `${signed(-100 * factor.gain.value, 2)} %` : "";
+    const gain = counting(factor, factor.gains);
+    const saved = gain ? `${signed(-100 * gain.value, 2)} %` : "";
     root.append(...[narrow ? svg("text", { x: 10, y: y + 12, class: strong }, label[0])
       : label.map((line, row) => svg("text", { x: left - 12, y: middle + 4 + 13 * (row - (label.length - 1) / 2), "text-anchor": "end", class: strong }, line)),
       svg("text", { class: `verdict is-${factor.verdict}`, x: narrow ? width - 8 : width - right + 14, y: narrow ? y + 12 : middle + 4, "text-anchor": narrow ? "end" : null }, factor.verdict),
-      svg("text", { x: width - (narrow ? 8 : 6), y: narrow ? y + 50 : middle + 4, "text-anchor": "end" }, narrow && saved ? `${saved} time at ${run.axis.name} ${factor.gain_batch}` : saved)].flat());
-    root.append(svgRowsLink("experiment-rows", { experiment: factor.experiment, factor: factor.name }, described(factorMark(factor, x, middle, [low, high]), factorTip(run, tested, factor))));
+      svg("text", { x: width - (narrow ? 8 : 6), y: narrow ? y + 50 : middle + 4, "text-anchor": "end" }, narrow && saved ? `${saved} time at ${run.axis.name} ${gainBatch(factor)}` : saved)].flat());
+    root.append(svgRowsLink("experiment-rows", { experiment: factor.experiment.number, factor: factor.factor }, described(factorMark(factor, x, middle, [low, high]), factorTip(run, tested, factor))));
   });
   return root;
 }
@@ -154,15 +162,16 @@ function factorMark(factor, x, y, [low, high]) {
 function factorTip(run, tested, factor) {
   const percent = (value) => number(100 * value, 2);
   const estimate = (one, unit) => `${signed(one.value)} ${unit} (${between(one.low, one.high, 3)})`;
-  const lines = [`${factor.what}: ${factor.verdict}${factor.reason ? ` (${factor.reason})` : ""}`];
+  const gain = counting(factor, factor.gains);
+  const lines = [`${whatOf(factor)}: ${factor.verdict}${factor.reason ? ` (${factor.reason})` : ""}`];
   if (factor.taken) {
     lines.push(`takes away ${percent(factor.taken.value)} %` +
       (factor.taken.low === null || factor.taken.high === null ? ", interval unknown" : ` (${percent(factor.taken.low)} … ${percent(factor.taken.high)} %)`));
   }
-  if (factor.before && factor.after) lines.push(`${tested.label}: ${estimate(factor.before, tested.unit)} as it is, ${estimate(factor.after, tested.unit)} with the change`);
-  if (factor.gain) {
-    lines.push(`time at ${run.axis.name} ${factor.gain_batch}: ${signed(-100 * factor.gain.value, 2)} %` +
-      (factor.gain.low === null || factor.gain.high === null ? "" : ` (${percent(-factor.gain.high)} … ${percent(-factor.gain.low)} %)`));
+  if (factor.value && factor.changed) lines.push(`${tested.functional.label}: ${estimate(factor.value, tested.functional.unit)} as it is, ${estimate(factor.changed, tested.functional.unit)} with the change`);
+  if (gain) {
+    lines.push(`time at ${run.axis.name} ${gainBatch(factor)}: ${signed(-100 * gain.value, 2)} %` +
+      (gain.low === null || gain.high === null ? "" : ` (${percent(-gain.high)} … ${percent(-gain.low)} %)`));
   }
   if (factor.rounds) lines.push(counted(factor.rounds, "round"));
   if (factor.changed_results) lines.push(`changes the results: ${factor.changed_results}`);

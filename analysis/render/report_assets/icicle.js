@@ -46,9 +46,9 @@ function icicleRivals(run, index) {
 function icicleSection(run) {
   if (!run.kernels.rows.length) return null;
   const { batches } = run.kernels;
-  const anomaly = run.anomalies.find((a) => a.anomaly);
+  const anomaly = firstAnomaly(run);
   const shared = report.comparison ? batches.indexOf(report.comparison.batch) : -1;
-  let index = shared >= 0 ? shared : anomaly && batches.includes(anomaly.to) ? batches.indexOf(anomaly.to) : batches.length - 1;
+  let index = shared >= 0 ? shared : anomaly && batches.includes(lastBatch(anomaly.functional)) ? batches.indexOf(lastBatch(anomaly.functional)) : batches.length - 1;
   let rival = report.runs.length > 1 ? icicleRivals(run, index)[0] ?? null : null;
   let focus = null;
   // Idle as long as the work would leave no room for it.

@@ -5,8 +5,8 @@ const PAGE_ROWS = 100;
 function kernelsSection(run) {
   const { batches, rows, more, more_ms: moreMs } = run.kernels;
   if (!rows.length) return null;
-  const anomaly = run.anomalies.find((a) => a.anomaly);
-  const focus = anomaly ? batches.indexOf(anomaly.to) : -1;
+  const anomaly = firstAnomaly(run);
+  const focus = anomaly ? batches.indexOf(lastBatch(anomaly.functional)) : -1;
   let index = focus >= 0 ? focus : batches.length - 1;
   let words = [];
   let filters = {};

@@ -1,32 +1,47 @@
 // Builds the sections of the chosen recording.
 
+const MOST_CAUSE_TERMS = 5;
+// One fact in a line, with its table; `names` are short names of kernels.
+function evidenceText({ what, before, after, unit, table }, names) {
+  const [first, last] = [before, after].map((value) => value === null ? "unknown" : typeof value === "string" ? cut(names.get(value) ?? value, 60)
+    : unit === "B" ? quantity(value, unit) : number(value, 3));
+  return `${what}: ${first === last ? first : `${first} → ${last}`}${["", "1", "B"].includes(unit) ? "" : ` ${unit}`} [${table}]`;
+}
+const refutation = ({ refuted_by: text }) => `Refuted if: ${text[0].toLowerCase()}${text.slice(1)}`;
+
 function causesSection(run) {
   if (!run.anomalies.length) return null;
   const host = html("div", {});
+  const names = new Map(run.kernels.rows.map((row) => [row.name, row.short]));
   const show = (anomaly) => {
-    const largest = Math.max(...anomaly.causes.map((c) => Math.abs(c.amount)), 1e-12);
-    host.replaceChildren(...anomaly.causes.map((total, index) => {
+    const { functional: { unit }, value: whole } = anomaly;
+    const causes = anomaly.attribution.causes.filter((one) => one.amount);
+    const largest = Math.max(...causes.map((c) => Math.abs(c.amount)), 1e-12);
+    host.replaceChildren(...causes.map((total, index) => {
+      const apart = total.cause === "not significant";
+      const verdict = apart || total.cause === "unexplained" ? null : total.verdict;
+      const more = total.terms.length - MOST_CAUSE_TERMS;
       const bar = html("i", { class: total.amount > 0 ? "up" : "down" });
       const half = (50 * Math.abs(total.amount)) / largest;
       bar.style.left = `${total.amount > 0 ? 50 : 50 - half}%`;
       bar.style.width = `${half}%`;
       return html("details", { open: index === 0 },
-        html("summary", { class: total.apart ? "apart" : null }, html("span", { class: "cause" }, total.cause, total.verdict ? [" ", verdictBadge(total.verdict)] : null), html("span", { class: "bar", "aria-hidden": "true" }, bar),
-          html("span", {}, `${signed(total.amount)} ${anomaly.unit} ${share(total.amount, anomaly.value)}`)),
-        total.apart ? html("p", {}, "These terms cannot be distinguished from 0. They are no cause; more rounds would tell.") : null,
+        html("summary", { class: apart ? "apart" : null }, html("span", { class: "cause" }, total.cause, verdict ? [" ", verdictBadge(verdict)] : null), html("span", { class: "bar", "aria-hidden": "true" }, bar),
+          html("span", {}, `${signed(total.amount)} ${unit} ${share(total.amount, whole.value)}`)),
+        apart ? html("p", {}, "These terms cannot be distinguished from 0. They are no cause; more rounds would tell.") : null,
         total.reason ? html("p", {}, `${total.cause} is ${total.verdict}: ${total.reason}.`) : null,
-        total.measured ? html("p", {}, `Measured on the complete step: ${signed(total.measured.value)} ${anomaly.unit} (${between(total.measured.low, total.measured.high, 3)}).`) : null,
-        total.terms.map((term) => [
-          html("p", {}, html("b", {}, term.label), " ", termRows(anomaly, term.label, `${signed(term.amount)} ${anomaly.unit}`)),
-          html("ul", {}, term.evidence.map((text) => html("li", {}, text))),
-          term.refuted ? html("p", { class: "refuted" }, `Refuted if: ${term.refuted[0].toLowerCase()}${term.refuted.slice(1)}`) : null,
+        total.measured ? html("p", {}, `Measured on the complete step: ${signed(total.measured.value)} ${unit} (${between(total.measured.low, total.measured.high, 3)}).`) : null,
+        total.terms.slice(0, MOST_CAUSE_TERMS).map((term) => [
+          html("p", {}, html("b", {}, term.label), " ", termRows(anomaly, term.label, `${signed(term.amount)} ${unit}`)),
+          html("ul", {}, (term.claim?.evidence ?? []).map((one) => html("li", {}, evidenceText(one, names)))),
+          term.claim && !["confirmed", "refuted"].includes(total.verdict) ? html("p", { class: "refuted" }, refutation(term.claim)) : null,
         ]),
-        total.more ? html("p", {}, `and ${counted(total.more, "smaller term")}`) : null);
+        more > 0 ? html("p", {}, `and ${counted(more, "smaller term")}`) : null);
     }));
   };
   show(run.anomalies[0]);
   const tools = run.anomalies.length > 1
-    ? [choice("of", run.anomalies.map((a) => [a, `${a.label}: ${signed(a.value)} ${a.unit}`]), run.anomalies[0], show)] : [];
+    ? [choice("of", byFunctional(run.anomalies), run.anomalies[0], show)] : [];
   const made = block("causes", "Causes", tools, host, note("Amounts add up to the anomaly. A cause accounts for the amount of a term that its evidence in the recording supports; the rest is unexplained. Only an experiment confirms or refutes a cause."));
   made.classList.add("long");
   return choosable(made, run.anomalies, tools[0], show);
@@ -34,7 +49,7 @@ function causesSection(run) {
 
 // A number with a link to the kernels of a term at the larger batch size of its anomaly; plain where the term has no kernels.
 function termRows(anomaly, label, text) {
-  const share = anomaly.shares.find((one) => one.label === label && one.kind === "kernels");
+  const share = anomaly.shares.find((one) => one.label === label && one.key.kind === "kernels");
   return share ? rowsLink(text, "kernels", shareFilters(anomaly, share)) : text;
 }
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...analysis.render.tables import Table
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from ...kernels.sweeps import Sweep
 
 
-class LayerCost(NamedTuple):
+@dataclass(frozen=True)
+class LayerCost:
     """Cost of one layer and phase at one batch size, in a step and alone.
 
     Attributes:
@@ -87,6 +89,7 @@ def render(costs: Sequence[LayerCost]) -> Table:
     from ...analysis.render.tables import table
 
     rows = table("layer", "phase", "batch", "in the step ms", "alone ms", "ratio", left=("phase",))
-    for layer, phase, batch, in_step_ms, alone_ms in costs:
-        rows.add_row(layer, phase, str(batch), f"{in_step_ms:.4g}", f"{alone_ms:.4g}", f"{in_step_ms / alone_ms:.2f}")
+    for cost in costs:
+        times = (f"{cost.in_step_ms:.4g}", f"{cost.alone_ms:.4g}", f"{cost.in_step_ms / cost.alone_ms:.2f}")
+        rows.add_row(cost.layer, cost.phase, str(cost.batch), *times)
     return rows

@@ -35,8 +35,9 @@ def run(args: argparse.Namespace) -> int:
     path = save(found)
     if args.json:
         from ...analysis.render.documents import print_document
+        from ...documents import CeilingsDocument
 
-        print_document("ceilings", {"kept": str(path), **found.entry()})
+        print_document(CeilingsDocument(kept=str(path), **found.entry()))
     else:
         _print(found)
         measuring.print_notes(measured)

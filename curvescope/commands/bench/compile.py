@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...base.counted import counted
 from ...base.errors import BackendMissingError, CurvescopeError
 
 if TYPE_CHECKING:
     from ...analysis.render.tables import Table
+    from ...documents import CompiledKernel
     from ...kernels.compile import Compiled, CudaSource
     from ...kernels.generations import KernelBuild
 
@@ -44,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compile, then print."""
-    from ...analysis.render.documents import print_document
     from ...kernels.compile import cache_folder, parse_architectures
     from ...kernels.generations import describe_builds
 
@@ -54,9 +54,17 @@ def run(args: argparse.Namespace) -> int:
     compiled = _compile(_sources(args.sources), architectures)
     builds = [build for each in compiled for build in describe_builds(each, args.block, args.mix)]
     if args.json:
-        from_cache = sum(each.from_cache for each in compiled)
-        document = {"cache": str(cache_folder()), "cubins": len(compiled), "from_cache": from_cache}
-        print_document("compile", {**document, "kernels": [_plain(build) for build in builds]})
+        from ...analysis.render.documents import print_document
+        from ...documents import CompileDocument
+
+        print_document(
+            CompileDocument(
+                cache=str(cache_folder()),
+                cubins=len(compiled),
+                from_cache=sum(each.from_cache for each in compiled),
+                kernels=[_compiled(build) for build in builds],
+            )
+        )
         return 0
     _print(builds, compiled, args.mix)
     return 0
@@ -106,28 +114,29 @@ def _compile(sources: Sequence[CudaSource], architectures: Sequence[int]) -> lis
     return sorted(cubins, key=lambda compiled: (compiled.source, compiled.architecture))
 
 
-def _plain(build: KernelBuild) -> dict[str, Any]:
+def _compiled(build: KernelBuild) -> CompiledKernel:
+    from ...documents import CompiledKernel
     from ...kernels.disassembly import instruction_mix
 
     resources, spills, occupancy = asdict(build.resources), build.spills, build.occupancy
-    return {
-        "source": build.source,
-        "kernel": resources.pop("name"),
-        "architecture": f"sm_{build.architecture}",
-        "nvrtc": build.nvrtc,
+    return CompiledKernel(
+        source=build.source,
+        kernel=resources.pop("name"),
+        architecture=f"sm_{build.architecture}",
+        nvrtc=build.nvrtc,
         **resources,
-        "spill_store_bytes": spills.spill_store_bytes if spills else None,
-        "spill_load_bytes": spills.spill_load_bytes if spills else None,
-        "block_threads": build.block_threads,
-        "occupancy": occupancy.fraction if occupancy else None,
-        "blocks_per_sm": occupancy.blocks if occupancy else None,
-        "limiters": occupancy.limiters if occupancy else None,
-        "block_sizes_with_more": build.block_sizes_with_more if occupancy else None,
-        "registers_for_more": build.registers_for_more,
-        "instructions": build.instructions,
-        "instruction_mix": None if build.instructions is None else instruction_mix(build.instructions),
-        "instructions_missing": build.instructions_missing,
-    }
+        spill_store_bytes=spills.spill_store_bytes if spills else None,
+        spill_load_bytes=spills.spill_load_bytes if spills else None,
+        block_threads=build.block_threads,
+        occupancy=occupancy.fraction if occupancy else None,
+        blocks_per_sm=occupancy.blocks if occupancy else None,
+        limiters=occupancy.limiters if occupancy else None,
+        block_sizes_with_more=build.block_sizes_with_more if occupancy else None,
+        registers_for_more=build.registers_for_more,
+        instructions=build.instructions,
+        instruction_mix=None if build.instructions is None else instruction_mix(build.instructions),
+        instructions_missing=build.instructions_missing,
+    )
 
 
 def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: bool) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.arguments import parse_share
 from ...base.counted import counted
@@ -271,14 +270,24 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
         The exit code: 1 where a result was incorrect or a problem failed.
     """
     from ...analysis.render import terminal
-    from ...analysis.render.documents import print_document
     from ...kernels.method import Outcome
 
     recording = getattr(args, "against", None)
     costs = compare_with_step(recording, [(one.sweep, one.results) for one in measured]) if recording else []
     if args.json:
-        document = {"method": dataclasses.asdict(method_of(args)), "sweeps": [_document(one) for one in measured]}
-        print_document("bench", {**document, "against": [cost._asdict() for cost in costs]})
+        from ...analysis.render.documents import print_document
+        from ...documents import BenchDocument, BenchSweep
+
+        sweeps = [
+            BenchSweep(
+                recording=str(one.path),
+                backend=one.backend,
+                results=one.results,
+                **{name: getattr(one.sweep, name) for name in ("label", "axis", "layers", "phase")},
+            )
+            for one in measured
+        ]
+        print_document(BenchDocument(method_of(args), sweeps, costs))
     else:
         _show(measured, args.cache)
         if costs:
@@ -289,21 +298,6 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
 
 def _folder(sweep: Sweep) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in sweep.label.replace("*", sweep.axis))
-
-
-def _document(measured: MeasuredSweep) -> dict[str, Any]:
-    from ...kernels.runner import document
-
-    sweep = measured.sweep
-    return {
-        "recording": str(measured.path),
-        "backend": measured.backend,
-        "label": sweep.label,
-        "axis": sweep.axis,
-        "layers": sweep.layers,
-        "phase": sweep.phase,
-        "results": [document(result) for result in measured.results],
-    }
 
 
 def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:

@@ -10,7 +10,6 @@ whether the call ran the same kinds of kernels alone.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,10 +75,17 @@ def run(args: argparse.Namespace) -> int:
     ]
     if args.json:
         from ...analysis.render.documents import print_document
+        from ...documents import ReplayDocument, ReplayedCall, UnreplayedCall
 
-        method = dataclasses.asdict(measuring.method_of(args))
-        document = {"method": method, "recording": str(args.recording), "calls": rows, "left_out": left_out}
-        print_document("replay", {**document, "minor": plan.minor, "minor_share": plan.minor_share})
+        document = ReplayDocument(
+            method=measuring.method_of(args),
+            recording=str(args.recording),
+            calls=[ReplayedCall(**row) for row in rows],
+            left_out=[UnreplayedCall(**row) for row in left_out],
+            minor=plan.minor,
+            minor_share=plan.minor_share,
+        )
+        print_document(document)
     else:
         _print(plan, rows, left_out, measured)
     return 0
@@ -127,7 +133,7 @@ def _row(replayed: ReplaySweep, result: Result, kernels: Sequence[str] | None) -
         "in_step_ns": in_step_ns,
         "ratio": None if in_step_ns is None or not result.median_ns else in_step_ns / result.median_ns,
         "kernels": compare_kernels(replayed.kernels(result.value), kernels),
-        "notes": [note._asdict() for note in result.notes],
+        "notes": result.notes,
     }
 
 

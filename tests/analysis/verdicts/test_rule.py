@@ -210,3 +210,11 @@ def test_the_last_outcome_that_decides_on_fresh_rounds_counts():
         assert decisive(outcomes)["onednn"] == wide
     assert decisive([refuted, wide])["onednn"] == refuted
     assert decisive([refuted, confirmed, screened])["onednn"] == confirmed
+
+
+def test_of_complete_steps_the_outcome_that_counts_is_the_one_that_decides_on_the_claim():
+    """By share the first one refutes, and more rounds would count for nothing; of 1.9 ms it decides nothing."""
+    outcomes = [of(measured(0.0, 0.19), REFUTED), of(measured(0.1, 0.3))]
+    assert decisive(outcomes)["onednn"] == outcomes[0]
+    counting = decisive(of_claims(outcomes, {"onednn": 1.9}))["onednn"]
+    assert (counting.verdict, counting.taken) == (CONFIRMED, outcomes[1].taken)

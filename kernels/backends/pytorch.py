@@ -19,7 +19,7 @@ from ..attention import Attention
 from ..conditions import CpuWatch, CudaWatch
 from ..conv import Conv
 from ..gemm import Gemm
-from ..launch import SPIN_CYCLES, Launch
+from ..launch import Launch
 from ..memory import SCALAR, Memory
 from ..problem import Array, Problem
 from ..replay.problem import ReplayProblem
@@ -109,11 +109,17 @@ class TorchBackend(FlushingBackend):
 
 
 def _event_api(torch: Any, device: str) -> EventApi:
+    def hold(cycles: int) -> None:
+        with torch.cuda.device(device):  # whose current stream the kernel goes to
+            torch.cuda._sleep(cycles)
+
     return EventApi(
         create=partial(torch.cuda.Event, enable_timing=True),
         record=lambda event: event.record(torch.cuda.current_stream(device)),
         elapsed_ms=lambda start, end: start.elapsed_time(end),
         synchronize=partial(torch.cuda.synchronize, device),
+        done=lambda event: event.query(),
+        hold=hold,
     )
 
 
@@ -178,8 +184,7 @@ def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
     assert isinstance(problem, Launch)
     add_one = partial(tensors[0].add_, 1)
     if device.startswith("cuda"):
-        spin = partial(torch.cuda._sleep, SPIN_CYCLES) if problem.kind == "throughput" else None
-        prepared = prepare_launch(problem.kind, "torch.add_", add_one, partial(torch.cuda.synchronize, device), spin)
+        prepared = prepare_launch(problem.kind, "torch.add_", add_one, partial(torch.cuda.synchronize, device))
     elif problem.kind == "call":
         prepared = Prepared(add_one, lambda: None, "torch.add_")
     else:

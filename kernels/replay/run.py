@@ -17,8 +17,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from ...profiling.counted import counted
 from ...profiling.hardware import heap
-from ...profiling.hardware.host_usage import host_use_between, read_host_use
+from ...profiling.hardware.host_usage import HostUse, host_use_between, read_host_use
 from ...profiling.hardware.memory_usage import available_bytes
 from ...profiling.measure.experiment import Experiment as Rounds
 from ...profiling.measure.experiment import Progress
@@ -28,6 +29,7 @@ from ...profiling.recording.experiments import TIME_IS_UP, Experiment, record_ex
 from ...profiling.recording.store import Recording, RecordingWriter, columns_of
 from ...profiling.workload.network_step import import_torch
 from ..backends import open_backend
+from ..timers import Sample, without_waiting
 from .factors import NAMES, factor
 from .factors.change import Caches, Change, Runnable, setting
 from .operator_kinds import follows_batch, is_batch_norm, on_cuda
@@ -131,6 +133,7 @@ class Runs:
         self._compared: set[str] = set()  # factors
         self._timed: set[str | None] = set()  # factors
         self._kept: list[Any] = []  # results of the current run
+        self._waited = 0  # runs that are dropped because they waited for the host
         if term.device == "cpu" and heap.can_change():
             heap.hold_thresholds(term.block_bytes)
         for batch in experiment.batches:
@@ -171,6 +174,8 @@ class Runs:
         multiple = multiple_of(self._experiment.batches)
         if ("padded_batch", self._experiment.batches[-1]) in self.conditions and multiple is not None:
             notes.append(f"padded_batch pads the batch to a multiple of {multiple}.")
+        if self._waited:
+            notes.append(f"Left out: {counted(self._waited, 'run')} that waited for the host.")
         unfit = (f"{message[:1].upper()}{message[1:]}." for message in self._unfit.values())
         return replace(
             self._experiment,
@@ -237,16 +242,26 @@ class Runs:
         if caches is not Caches.WARM and not self._backend.flush_ns:
             self._backend.flush()  # the first allocates its buffer
         run_ns = discarded_ns + (0 if caches is Caches.WARM else self._backend.flush_ns)
-        for _ in range(min(max(_LEAST_RUNS, int(_VISIT_NS / max(run_ns, 1))), _MOST_RUNS)):
+        began: list[HostUse | None] = []
+
+        def prepare() -> None:
             kept.clear()
             if caches is not Caches.WARM:
                 self._backend.flush()
             for tensor in inputs:
                 tensor.sum()
-            before = read_host_use()
-            (sample,) = timer.take(run, 1, 1, None)
-            used = host_use_between(before, read_host_use())
-            yield {"start_ns": sample.start_ns, "duration_ns": round(sample.duration_ns), **used}
+            began.append(read_host_use())
+
+        samples: list[Sample] = []
+        used: list[dict[str, Any]] = []
+        for _ in range(min(max(_LEAST_RUNS, int(_VISIT_NS / max(run_ns, 1))), _MOST_RUNS)):
+            samples += timer.take(run, 1, 1, prepare)
+            used.append(host_use_between(began[-1], read_host_use()))
+        counting = without_waiting(samples)
+        self._waited += len(samples) - len(counting)
+        for sample, of_host in zip(samples, used, strict=True):
+            if sample in counting:
+                yield {"start_ns": sample.start_ns, "duration_ns": round(sample.duration_ns), **of_host}
 
     def _inputs(self, calls: Sequence[Runnable]) -> list[Any]:
         """The operands that depend on the batch size, if all fit the last-level cache: others no step finds there."""

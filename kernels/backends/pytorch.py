@@ -77,7 +77,7 @@ class TorchBackend(FlushingBackend):
                 run()
             self._synchronize()
 
-        return torch_step.record_step(step, (), cuda=self._cuda)
+        return torch_step.record_step(step, (), device=self._device)
 
     def describe(self) -> dict[str, Any]:
         """See `Backend.describe`."""

@@ -277,7 +277,7 @@ def record_step(
     return torch_step.record_step(
         workload.run,
         workload.layers(),
-        cuda=workload.cuda,
+        device=workload.device,
         count_work=count,
         before=before,
         count_faults=count_faults,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from curvescope.profile_files import import_profile
 from curvescope.profiling.attribution.collectives import communicates
 from curvescope.profiling.attribution.events import HostEvent, kernel_rows
-from curvescope.profiling.collect.torch_step import count_without_geometry, split_events
+from curvescope.profiling.collect.torch_step import count_without_geometry, record_step, split_events
 from curvescope.profiling.recording.store import open_recording
 
 from .kineto_doubles import KinetoResults, OldKinetoEvent
@@ -103,3 +104,29 @@ def test_what_a_profile_lacks_is_missing(events, monkeypatch):
     assert count_without_geometry(rows_of(events)) == 0
     # Copies have no grid in any torch.
     assert count_without_geometry(rows_of(split_events(KinetoResults(B200, OldKinetoEvent)))) == 768
+
+
+def test_the_buffers_of_a_profiler_session_are_taken_before_its_step(monkeypatch):
+    """CUPTI asks for a buffer and zeroes it at the first CUDA call of a session, here in the main thread, 1.5 ms."""
+    begun, waits_us = [], []
+    profile, ones = torch.autograd.profiler.profile, torch.ones
+
+    def begin(use_device, **options):
+        begun.append(use_device)
+        return profile(**options)
+
+    def cuda_call(name):
+        waits_us.append((name, 1500 if len(begun) > sum(us > 0 for _, us in waits_us) else 0))
+
+    def kernel_of_ones(*shape, device, **options):
+        cuda_call(f"on {device}")
+        return ones(*shape, **options)
+
+    monkeypatch.setattr(torch.autograd.profiler, "profile", begin)
+    monkeypatch.setattr(torch, "ones", kernel_of_ones)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: cuda_call("synchronize"))
+    for _ in range(2):
+        rows = record_step(lambda ranges: cuda_call("step"), (), device="cuda:1", before=lambda: cuda_call("before"))
+        assert rows.kernels == []
+    session = [("on cuda:1", 1500), ("synchronize", 0), ("before", 0), ("step", 0)]
+    assert (begun, waits_us) == (["cuda", "cuda"], 2 * session)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import scripts
 
-from curvescope.profiling.collect.kineto_metadata import GPU_COPIES
+from curvescope.profiling.attribution.cupti_names import GPU_COPIES
 from curvescope.profiling.errors import CurvescopeError
 from curvescope.profiling.recording.store import Recording, open_recording
 

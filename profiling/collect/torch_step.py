@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ..attribution.cupti_names import GPU_COPIES
 from ..attribution.events import DeviceEvent, HostEvent, StepRows, kernel_rows
 from ..attribution.library_calls import VerboseLog
 from ..attribution.operator_calls import CountWork
@@ -16,7 +17,7 @@ from ..attribution.range_names import COLLECTIVES, LAYER_RANGE, STEP_RANGE
 from ..recording.operators import TORCH_DTYPES
 from . import onednn
 from .inductor import COMPILED
-from .kineto_metadata import GPU_COPIES, exposing_config, geometries
+from .kineto_metadata import exposing_config, geometries
 
 _USER_SCOPE = 7  # torch.profiler's number for user annotations (c10's RecordScope)
 _API_CALL = re.compile(r"(cu|cuda|hip)[A-Z]\w+")  # names of runtime and driver API functions, e.g. cuLaunchKernelEx

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..attribution.counted_kernels import GEOMETRY
-from ..collect.kineto_metadata import GPU_COPIES
+from ..attribution.cupti_names import GPU_COPIES
 from ..collect.range_profiler import KernelCounts, RangeProfiler
 from ..counted import counted
 from ..errors import CurvescopeError

@@ -31,7 +31,10 @@ _OUT_OF_MEMORY_WORDS = (
     "bad_alloc",
     "could not create a memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",  # the first handle's workspace did not fit
     "CUDNN_STATUS_ALLOC_FAILED",
+    "_HOST_ALLOCATION_FAILED",  # CUDNN_STATUS_INTERNAL_ERROR_… since cuDNN 9.0, as the next
+    "_DEVICE_ALLOCATION_FAILED",
     "Unable to find a valid cuDNN algorithm",
     "unable to find an engine to execute this computation",
 )

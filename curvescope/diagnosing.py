@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .arguments import DEFAULT_EXPERIMENTS_S, duration_text
+from .arguments import default_experiments_s, duration_text
 from .profiling.counted import counted
 from .profiling.errors import CurvescopeError
 
@@ -32,7 +32,7 @@ def diagnose(
     name: str | None = None,
     protocol: Protocol | str = "default",
     time_limit_s: float | None = None,
-    experiments_s: float = DEFAULT_EXPERIMENTS_S,
+    experiments_s: float | None = None,
     curvature: str = "log2",
     output: str | Path | None = None,
 ) -> Diagnosis:
@@ -57,7 +57,8 @@ def diagnose(
         name: name of the recording; default: that of the function.
         protocol: name of a protocol, e.g. quick, or a `Protocol`.
         time_limit_s: seconds to measure; None for the protocol's own.
-        experiments_s: time limit of the experiments after it, seconds; 0 for none. `confirm` makes more of them later.
+        experiments_s: time limit of the experiments after it, seconds; 0 for none, None for 90 s, on a GPU 180 s.
+            `confirm` makes more of them later.
         curvature: axis of curvatures: log2, linear or throughput.
         output: folder to create for the recording.
 
@@ -94,7 +95,7 @@ def diagnose(
     )
     workload = GraphedSteps(steps) if cuda_graph else steps
     path = new_recording_path(workload.name) if output is None else as_path(str(output))
-    measure(workload, values, how, path, experiments_s)
+    measure(workload, values, how, path, default_experiments_s if experiments_s is None else lambda _: experiments_s)
     return explain(open_recording(path), curvature)
 
 
@@ -103,7 +104,7 @@ def measure(
     values: Sequence[int],
     protocol: Protocol,
     path: AnyPath,
-    experiments_s: float,
+    experiments_s_of: Callable[[str], float],
     precise: Precise = lambda _: False,
 ) -> None:
     """Measure one curve in this process and record it, then run experiments; with the curve so far on stderr.
@@ -113,7 +114,7 @@ def measure(
         values: values of its axis, increasing.
         protocol: number and length of visits.
         path: folder to create for the recording.
-        experiments_s: time limit of the experiments, seconds; 0 for none.
+        experiments_s_of: gives the time limit of the experiments on a device, seconds; 0 for none.
         precise: stopping rule, see `run_sweep`.
 
     Raises:
@@ -129,6 +130,7 @@ def measure(
     from .profiling.recording.axis import axis_of
 
     workload.try_step(values[0])
+    experiments_s = experiments_s_of(workload.device)
     spec = workload.spec
     fixed = "".join(f", {name} {value}" for name, value in spec["fixed"].items())
     listed = ", ".join(map(str, values))

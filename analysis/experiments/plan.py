@@ -27,7 +27,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
+from ...profiling.measure.protocol import EXPERIMENT
+from ...profiling.measure.visit import warm_up_ns
 from ...profiling.recording.experiments import Experiment, Scope, Stage, experiments_of
 from ...profiling.recording.store import Recording
 from .. import causes
@@ -72,7 +75,8 @@ _ROUNDS = {
 _USUAL_LIMIT_S = 60.0
 # What one pass takes beyond the steps themselves: processes that start and build the step, calls that are rebuilt.
 _RUNS_PER_VISIT = 2.5
-_STEP_SETUP_S, _TERM_SETUP_S, _VISIT_S = 3.0, 1.0, 0.01
+_TERM_SETUP_S, _VISIT_S = 1.0, 0.01
+_STEP_SETUP_S = {"cpu": 3.0, "cuda": 6.0}  # on CUDA with a context, cuDNN and a first step of each batch size
 _SETUP_S = {"compiled": 40.0}  # of one factor, in place of the usual
 _GPU_ONLY = frozenset({"cuda_graph", "cudnn_benchmark", "smaller_memory"})
 # Factors of terms that only say why they do not apply, by kind of device.
@@ -235,7 +239,7 @@ class _Planner:
             share = amounts.get(cause, 0.0) / target.value.value
             outbid = causes.claimed(target.weighed, cause, target.value.value) / target.value.value
             for name in one.step:
-                wanted = max(share / _SUGGESTED, outbid / _OUTBID) >= max(1.0, self._setup_s(name) / _STEP_SETUP_S)
+                wanted = max(share / _SUGGESTED, outbid / _OUTBID) >= max(1.0, self._setup_s(name) / self._start_s)
                 wanted = wanted and max(share, 0.0) * abs(of_step) >= least_of_step
                 if name not in one.term and wanted and (name in _SETUP_S) == costly:
                     names[name] = max(share, outbid)
@@ -512,32 +516,46 @@ class _Planner:
         """Expected seconds before the first round, and of one round."""
         variants = 1 + len(one.factors)
         if one.scope == Scope.STEP:
-            setup_s = _STEP_SETUP_S + sum(map(self._setup_s, one.factors))
+            setup_s = self._start_s + sum(map(self._setup_s, one.factors))
             variants -= sum(self._setup_s(name) == 0 for name in one.factors)
-            pass_ms = self._pass_ms(None, one.batches)
+            pass_ms = self._times_ms(None, one.batches)
         else:
             setup_s = _TERM_SETUP_S
             variants -= len(_OF_OTHER_DEVICES.get(self.device, frozenset()) & set(one.factors))
-            pass_ms = self._pass_ms(Key(one.layer, one.phase, KERNELS), one.batches)
-        visits = variants * len(one.batches)
-        return setup_s, variants * _RUNS_PER_VISIT * pass_ms / 1e3 + visits * _VISIT_S
+            pass_ms = self._times_ms(Key(one.layer, one.phase, KERNELS), one.batches)
+        runs_ms = _RUNS_PER_VISIT * pass_ms
+        if one.scope == Scope.STEP and self.device != "cpu":  # each visit brings the GPU to its clocks
+            steps = [EXPERIMENT.steps_of_visit(1, round(time_ms * 1e6)) for time_ms in pass_ms]
+            runs_ms = np.maximum(pass_ms, warm_up_ns(self.device) / 1e6) + steps * pass_ms
+        return setup_s, variants * (float(runs_ms.sum()) / 1e3 + len(one.batches) * _VISIT_S)
+
+    @property
+    def _start_s(self) -> float:
+        """Expected seconds until the complete step runs in a process of its own."""
+        return _STEP_SETUP_S.get(self.device, _STEP_SETUP_S["cpu"])
 
     def _setup_s(self, factor: str) -> float:
         """Expected seconds until the complete step runs with a factor; 0 if it does not apply to the device."""
         if self.device == "cpu" and factor in _GPU_ONLY:
             return 0.0
-        return _SETUP_S.get(factor, _STEP_SETUP_S)
+        return _SETUP_S.get(factor, self._start_s)
 
     def _pass_ms(self, key: Key | None, batches: Iterable[float]) -> float:
         """Time of a term, or of the step without a key, summed over some batch sizes; 0 if it is not known."""
+        return float(self._times_ms(key, batches).sum())
+
+    def _times_ms(self, key: Key | None, batches: Iterable[float]) -> npt.NDArray[np.float64]:
+        """Time of a term, or of the step without a key, by batch size, shape (batch sizes,); 0 if it is not known."""
+        at = sorted(map(float, batches))
         curve, terms = self.diagnosis.curve, self.diagnosis.terms
         if key is None:
             sizes, times = curve.conditions, np.array([point.time_ms.value for point in curve.points])
         elif terms is None or key not in terms.keys:
-            return 0.0
+            return np.zeros(len(at))
         else:
             sizes, times = terms.conditions, terms.values_ms[:, terms.keys.index(key)]
-        return float(np.interp(sorted(map(float, batches)), [float(size) for size in sizes], times).sum())
+        found: npt.NDArray[np.float64] = np.interp(at, [float(size) for size in sizes], times)
+        return found
 
 
 def rounds_of(stage: str, scope: str) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from ..recording.store import Recording, RecordingWriter, columns_of
 from . import experiment as loop
 from .configuration import Configuration, configuration_of
 from .experiment import Empty, Progress, StepRow
-from .protocol import Protocol
+from .protocol import EXPERIMENT
 from .step_factors import STEP_FACTORS
 from .step_factors.factor import StepFactor, Target
 from .step_worker import Number, Ready, StepWorker
@@ -28,6 +28,7 @@ MOST_AT_ONCE = 6  # variants beside the steps as they are: enough to share their
 _MARGIN = 1.25  # memory of a variant, in peaks of the steps as they are: split, padded and compiled steps take more
 _NOTED_SHARE = 1.1  # of the memory of the steps as they are: a variant that takes more is noted
 _LEAST_START_S = 10.0
+_START_FACTOR = 3.0  # time for the start of a variant, as a factor on that of the steps as they are
 # A visit is at most five steps, and the start of a worker one step of each batch size. A visit that takes so many times
 # as long as the start hangs.
 _LEAST_VISIT_S, _VISIT_SHARE = 120.0, 20.0
@@ -117,9 +118,7 @@ class _Run:
         rows = recording.arrow("experiments", ["experiment", "round"]).to_pylist()
         earlier = [row["round"] for row in rows if row["experiment"] == experiment.number]
         self._next_round = max(earlier, default=-1) + 1
-        least, most = experiment.rounds
-        # As many steps in a visit as in those of a quick sweep; more would not help, because rounds vary more.
-        self._protocol = Protocol("experiment", (least, most), 1, (1, 4), 0.15, 0, None)
+        self._protocol = replace(EXPERIMENT, rounds=experiment.rounds)
 
     def run(self) -> None:
         """Run all factors that can be changed."""
@@ -224,7 +223,8 @@ class _Run:
         limit_s = self._experiment.time_limit_s
         elapsed_s = self._clock_s() - self._began_s
         # Compiling takes minutes on large networks; half of the time is left for the rounds.
-        longest_s = math.inf if limit_s is None else max(_LEAST_START_S, (limit_s - elapsed_s) / 2)
+        least_s = max(_LEAST_START_S, _START_FACTOR * self._start_s.get(None, 0.0))
+        longest_s = math.inf if limit_s is None else max(least_s, (limit_s - elapsed_s) / 2)
         longest_s = min(longest_s, self._left_s())
         if longest_s <= 0:
             self.late = True

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -42,6 +43,7 @@ Condition: TypeAlias = tuple[str | None, int]  # name of the factor, or None; ba
 # A visit times one long run, and more of short ones: rounds have the drift that runs in a row lack. With a cache flush
 # of some milliseconds before each, more than eight cost more time than they add precision.
 _LEAST_RUNS, _MOST_RUNS, _VISIT_NS = 1, 8, 10_000_000
+_SAME_KERNELS = "the same kernels ran"
 _SHARE_OF_MEMORY = 0.5  # for operands that are kept; results and copies need the rest
 
 
@@ -131,6 +133,7 @@ class Runs:
         self._untested: dict[str, str] = {}
         self._unfit: dict[int, str] = {}  # message by batch size that cannot run
         self._compared: set[str] = set()  # factors
+        self._kernels: dict[Condition, Counter[tuple[Any, ...]]] = {}  # of one run, on a GPU
         self._timed: set[str | None] = set()  # factors
         self._kept: list[Any] = []  # results of the current run
         self._waited = 0  # runs that are dropped because they waited for the host
@@ -224,18 +227,41 @@ class Runs:
             for index, row in enumerate(self._time(calls, self._caches(change), change.discarded)):
                 self.rows.append({**key, "index": index, **row, "process": os.getpid()})
             self._timed.add(name)
+            if on_cuda(self._term.device):
+                self._note_kernels(name, batch, calls)
             self._kept.clear()  # before the context ends: what it frees as memory to keep must not stay for others
 
-    def _time(self, calls: Sequence[Runnable], caches: Caches, discarded: int) -> Iterator[dict[str, Any]]:
-        """Discard runs, then time some; columns of the table `experiments`."""
-        sequence = [runnable.run for runnable in calls for _ in range(runnable.call.calls)]
-        inputs = [] if caches is not Caches.AS_IN_STEP else self._inputs(calls)
-        timer, kept = self._backend.timer, self._kept
+    def _note_kernels(self, name: str | None, batch: int, calls: Sequence[Runnable]) -> None:
+        """Note the kernels of one run; a factor that is to change their choice, and does not, is untested."""
+        choosing = [one for one in self._experiment.factors if one in NAMES and factor(one).CHANGE.only_chooses]
+        if (name, batch) in self._kernels or not choosing or name not in (None, *choosing):
+            return
+        if (rows := self._backend.record(self._run_of(calls), None, None)) is None:
+            return
+        ran = Counter((row["name"], *map(row.get, ("grid_x", "grid_y", "grid_z"))) for row in rows.kernels)
+        self._kernels[name, batch] = ran
+        pairs = [
+            [self._kernels.get((one, b)) for one in (None, name)]
+            for b in self._experiment.batches
+            if b not in self._unfit
+        ]
+        if name is not None and all(plain and plain == changed for plain, changed in pairs):
+            self._untested[name] = _SAME_KERNELS
+
+    def _run_of(self, calls: Sequence[Runnable]) -> Callable[[], None]:
+        """A function that makes the calls of a step."""
+        sequence, kept = [runnable.run for runnable in calls for _ in range(runnable.call.calls)], self._kept
 
         def run() -> None:
             for call in sequence:
                 kept.append(call())
 
+        return run
+
+    def _time(self, calls: Sequence[Runnable], caches: Caches, discarded: int) -> Iterator[dict[str, Any]]:
+        """Discard runs, then time some; columns of the table `experiments`."""
+        inputs = [] if caches is not Caches.AS_IN_STEP else self._inputs(calls)
+        timer, kept, run = self._backend.timer, self._kept, self._run_of(calls)
         for _ in range(discarded):
             kept.clear()
             discarded_ns = timer.take(run, 1, 1, None)[0].duration_ns

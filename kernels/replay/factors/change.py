@@ -84,6 +84,11 @@ class Change:
     discarded: int = 1
     same_work: bool = False
 
+    @property
+    def only_chooses(self) -> bool:
+        """Whether it changes nothing but the library's choice of kernels."""
+        return self.call is None and self.piece is None and not self.same_work
+
 
 @contextmanager
 def setting(owner: Any, name: str, value: object) -> Iterator[None]:

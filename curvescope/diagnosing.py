@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .base.arguments import DEFAULT_EXPERIMENTS_S, duration_text
+from .base.arguments import default_experiments_s, duration_text
 from .base.counted import counted
 from .base.errors import CurvescopeError
 
@@ -31,7 +31,7 @@ def diagnose(
     name: str | None = None,
     protocol: Protocol | str = "default",
     time_limit_s: float | None = None,
-    experiments_s: float = DEFAULT_EXPERIMENTS_S,
+    experiments_s: float | None = None,
     curvature: str = "log2",
     output: str | Path | None = None,
 ) -> Diagnosis:
@@ -56,7 +56,8 @@ def diagnose(
         name: name of the recording; default: that of the function.
         protocol: name of a protocol, e.g. quick, or a `Protocol`.
         time_limit_s: seconds to measure; None for the protocol's own.
-        experiments_s: time limit of the experiments after it, seconds; 0 for none. `confirm` makes more of them later.
+        experiments_s: time limit of the experiments after it, seconds; 0 for none, None for 90 s, on a GPU 180 s.
+            `confirm` makes more of them later.
         curvature: axis of curvatures: log2, linear or throughput.
         output: folder to create for the recording.
 
@@ -88,7 +89,8 @@ def diagnose(
     )
     workload = GraphedSteps(steps) if cuda_graph else steps
     path = new_recording_path(workload.name) if output is None else as_path(str(output))
-    measure(workload, sorted(set(batches)), how, path, experiments_s)
+    seconds_of = default_experiments_s if experiments_s is None else lambda _: experiments_s
+    measure(workload, sorted(set(batches)), how, path, seconds_of)
     return explain(open_recording(path), curvature)
 
 
@@ -108,7 +110,7 @@ def measure(
     values: Sequence[int],
     protocol: Protocol,
     path: AnyPath,
-    experiments_s: float,
+    experiments_s_of: Callable[[str], float],
     precise: Precise = lambda _: False,
 ) -> None:
     """Measure one curve in this process and record it, then run experiments; with the curve so far on stderr.
@@ -118,7 +120,7 @@ def measure(
         values: values of its axis, increasing.
         protocol: number and length of visits.
         path: folder to create for the recording.
-        experiments_s: time limit of the experiments, seconds; 0 for none.
+        experiments_s_of: gives the time limit of the experiments on a device, seconds; 0 for none.
         precise: whether the rows of `steps` so far are precise enough; asked after each round.
 
     Raises:
@@ -135,6 +137,7 @@ def measure(
     from .profiling.recording.axis import axis_of
 
     workload.try_step(values[0])
+    experiments_s = experiments_s_of(workload.device)
     spec = workload.spec
     fixed = "".join(f", {name} {value}" for name, value in spec["fixed"].items())
     listed = ", ".join(map(str, values))

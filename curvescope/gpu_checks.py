@@ -103,8 +103,9 @@ def _gpu(index: int) -> Iterator[Check]:
     energy = describe_energy(f"cuda:{index}")
     parts.append(f"energy by {energy['name']}" if "name" in energy else "no energy")
     parts.append("whether clocks are locked is not reported by any driver")
-    remedy = "the compute mode lets no other process use it: nvidia-smi -c DEFAULT, as root" if mode == 2 else ""
-    yield Check(f"GPU {index}", mode != 2, ", ".join(parts), remedy)
+    shared = mode in (None, 0)
+    remedy = "experiments, `sweep` and `counters` need it in several processes at once: nvidia-smi -c DEFAULT, as root"
+    yield Check(f"GPU {index}", shared, ", ".join(parts), "" if shared else remedy)
 
 
 def _on(value: bool | None) -> str:

@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from ..analysis.decompose.terms import KERNELS, Key
+from ..profiling.measure.protocol import EXPERIMENT
+from ..profiling.measure.visit import warm_up_ns
 from ..profiling.recording.experiments import Experiment, Scope, Stage
 from .factor import USUAL_SETUP_S
 from .factors import FACTORS
@@ -20,6 +23,7 @@ _USUAL_LIMIT_S = 60.0
 # What one pass takes beyond the steps themselves: processes that start and build the step, calls that are rebuilt.
 _RUNS_PER_VISIT = 2.5
 _TERM_SETUP_S, _VISIT_S = 1.0, 0.01
+_CUDA_START_S = 6.0  # of complete steps: with a context, cuDNN and a first step of each batch size
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Budget:
     def setup_s(self, name: str) -> float:
         """Expected seconds until the complete step runs with a factor; 0 if it does not apply to the device."""
         change = None if self.refused(name) else FACTORS[name].step
-        return 0.0 if change is None else change.setup_s
+        return 0.0 if change is None else max(change.setup_s, self.start_s)
 
     def fitting(self, wanted: Experiment) -> Iterator[Experiment]:
         """The experiment with its time limit, if it fits the time; if need be with fewer rounds, targets or factors."""
@@ -101,22 +105,36 @@ class Budget:
         """Expected seconds before the first round, and of one round."""
         variants = 1 + sum(not self.refused(name) for name in wanted.factors)
         if wanted.scope == Scope.STEP:
-            setup_s, key = USUAL_SETUP_S + sum(map(self.setup_s, wanted.factors)), None
+            setup_s, key = self.start_s + sum(map(self.setup_s, wanted.factors)), None
         else:
             setup_s, key = _TERM_SETUP_S, Key(wanted.layer, wanted.phase, KERNELS)
-        pass_s = self.pass_ms(key, wanted.batches) / 1e3
-        return setup_s, variants * (_RUNS_PER_VISIT * pass_s + len(wanted.batches) * _VISIT_S)
+        times_ms = self._times_ms(key, wanted.batches)
+        runs_ms = _RUNS_PER_VISIT * times_ms
+        if wanted.scope == Scope.STEP and self.device != "cpu":  # each visit brings the GPU to its clocks
+            steps = [EXPERIMENT.steps_of_visit(1, round(time_ms * 1e6)) for time_ms in times_ms]
+            runs_ms = np.maximum(times_ms, warm_up_ns(self.device) / 1e6) + steps * times_ms
+        return setup_s, variants * (float(runs_ms.sum()) / 1e3 + len(wanted.batches) * _VISIT_S)
+
+    @property
+    def start_s(self) -> float:
+        """Expected seconds until the complete step runs in a process of its own."""
+        return USUAL_SETUP_S if self.device == "cpu" else _CUDA_START_S
 
     def pass_ms(self, key: Key | None, batches: Iterable[float]) -> float:
         """Time of a term, or of the step without a key, summed over some batch sizes; 0 if it is not known."""
+        return float(self._times_ms(key, batches).sum())
+
+    def _times_ms(self, key: Key | None, batches: Iterable[float]) -> npt.NDArray[np.float64]:
+        """Time of a term, or of the step without a key, by batch size, shape (batch sizes,); 0 if it is not known."""
+        at = sorted(map(float, batches))
         curve, terms = self.diagnosis.curve, self.diagnosis.terms
         if key is None:
             sizes, times = curve.conditions, np.array([point.time_ms.value for point in curve.points])
         elif terms is None or key not in terms.keys:
-            return 0.0
+            return np.zeros(len(at))
         else:
             sizes, times = terms.conditions, terms.values_ms[:, terms.keys.index(key)]
-        return float(np.interp(sorted(map(float, batches)), [float(size) for size in sizes], times).sum())
+        return np.asarray(np.interp(at, [float(size) for size in sizes], times))
 
 
 def rounds_of(stage: Stage, scope: Scope) -> tuple[int, int]:

@@ -20,7 +20,6 @@ from ..analysis.verdicts.rule import LEVELLED, TOO_WIDE
 from ..analysis.verdicts.words import Reproduction, Verdict
 from ..profiling.recording.experiments import Experiment, Scope, Stage
 from .budget import Budget, rounds_of, with_more_rounds
-from .factor import USUAL_SETUP_S
 from .factors import FACTORS, names_of
 
 if TYPE_CHECKING:
@@ -231,7 +230,7 @@ class Case:
             share = self.amounts.get(cause, 0.0) / whole
             outbid = causes.claimed(target.weighed, cause, whole) / whole
             for name in (name for name in intervention.step if name not in intervention.term):
-                setup = known.budget.setup_s(name) / USUAL_SETUP_S
+                setup = known.budget.setup_s(name) / known.budget.start_s
                 wanted = max(share / _SUGGESTED, outbid / _OUTBID) >= max(1.0, setup)
                 if wanted and max(share, 0.0) * abs(of_step) >= least_of_step and (setup > 1.0) == costly:
                     names[name] = max(share, outbid)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..base.arguments import DEFAULT_EXPERIMENTS_S
+from ..base.arguments import default_experiments_s, device_kind
 from ..base.errors import CurvescopeError
 from ..profiling.measure.loop import Progress
 from ..profiling.recording.experiments import Experiment, Scope, Stage, experiments_of, record_experiment
@@ -34,7 +34,7 @@ _REASON_LENGTH = 300  # characters of an error's message in an entry
 
 def confirm(
     recording: Recording | str | os.PathLike[str] | RemotePath,
-    seconds: float = DEFAULT_EXPERIMENTS_S,
+    seconds: float | None = None,
     report: Callable[[Progress], object] = lambda _: None,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> Recording:
@@ -45,7 +45,7 @@ def confirm(
 
     Args:
         recording: recording of a sweep, or its folder or URL.
-        seconds: time limit; an experiment that has begun may end a little after it.
+        seconds: time limit, None for 90 s, on a GPU 180 s; an experiment that has begun may end a little after it.
         report: function that receives the progress.
         clock_s: clock of the time limit.
 
@@ -63,6 +63,8 @@ def confirm(
     opened = recording if isinstance(recording, Recording) else open_recording(recording)
     if (why := why_not_replayed(opened)) is not None:
         raise CurvescopeError(f"{opened.path} {why}.")
+    if seconds is None:
+        seconds = default_experiments_s(device_kind(opened.meta))
     differences = _differences(opened)
     began_s = clock_s()
     report(Progress(0.0, seconds, "choosing the first experiment"))

@@ -56,6 +56,11 @@ class TermChange:
     discarded: int = 1
     same_work: bool = False
 
+    @property
+    def only_chooses(self) -> bool:
+        """Whether it changes nothing but the library's choice of kernels."""
+        return self.call is None and self.piece is None and not self.same_work
+
 
 @dataclass(frozen=True)
 class Target:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from ..base.errors import CurvescopeError
 from ..profiling.measure.configuration import Configuration, configuration_of
 from ..profiling.measure.loop import Empty, Progress
-from ..profiling.measure.protocol import Protocol
+from ..profiling.measure.protocol import EXPERIMENT
 from ..profiling.measure.stopping import StepRow
 from ..profiling.recording.experiments import TIME_IS_UP, Experiment, record_experiment
 from ..profiling.recording.store import Recording, RecordingWriter
@@ -28,6 +28,7 @@ MOST_AT_ONCE = 6  # variants beside the unmodified steps: enough to share their 
 _MARGIN = 1.25  # memory of a variant, in peaks of the unmodified steps: split, padded and compiled steps take more
 _NOTED_SHARE = 1.1  # of the memory of the unmodified steps: a variant that takes more is noted
 _LEAST_START_S = 10.0
+_START_FACTOR = 3.0  # time for the start of a variant, as a factor on that of the unmodified steps
 # A visit is at most five steps, and the start of a worker one step of each batch size. A visit that takes so many times
 # as long as the start hangs.
 _LEAST_VISIT_S, _VISIT_SHARE = 120.0, 20.0
@@ -85,8 +86,7 @@ class StepRunner(Runner):
         self._ready: dict[str | None, Ready] = {}
         self._start_s: dict[str | None, float] = {}  # duration of the first steps
         self._late = False  # whether the deadline left fewer rounds than the minimum
-        # As many steps in a visit as in those of a quick sweep; more would not help, because rounds vary more.
-        self._protocol = Protocol("experiment", self.experiment.rounds, 1, (1, 4), 0.15, 0, None)
+        self._protocol = replace(EXPERIMENT, rounds=self.experiment.rounds)
 
     def measure(self) -> bool:
         """Run all factors that can be changed, in groups that fit the memory; returns whether the time was enough."""
@@ -197,7 +197,8 @@ class StepRunner(Runner):
         """Start the worker of a factor and warm it up; returns the reason if that failed."""
         limit_s, elapsed_s = self.experiment.time_limit_s, self.elapsed_s
         # Compiling takes minutes on large networks; half of the time is left for the rounds.
-        longest_s = math.inf if limit_s is None else max(_LEAST_START_S, (limit_s - elapsed_s) / 2)
+        least_s = max(_LEAST_START_S, _START_FACTOR * self._start_s.get(None, 0.0))
+        longest_s = math.inf if limit_s is None else max(least_s, (limit_s - elapsed_s) / 2)
         longest_s = min(longest_s, self._left_s())
         if longest_s <= 0:
             self._late = True

@@ -128,7 +128,7 @@ class _Server:
     def visit(self, batch: int, protocol: Protocol) -> list[StepRow]:
         """Time steps of one batch size."""
         warm_up = discard_steps(self._steps, batch, protocol.discarded_steps)
-        rows = time_steps(self._steps, protocol.steps_of_visit(batch, warm_up.last_ns))
+        rows = time_steps(self._steps, protocol.steps_of_visit(batch, warm_up.last_ns), exactly=True)
         _wait_until_quiet()
         return [{**row, "process": os.getpid()} for row in rows]
 

@@ -17,7 +17,7 @@ from .catalog import HOPPER_KERNELS, KERNELS, tile_grid
 from .conv import Conv
 from .gemm import Gemm
 from .latency import Latency
-from .launch import SPIN_CYCLES, Launch
+from .launch import Launch
 from .memory import SCALAR, Memory
 from .peak import PeakRounds
 from .problem import Array, Problem
@@ -66,7 +66,6 @@ class LaunchPlan:
         launch: the timed launch.
         checked: launch for the verification, where it differs from the timed one.
         repeats: repetitions of the problem in the timed launch; `checked` has one.
-        before: launch that runs before every sample, untimed.
         read: function that returns the result, from one that fetches a buffer and one that returns its address; None
             where the kernel keeps no result.
     """
@@ -77,7 +76,6 @@ class LaunchPlan:
     setup: tuple[KernelLaunch, ...] = ()
     checked: KernelLaunch | None = None
     repeats: int = 1
-    before: KernelLaunch | None = None
 
 
 def plan(problem: Problem, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:
@@ -193,9 +191,12 @@ def _latency(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Launch
 
 
 def _launch(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001 - nothing to work on
-    spin = KernelLaunch("spin", (1, 1, 1), (np.int64(SPIN_CYCLES),), (1, 1, 1))
-    empty = KernelLaunch("empty", (1, 1, 1), (), (1, 1, 1))
-    return LaunchPlan((), empty, None, before=spin if problem.kind == "throughput" else None)
+    return LaunchPlan((), KernelLaunch("empty", (1, 1, 1), (), (1, 1, 1)), None)
+
+
+def hold_launch(cycles: int) -> KernelLaunch:
+    """The launch that holds the stream for a number of clock cycles."""
+    return KernelLaunch("spin", (1, 1, 1), (np.int64(cycles),), (1, 1, 1))
 
 
 # The value 1 in each number format, as the kernels take it: packed formats have it in both halves of a register.

@@ -50,7 +50,12 @@ GET_NVDISASM = (
 
 
 def count_instructions(cubin: bytes, architecture: int) -> dict[str, Counter[str]]:
-    """Number of each instruction in the code of each kernel; without suffixes, and without NOP, which is padding.
+    """Number of each instruction in the code of each kernel; see `list_instructions`."""
+    return {name: Counter(instructions) for name, instructions in list_instructions(cubin, architecture).items()}
+
+
+def list_instructions(cubin: bytes, architecture: int) -> dict[str, list[str]]:
+    """The instructions of each kernel in their order; without suffixes, and without NOP, which is padding.
 
     Args:
         cubin: contents of the file.
@@ -66,8 +71,8 @@ def count_instructions(cubin: bytes, architecture: int) -> dict[str, Counter[str
         for tool in find_disassemblers():
             command = [tool, "-c", file.name]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
-            if done.returncode == 0 and (counts := read_listing(done.stdout)):
-                return counts
+            if done.returncode == 0 and (listed := read_listing(done.stdout)):
+                return listed
             refusals.append(f"{tool}: {(done.stderr.strip().splitlines() or ['no code in its listing'])[-1]}")
     raise BackendMissingError(
         f"No installed disassembler supports sm_{architecture}{''.join(f'; {refusal}' for refusal in refusals)}. "
@@ -75,11 +80,11 @@ def count_instructions(cubin: bytes, architecture: int) -> dict[str, Counter[str
     )
 
 
-def read_listing(listing: str) -> dict[str, Counter[str]]:
-    """Number of each instruction per kernel, from the text of `nvdisasm -c`."""
+def read_listing(listing: str) -> dict[str, list[str]]:
+    """The instructions of each kernel, from the text of `nvdisasm -c`."""
     _, *parts = _SECTION.split(listing)
     return {
-        name: Counter(instruction for instruction in _INSTRUCTION.findall(text) if instruction != "NOP")
+        name: [instruction for instruction in _INSTRUCTION.findall(text) if instruction != "NOP"]
         for name, text in zip(parts[::2], parts[1::2], strict=True)
     }
 

@@ -19,9 +19,6 @@ from .problem import Array, Error, compare
 KINDS = ("call", "synchronize", "throughput", "graph")
 # Number of queued kernels: below the 1024 that CUDA queues before a launch blocks.
 QUEUED = 500
-# Cycles for which the device is busy meanwhile: 20 ms at 2 GHz. A launch takes the host 3 to 7 µs, and Python's part
-# as much again.
-SPIN_CYCLES = 40_000_000
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from scipy.stats import binom
 from .backends import Backend, Prepared, UnsupportedError
 from .conditions import Conditions, Note, describe_disturbance
 from .problem import Array, Error, Problem
-from .timers import Run, Sample, Timer
+from .timers import Run, Sample, Timer, without_waiting
 
 CONFIDENCE = 0.95
 # A sample lasts at least this many timer resolutions, so the timer's error stays below 0.2 %.
@@ -211,9 +211,11 @@ class Measurement:
         return self._keep(taken, prepared, backend.watch.end())
 
     def _keep(self, taken: list[Sample], prepared: Prepared, conditions: Conditions) -> list[Sample]:
-        """Add the samples of a visit, or discard them if the device throttled."""
+        """Add the samples of a visit; discard those that waited for the host, and all if the device throttled."""
         inner = prepared.inner
-        samples = taken if inner == 1 else [s._replace(duration_ns=s.duration_ns / inner) for s in taken]
+        samples = [s._replace(duration_ns=s.duration_ns / inner) for s in without_waiting(taken)]
+        if waiting := len(taken) - len(samples):
+            self.discarded["waited for the host"] += waiting
         self.conditions.append(conditions)
         self.spent_s += conditions.wall_ns / 1e9
         if conditions.throttle_reasons:
@@ -233,8 +235,8 @@ class Measurement:
         waited = statistics.mean(sample.waits_for_host for visit in self.visits for sample in visit)
         if waited > 0.5:
             sentence = (
-                "host-bound: the host queued the work more slowly than the device did it, so times are those of "
-                "launches: measure a larger problem"
+                "host-bound: the device waited for the host in every sample, so times contain the host's work: measure "
+                "a larger problem"
             )
             notes.append(Note("host-bound", waited, sentence))
         interval = self.interval_ns()

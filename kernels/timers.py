@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
 from typing import Any, NamedTuple, Protocol
 
 Run = Callable[[], Any]
-# Share of the device's time per sample that the host needs to queue one, from which on the device waits: it then does
-# the work as it comes, so both times are about equal.
-_HOST_BOUND = 0.9
+# A sample for which the device may have waited for the host by more than this share of it is not the device's time.
+_MOST_WAITING = 0.02
+# A hold lasts this much longer than the host needs to queue a sample, and no longer than the limit: while it queues 500
+# launches from Python the device waits for 10 ms, and a queue holds some thousand.
+_HOLD_FACTOR, _LEAST_HOLD_NS, _MOST_HOLD_NS = 1.5, 20_000, 20_000_000
+_CYCLES_PER_NS = 3  # above every boost clock in hardware/devices_*.toml; at a lower clock a hold lasts longer
 
 
 class Sample(NamedTuple):
@@ -21,12 +24,17 @@ class Sample(NamedTuple):
     Attributes:
         start_ns: start on the host's monotonic clock.
         duration_ns: duration of one call in it.
-        waits_for_host: whether the device did the work faster than the host queued it.
+        waits_for_host: whether the device may have waited for the host inside it.
     """
 
     start_ns: int
     duration_ns: float
     waits_for_host: bool = False
+
+
+def without_waiting(samples: Sequence[Sample]) -> list[Sample]:
+    """The samples that do not wait for the host; all if each does, because then the work itself waits."""
+    return [sample for sample in samples if not sample.waits_for_host] or list(samples)
 
 
 class Timer(Protocol):
@@ -87,21 +95,26 @@ class EventApi:
         record: function that records the event in the stream of the work.
         elapsed_ms: time from the first event to the second in ms, once both have completed.
         synchronize: function that waits for the device.
+        done: whether the device has reached a recorded event; does not wait.
+        hold: function that keeps the stream busy for a number of clock cycles; None if the library has no such kernel.
     """
 
     create: Callable[[], Any]
     record: Callable[[Any], Any]
     elapsed_ms: Callable[[Any, Any], float]
     synchronize: Callable[[], Any]
+    done: Callable[[Any], bool]
+    hold: Callable[[int], Any] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class CudaEvents:
     """Timer with one event before and one after each sample, in the stream of the work.
 
-    All samples are queued before the host waits once. So the device goes from one sample to the next without waiting
-    for the host, as long as the host queues faster than the kernels run (a cache flush between samples gives it time).
-    Otherwise the samples say that they wait for the host.
+    A short kernel holds the stream in front of each sample, for longer than the host took to queue the one before, as
+    nvbench's blocking kernel does: so the device finds the work queued and never waits for the host. All samples are
+    queued before the host waits once. A sample that the device began before the host had queued all of it says so,
+    e.g. of a copy that waits for the device itself.
     """
 
     api: EventApi
@@ -109,26 +122,36 @@ class CudaEvents:
     # "a resolution of approximately 0.5 microseconds": CUDA Runtime API, cudaEventElapsedTime
     resolution_ns: float = 500.0
     clock_ns: Callable[[], int] = time.monotonic_ns
+    _call_ns: float = 0.0  # what the host last took to queue one call
 
     def take(self, run: Run, calls: int, count: int, before: Run | None) -> list[Sample]:
         """See `Timer.take`."""
-        api = self.api
+        api, clock_ns = self.api, self.clock_ns
+        origin = api.create()
         events = [(api.create(), api.create()) for _ in range(count)]
-        began_ns = self.clock_ns()
-        queued_ns = [began_ns]
+        api.record(origin)
+        began_ns = clock_ns()
+        queue_ns: list[int] = []
+        early: list[bool] = []
         for start, end in events:
             if before is not None:
                 before()
+            if api.hold is not None:
+                # The fastest: a launch waits while some thousand are queued.
+                hold_ns = _HOLD_FACTOR * min(queue_ns, default=calls * self._call_ns) + _LEAST_HOLD_NS
+                api.hold(round(_CYCLES_PER_NS * min(hold_ns, _MOST_HOLD_NS)))
+            held_ns = clock_ns()
             api.record(start)
             for _ in repeat(None, calls):
                 run()
             api.record(end)
-            queued_ns.append(self.clock_ns())
+            queue_ns.append(clock_ns() - held_ns)
+            early.append(api.done(start))
         api.synchronize()
-        first, last = events[0][0], events[-1][1]
-        # The fastest: CUDA makes the host wait once about a thousand launches are queued.
-        host_ns = min(after - before for before, after in pairwise(queued_ns))
-        waits = host_ns >= _HOST_BOUND * api.elapsed_ms(first, last) * 1e6 / count
-        starts_ns = [began_ns + round(api.elapsed_ms(first, start) * 1e6) for start, _ in events]
-        durations_ns = [api.elapsed_ms(start, end) * 1e6 / calls for start, end in events]
-        return [Sample(*times, waits) for times in zip(starts_ns, durations_ns, strict=True)]
+        self._call_ns = min(queue_ns, default=0) / calls
+        samples = []
+        for (start, end), host_ns, began_early in zip(events, queue_ns, early, strict=True):
+            total_ns = api.elapsed_ms(start, end) * 1e6
+            waits = began_early and host_ns > _MOST_WAITING * total_ns
+            samples.append(Sample(began_ns + round(api.elapsed_ms(origin, start) * 1e6), total_ns / calls, waits))
+        return samples

@@ -12,7 +12,7 @@ INTERVENTION = Intervention(
     expected="With the step as one CUDA graph, compiled, or without the code between its operators, idle shrinks.",
     step=("cuda_graph", "replayed_operators", "compiled"),
 )
-_COPY = "Memcpy HtoD"
+_COPY = "Memcpy HtoD"  # the beginning of names, e.g. of "Memcpy HtoD (Pinned -> Device)"
 # A smaller idle share of the step is no cause.
 _LEAST_IDLE = 0.02
 
@@ -21,10 +21,10 @@ def weigh(case: Case) -> Claim | None:
     """Claim idle time, or input copies."""
     if case.share.key.kind == "idle":
         return _idle(case)
-    copies = [use for use in case.uses if use.name == _COPY]
+    copies = [use for use in case.uses if use.name.startswith(_COPY)]
     if not copies:
         return None
-    times = [case.time_ms(batch, _COPY) for batch in (case.before, case.after)]
+    times = [sum(use.time_ms for use in copies if use.batch == batch) for batch in (case.before, case.after)]
     evidence = (seen("host-to-device copies per step", times, "ms", "memory.duration_ns"),)
     refutation = "With the input already on the device, the time of the copies stays in the step."
     return Claim(CAUSE, sum(use.share for use in copies), 0.85, evidence, refutation)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.collectives import is_communication
+from ...profiling.attribution.cupti_names import GPU_COPIES
 from ...profiling.attribution.fused_kernels import Share, decode_shares
 from ...profiling.recording.schema import TABLES, Aggregate
 from ...profiling.recording.store import Recording
@@ -38,7 +39,7 @@ AMOUNTS = (
     *("flops", "bytes_compulsory", "dram_bytes", "l2_bytes", "l1_bytes", "flops_executed", "sm_cycles"),
     *("achieved_occupancy", "tensor_pipe_use"),
 )
-COPIES = ("Memcpy", "Memset")  # how the names of copies among the device work begin
+COPIES = GPU_COPIES
 _TIMES = ("step", "start_ns", "duration_ns")
 _BLOCK_ROWS = 1 << 17  # about: arrays of so many rows stay in the processor's caches
 _SCHEMA = {column.name: column.dtype for column in TABLES["kernels"].columns}
@@ -64,6 +65,11 @@ def device_work(recording: Recording, *, copied_bytes: bool = False) -> Work:
 
 def _pieces(recording: Recording, copied_bytes: bool, columns: Sequence[str]) -> Iterator[pa.Table]:
     yield from recording.pieces("kernels", columns)
+    yield from copies(recording, columns, copied_bytes=copied_bytes)
+
+
+def copies(recording: Recording, columns: Sequence[str], *, copied_bytes: bool = False) -> Iterator[pa.Table]:
+    """The memcpys and memsets of a recording as kernels of those names; for the arguments see `device_work`."""
     for memory in recording.pieces("memory"):
         moved = memory.filter(
             pc.and_(pc.is_in(memory["kind"], pa.array(["memcpy", "memset"])), memory["duration_ns"].is_valid())

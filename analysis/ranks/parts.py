@@ -51,7 +51,7 @@ class RankTables:
         rank: number of the rank.
         node: number of its node; None if unknown.
         steps: its `steps` table.
-        kernels: its `kernels` table, with `KERNEL_COLUMNS`.
+        kernels: its kernels and copies, with `KERNEL_COLUMNS`.
         ranges: its `ranges` table.
         clock: alignment of its clock with that of rank 0.
     """

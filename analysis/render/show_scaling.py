@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.text import Text
 
 from ...base.counted import counted
@@ -14,11 +15,14 @@ from ...profiling.measure.clock_alignment import alignment_of
 from ...profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint, is_complete, rank_recordings
 from ...profiling.recording.rank_info import META_KEY, rank_info_of
 from ...profiling.recording.store import Recording
+from ..decompose.kernel_times import copies
 from ..ranks.parts import KERNEL_COLUMNS, RankTables
 from ..scaling import PointTables, scale
 from . import terminal
 from .documents import ScalingDocument, print_document
 from .scaling import render_series, scaling_sentence
+
+_TEXTS = dict.fromkeys(("name", "phase", "layer", "op"), object)
 
 
 def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) -> None:
@@ -89,9 +93,11 @@ def _tables(point: ScalingPoint, recordings: Sequence[Recording]) -> PointTables
         rank = rank_info_of(recording.meta)
         node = None if rank is None else rank.node
         clock = alignment_of(recording.meta[META_KEY].get("clock"))
-        kernels = recording.frame("kernels", KERNEL_COLUMNS)
+        kernels = [recording.frame("kernels", KERNEL_COLUMNS)]
+        kernels += [piece.to_pandas().astype(_TEXTS) for piece in copies(recording, KERNEL_COLUMNS)]
+        work = pd.concat(kernels, ignore_index=True)
         ranks.append(
-            RankTables(index, node, steps[steps["batch"] == point.batch], kernels, recording.frame("ranges"), clock)
+            RankTables(index, node, steps[steps["batch"] == point.batch], work, recording.frame("ranges"), clock)
         )
     return PointTables(point, tuple(ranks), int(recordings[0].meta.get("discarded_steps", 0)))
 

@@ -14,7 +14,7 @@ import pandas as pd
 import scripts
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.collect.kineto_metadata import GPU_COPIES
+from curvescope.profiling.attribution.cupti_names import GPU_COPIES
 from curvescope.profiling.recording.store import Recording, open_recording
 
 _HEAD = ("recording", "kernels", "with geometry", "with a layer", "API calls", "clock samples in visits", "lost")

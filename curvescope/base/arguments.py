@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 DEFAULT_EXPERIMENTS_S = 90.0
+CUDA_EXPERIMENTS_S = 180.0  # there every process starts, and every visit warms up, for longer
 QUICK_EXPERIMENTS_S = 15.0  # with --quick
+
+
+def device_kind(meta: Mapping[str, Any]) -> str:
+    """`cpu` or `cuda`: what a recording was made on, by its `recording.json`; cpu if it does not say."""
+    return str((meta.get("device") or {}).get("kind") or "cpu")
+
+
+def default_experiments_s(device: str) -> float:
+    """Seconds for experiments on `cpu` or `cuda:N`."""
+    return CUDA_EXPERIMENTS_S if device.startswith("cuda") else DEFAULT_EXPERIMENTS_S
 
 
 def parse_share(option: str, text: str, form: str = "a share, e.g. 5% or 0.05") -> float:

@@ -18,7 +18,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import measuring
-from ..base.arguments import DEFAULT_EXPERIMENTS_S, QUICK_EXPERIMENTS_S, parse_share
+from ..base.arguments import (
+    CUDA_EXPERIMENTS_S,
+    DEFAULT_EXPERIMENTS_S,
+    QUICK_EXPERIMENTS_S,
+    default_experiments_s,
+    parse_share,
+)
 from ..diagnosing import measure
 from ..profiling.recording.axis import BATCH
 from ..profiling.recording.remote_store import AnyPath, as_path
@@ -49,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measuring.add_energy_arguments(parser)
     measuring.add_clock_argument(parser)
     measuring.add_experiments_argument(
-        parser, f"; 0 for none (default: {DEFAULT_EXPERIMENTS_S:g}s, with --quick {QUICK_EXPERIMENTS_S:g}s)"
+        parser,
+        f"; 0 for none (default: {DEFAULT_EXPERIMENTS_S:g}s, on a GPU {CUDA_EXPERIMENTS_S:g}s, with --quick "
+        f"{QUICK_EXPERIMENTS_S:g}s)",
     )
     parser.add_argument(
         "--counters",
@@ -79,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
     axes = measuring.axes_of(args)
     protocol = measuring.protocol_of(args)
-    _experiments_s(args, protocol)  # a wrong value is refused before anything is measured
+    _experiments_s(args, protocol, "cpu")  # a wrong value is refused before anything is measured
     modelled = (args.device or "").startswith("model:")
     device = "cpu" if modelled else pick_device(args.device)
     if modelled and args.cuda_graph:
@@ -197,14 +205,17 @@ def _measure(
     args: argparse.Namespace, configuration: Configuration, axes: Axes, protocol: Protocol, path: AnyPath
 ) -> None:
     workload = configuration.build(find_device=args.device is None)
-    seconds = _experiments_s(args, protocol) / len(axes.curves)
+
+    def seconds(device: str) -> float:
+        return _experiments_s(args, protocol, device) / len(axes.curves)
+
     measure(workload, axes.values, protocol, path, seconds, measuring.precise_enough(protocol))
 
 
-def _experiments_s(args: argparse.Namespace, protocol: Protocol) -> float:
+def _experiments_s(args: argparse.Namespace, protocol: Protocol, device: str) -> float:
     if args.experiments is None and (args.of == "energy" or args.base is not None):
         return 0.0  # experiments test causes of times; a comparison shows none
-    default_s = QUICK_EXPERIMENTS_S if protocol.name == "quick" else DEFAULT_EXPERIMENTS_S
+    default_s = QUICK_EXPERIMENTS_S if protocol.name == "quick" else default_experiments_s(device)
     return measuring.experiments_s_of(args, default_s)
 
 

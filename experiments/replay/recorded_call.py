@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from ...base.torch_runtime import pick_device
+from ...base.torch_runtime import import_torch, pick_device
 from ...profiling.recording.operators import Argument, TensorArgument, TensorList, Value, decode_arguments
 from ...profiling.recording.store import Recording
 
@@ -103,7 +103,7 @@ def read_calls(
 
 
 def device_of(recording: Recording) -> str:
-    """The device to replay a recording's calls on: a GPU for a recording of one, else the CPU.
+    """The device to replay a recording's calls on: for a recording of a GPU the same one, or the first; else the CPU.
 
     Raises:
         CurvescopeError: the recording is of a GPU, and there is none.
@@ -111,7 +111,11 @@ def device_of(recording: Recording) -> str:
     recorded = recording.meta.get("device") or {}
     # Profiles of other tools describe a GPU without its kind.
     gpu = recorded.get("kind") == "cuda" or "compute_capability" in recorded
-    return pick_device("cuda" if gpu else "cpu")
+    if not gpu:
+        return pick_device("cpu")
+    first, same = pick_device("cuda"), recording.meta.get("torch_device")
+    here = {f"cuda:{index}" for index in range(import_torch().cuda.device_count())}
+    return str(same) if same in here else first
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from ...base.counted import counted
 from ...base.torch_runtime import import_torch
 from ...kernels.backends import open_backend
+from ...kernels.timers import Sample, without_waiting
 from ...profiling.hardware import heap
-from ...profiling.hardware.host_usage import host_use_between, read_host_use
+from ...profiling.hardware.host_usage import HostUse, host_use_between, read_host_use
 from ...profiling.hardware.memory_usage import available_bytes
 from ...profiling.measure.visit import memory_ran_out
 from ...profiling.recording.experiments import Experiment
@@ -36,6 +39,7 @@ from .term import Term, duration_ns, read_term
 # A visit times one long run, and more of short ones: rounds have the drift that runs in a row lack. With a cache flush
 # of some milliseconds before each, more than eight cost more time than they add precision.
 _LEAST_RUNS, _MOST_RUNS, _VISIT_NS = 1, 8, 10_000_000
+_SAME_KERNELS = "the same kernels ran"
 _SHARE_OF_MEMORY = 0.5  # for operands that are kept; results and copies need the rest
 
 
@@ -88,7 +92,9 @@ class TermRunner(Runner):
         self._term, self._backend = term, backend
         self._unfit: dict[int, str] = {}  # message by batch size that cannot run
         self._compared: set[str] = set()  # factors
+        self._kernels: dict[Condition, Counter[tuple[Any, ...]]] = {}  # of one run, on a GPU
         self._kept: list[Any] = []  # results of the current run
+        self._waited = 0  # runs that are dropped because they waited for the host
         if term.device == "cpu" and heap.can_change():
             heap.hold_thresholds(term.block_bytes)
         batches = self.experiment.batches
@@ -123,6 +129,8 @@ class TermRunner(Runner):
         multiple = multiple_of(self.experiment.batches)
         if ("padded_batch", self.experiment.batches[-1]) in self.conditions and multiple is not None:
             self.notes.append(f"padded_batch pads the batch to a multiple of {multiple}.")
+        if self._waited:
+            self.notes.append(f"Left out: {counted(self._waited, 'run')} that waited for the host.")
         self.notes += [f"{message[:1].upper()}{message[1:]}." for message in self._unfit.values()]
 
     def _guard(self, condition: Condition, work: Callable[[Condition], object]) -> None:
@@ -161,34 +169,65 @@ class TermRunner(Runner):
         with change.around():
             timed = self._time(calls, self._caches(change), change.discarded)
             self.add(condition, round_, ({**row, "process": os.getpid()} for row in timed))
+            if on_cuda(self._term.device):
+                self._note_kernels(name, batch, calls)
             self._kept.clear()  # before the context ends: what it frees as memory to keep must not stay for others
 
-    def _time(self, calls: Sequence[Runnable], caches: Caches, discarded: int) -> Iterator[dict[str, Any]]:
-        """Discard runs, then time some; columns of the table `experiments`."""
-        sequence = [runnable.run for runnable in calls for _ in range(runnable.call.calls)]
-        inputs = [] if caches is not Caches.AS_IN_STEP else self._inputs(calls)
-        timer, kept = self._backend.timer, self._kept
+    def _note_kernels(self, name: str | None, batch: int, calls: Sequence[Runnable]) -> None:
+        """Note the kernels of one run; a factor that is to change their choice, and does not, is untested."""
+        tried = {factor for factor, _ in self.conditions}
+        choosing = [factor for factor in tried if factor is not None and term_change(factor).only_chooses]
+        if (name, batch) in self._kernels or not choosing or name not in (None, *choosing):
+            return
+        if (rows := self._backend.record(self._run_of(calls), None, None)) is None:
+            return
+        ran = Counter((row["name"], *map(row.get, ("grid_x", "grid_y", "grid_z"))) for row in rows.kernels)
+        self._kernels[name, batch] = ran
+        fitting = [batch for batch in self.experiment.batches if batch not in self._unfit]
+        pairs = [(self._kernels.get((None, batch)), self._kernels.get((name, batch))) for batch in fitting]
+        if name is not None and all(unmodified and unmodified == changed for unmodified, changed in pairs):
+            self.untested[name] = _SAME_KERNELS
+
+    def _run_of(self, calls: Sequence[Runnable]) -> Callable[[], None]:
+        """A function that makes the calls of a step."""
+        sequence, kept = [runnable.run for runnable in calls for _ in range(runnable.call.calls)], self._kept
 
         def run() -> None:
             for call in sequence:
                 kept.append(call())
 
+        return run
+
+    def _time(self, calls: Sequence[Runnable], caches: Caches, discarded: int) -> Iterator[dict[str, Any]]:
+        """Discard runs, then time some; columns of the table `experiments`."""
+        inputs = [] if caches is not Caches.AS_IN_STEP else self._inputs(calls)
+        timer, kept, run = self._backend.timer, self._kept, self._run_of(calls)
         for _ in range(discarded):
             kept.clear()
             discarded_ns = timer.take(run, 1, 1, None)[0].duration_ns
         if caches is not Caches.WARM and not self._backend.flush_ns:
             self._backend.flush()  # the first allocates its buffer
         run_ns = discarded_ns + (0 if caches is Caches.WARM else self._backend.flush_ns)
-        for _ in range(min(max(_LEAST_RUNS, int(_VISIT_NS / max(run_ns, 1))), _MOST_RUNS)):
+        began: list[HostUse | None] = []
+
+        def prepare() -> None:
             kept.clear()
             if caches is not Caches.WARM:
                 self._backend.flush()
             for tensor in inputs:
                 tensor.sum()
-            before = read_host_use()
-            (sample,) = timer.take(run, 1, 1, None)
-            used = host_use_between(before, read_host_use())
-            yield {"start_ns": sample.start_ns, "duration_ns": round(sample.duration_ns), **used}
+            began.append(read_host_use())
+
+        samples: list[Sample] = []
+        used: list[dict[str, Any]] = []
+        for _ in range(min(max(_LEAST_RUNS, int(_VISIT_NS / max(run_ns, 1))), _MOST_RUNS)):
+            samples += timer.take(run, 1, 1, prepare)
+            used.append(host_use_between(began[-1], read_host_use()))
+        counting = without_waiting(samples)
+        self._waited += len(samples) - len(counting)
+        for sample, of_host in zip(samples, used, strict=True):
+            if sample in counting:
+                yield {"start_ns": sample.start_ns, "duration_ns": round(sample.duration_ns), **of_host}
 
     def _inputs(self, calls: Sequence[Runnable]) -> list[Any]:
         """The operands that depend on the batch size, if all fit the last-level cache: others no step finds there."""

@@ -6,6 +6,7 @@ A library is wrapped as a `Driver` with a few calls. Everything else is shared, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ import numpy as np
 from ...profiling.hardware.precisions import PRECISIONS
 from ..catalog import HOPPER_KERNELS, KERNELS
 from ..compile import ARCHITECTURES, CudaSource, can_compile_wgmma, compile_source, hopper_source, own_sources
-from ..cuda_plans import Buffer, KernelLaunch, LaunchPlan, peak_rounds, plan
+from ..cuda_plans import Buffer, KernelLaunch, LaunchPlan, hold_launch, peak_rounds, plan
 from ..launch import Launch
 from ..peak import PeakRounds
 from ..problem import Array, Problem
@@ -63,7 +64,7 @@ class CubinBackend(CudaBackend):
             driver: wrapped library.
             index: index of the device, for reading its clocks.
         """
-        super().__init__(driver.facts, driver.events, index)
+        super().__init__(driver.facts, replace(driver.events, hold=self._hold), index)
         self.name = name
         self._driver = driver
         major, minor = driver.facts.compute_capability
@@ -90,11 +91,10 @@ class CubinBackend(CudaBackend):
         for launch in planned.setup:
             self._launcher(launch, buffers)()
         run = self._launcher(planned.launch, buffers)
-        before = None if planned.before is None else self._launcher(planned.before, buffers)
         if isinstance(problem, Launch):
             if problem.kind == "graph":
                 raise UnsupportedError(f"the {self.name} backend does not launch graphs; the torch backend does")
-            return prepare_launch(problem.kind, planned.launch.kernel, run, self._events.synchronize, before)
+            return prepare_launch(problem.kind, planned.launch.kernel, run, self._events.synchronize)
         checked = run if planned.checked is None else self._launcher(planned.checked, buffers)
         return Prepared(
             run,
@@ -125,6 +125,9 @@ class CubinBackend(CudaBackend):
             return read(fetch, lambda index: self._driver.address(buffers[index]))
 
         return result
+
+    def _hold(self, cycles: int) -> None:
+        self._launcher(hold_launch(cycles), [])()
 
     def _launcher(self, launch: KernelLaunch, buffers: list[Any]) -> Run:
         arguments = tuple(buffers[a.index] if isinstance(a, Buffer) else a for a in launch.arguments)

@@ -66,7 +66,7 @@ def device_index(device: str | None, backend: str) -> int:
     return int(match[1] or 0)
 
 
-def prepare_launch(kind: str, kernel: str, launch: Run, wait: Run, spin: Run | None = None) -> Prepared:
+def prepare_launch(kind: str, kernel: str, launch: Run, wait: Run) -> Prepared:
     """A launch problem of a kind in `launch.KINDS`, without result; for a graph, the work to capture.
 
     Args:
@@ -74,8 +74,6 @@ def prepare_launch(kind: str, kernel: str, launch: Run, wait: Run, spin: Run | N
         kernel: name of the kernel.
         launch: queues one launch.
         wait: function that waits for the device.
-        spin: function that keeps the device busy while the host queues the launches of `throughput`, whose times would
-            otherwise be the host's.
     """
 
     def queue() -> None:
@@ -90,4 +88,4 @@ def prepare_launch(kind: str, kernel: str, launch: Run, wait: Run, spin: Run | N
         return Prepared(queue, lambda: None, kernel, QUEUED, wait, PerfCounter())
     if kind == "synchronize":
         return Prepared(launch_and_wait, lambda: None, kernel, 1, wait, PerfCounter())
-    return Prepared(queue, lambda: None, kernel, QUEUED, spin)
+    return Prepared(queue, lambda: None, kernel, QUEUED)

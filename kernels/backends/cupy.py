@@ -53,6 +53,7 @@ class CupyDriver:
             record=lambda event: event.record(stream),
             elapsed_ms=cupy.cuda.get_elapsed_time,
             synchronize=cupy.cuda.Device(index).synchronize,
+            done=lambda event: event.done,
         )
         self._modules: list[int] = []  # unloaded with the process
 

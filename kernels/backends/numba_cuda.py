@@ -51,6 +51,7 @@ def open_backend(device: str) -> NumbaCudaBackend:
         record=lambda event: event.record(),
         elapsed_ms=lambda start, end: start.elapsed_time(end),
         synchronize=cuda.synchronize,
+        done=lambda event: event.query(),
     )
     return NumbaCudaBackend(cuda, facts, events, index)
 

@@ -56,6 +56,7 @@ class PycudaDriver:
             record=lambda event: event.record(),
             elapsed_ms=lambda start, end: end.time_since(start),
             synchronize=driver.Context.synchronize,
+            done=lambda event: event.query(),
         )
         self._modules: list[Any] = []  # keeps modules alive, which functions do not
 

@@ -18,7 +18,7 @@ from ..attention import Attention
 from ..conditions import CpuWatch, CudaWatch
 from ..conv import Conv
 from ..gemm import Gemm
-from ..launch import SPIN_CYCLES, Launch
+from ..launch import Launch
 from ..memory import SCALAR, Memory
 from ..problem import Array, Problem
 from ..row_operators import RowOperator
@@ -74,7 +74,7 @@ class TorchBackend(FlushingBackend):
                 run()
             self._synchronize()
 
-        return torch_step.record_step(step, (), cuda=self._cuda)
+        return torch_step.record_step(step, (), device=self._device)
 
     def describe(self) -> dict[str, Any]:
         """See `Backend.describe`."""
@@ -106,11 +106,17 @@ class TorchBackend(FlushingBackend):
 
 
 def _event_api(torch: Any, device: str) -> EventApi:
+    def hold(cycles: int) -> None:
+        with torch.cuda.device(device):  # whose current stream the kernel goes to
+            torch.cuda._sleep(cycles)
+
     return EventApi(
         create=partial(torch.cuda.Event, enable_timing=True),
         record=lambda event: event.record(torch.cuda.current_stream(device)),
         elapsed_ms=lambda start, end: start.elapsed_time(end),
         synchronize=partial(torch.cuda.synchronize, device),
+        done=lambda event: event.query(),
+        hold=hold,
     )
 
 
@@ -157,8 +163,7 @@ def _launch(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
     assert isinstance(problem, Launch)
     add_one = partial(tensors[0].add_, 1)
     if device.startswith("cuda"):
-        spin = partial(torch.cuda._sleep, SPIN_CYCLES) if problem.kind == "throughput" else None
-        prepared = prepare_launch(problem.kind, "torch.add_", add_one, partial(torch.cuda.synchronize, device), spin)
+        prepared = prepare_launch(problem.kind, "torch.add_", add_one, partial(torch.cuda.synchronize, device))
     elif problem.kind == "call":
         prepared = Prepared(add_one, lambda: None, "torch.add_")
     else:

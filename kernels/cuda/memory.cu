@@ -17,35 +17,59 @@ __device__ inline long long first_in(int pass) {
 }
 
 constexpr int kBlockThreads = 256;
+constexpr int kBlocksPerSm = 8;  // so many must be resident, by their registers: the grid has no more
+
+// Makes kLoads loads of a thread before its first store. The arrays may be the same one, so the compiler would not move
+// a load ahead of a store, and each thread would have one load in flight: too little for the DRAM of sm_100.
+template <int kLoads, typename Load, typename Store>
+__device__ inline void load_then_store(long long count4, int passes, Load load, Store store) {
+  const int count = static_cast<int>(count4), step = gridDim.x * blockDim.x;  // in int, for want of registers
+  for (int pass = 0; pass < passes; ++pass) {
+    for (int first = static_cast<int>(first_in(pass)); first < count; first += kLoads * step) {
+      decltype(load(first)) loaded[kLoads];
+#pragma unroll
+      for (int k = 0; k < kLoads; ++k)
+        if (first + k * step < count) loaded[k] = load(first + k * step);
+#pragma unroll
+      for (int k = 0; k < kLoads; ++k)
+        if (first + k * step < count) store(first + k * step, loaded[k]);
+    }
+  }
+}
 
 extern "C" {
 
-__global__ __launch_bounds__(kBlockThreads) void memory_copy(const float4* a, float4* c, long long count4, int passes) {
-  PASSES_OVER(i, count4) c[i] = a[i];
+__global__ __launch_bounds__(kBlockThreads, kBlocksPerSm) void memory_copy(const float4* a, float4* c, long long count4,
+                                                                           int passes) {
+  load_then_store<4>(count4, passes, [a](int i) { return a[i]; }, [c](int i, float4 v) { c[i] = v; });
 }
 
-__global__ __launch_bounds__(kBlockThreads) void memory_scale(const float4* c, float4* b, float scalar,
-                                                              long long count4, int passes) {
-  PASSES_OVER(i, count4) {
-    const float4 v = c[i];
-    b[i] = float4{scalar * v.x, scalar * v.y, scalar * v.z, scalar * v.w};
-  }
+__global__ __launch_bounds__(kBlockThreads, kBlocksPerSm) void memory_scale(const float4* c, float4* b, float scalar,
+                                                                            long long count4, int passes) {
+  load_then_store<4>(
+      count4, passes, [c](int i) { return c[i]; },
+      [b, scalar](int i, float4 v) { b[i] = float4{scalar * v.x, scalar * v.y, scalar * v.z, scalar * v.w}; });
 }
 
-__global__ __launch_bounds__(kBlockThreads) void memory_add(const float4* a, const float4* b, float4* c,
-                                                            long long count4, int passes) {
-  PASSES_OVER(i, count4) {
-    const float4 v = a[i], w = b[i];
-    c[i] = float4{v.x + w.x, v.y + w.y, v.z + w.z, v.w + w.w};
-  }
+struct TwoFloat4 {
+  float4 v, w;
+};
+
+__global__ __launch_bounds__(kBlockThreads, kBlocksPerSm) void memory_add(const float4* a, const float4* b, float4* c,
+                                                                          long long count4, int passes) {
+  load_then_store<2>(
+      count4, passes, [a, b](int i) { return TwoFloat4{a[i], b[i]}; },
+      [c](int i, TwoFloat4 t) { c[i] = float4{t.v.x + t.w.x, t.v.y + t.w.y, t.v.z + t.w.z, t.v.w + t.w.w}; });
 }
 
-__global__ __launch_bounds__(kBlockThreads) void memory_triad(const float4* b, const float4* c, float4* a, float scalar,
-                                                              long long count4, int passes) {
-  PASSES_OVER(i, count4) {
-    const float4 v = b[i], w = c[i];
-    a[i] = float4{v.x + scalar * w.x, v.y + scalar * w.y, v.z + scalar * w.z, v.w + scalar * w.w};
-  }
+__global__ __launch_bounds__(kBlockThreads, kBlocksPerSm) void memory_triad(const float4* b, const float4* c, float4* a,
+                                                                            float scalar, long long count4,
+                                                                            int passes) {
+  load_then_store<2>(
+      count4, passes, [b, c](int i) { return TwoFloat4{b[i], c[i]}; },
+      [a, scalar](int i, TwoFloat4 t) {
+        a[i] = float4{t.v.x + scalar * t.w.x, t.v.y + scalar * t.w.y, t.v.z + scalar * t.w.z, t.v.w + scalar * t.w.w};
+      });
 }
 
 __global__ __launch_bounds__(kBlockThreads) void memory_write(float4* a, float value, long long count4, int passes) {

@@ -1,6 +1,8 @@
 #include "activity.h"
 
+#include <array>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,6 +40,21 @@ constexpr Kind kKinds[] = {
     {CUPTI_ACTIVITY_KIND_CONTEXT, "contexts"},          {CUPTI_ACTIVITY_KIND_ENVIRONMENT, "clocks"},
 };
 
+struct Attribute {
+  std::uint32_t number;
+  std::uint8_t value;
+  std::uint8_t usual;  // the header's default, where CUPTI does not tell its value
+  bool any_time;       // whether it may change while records are collected
+};
+
+// By number: the header may be older or newer. A libcupti that does not know one refuses it and does without.
+constexpr Attribute kAttributes[] = {
+    // CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER: else CUPTI zeroes buffers in the user's threads
+    {5, 1, 0, true},
+    // CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER: a buffer per thread loses one per thread with a process
+    {9, 0, 1, false},
+};
+
 struct Session {
   Session(CuptiFound cupti, Names* names) : found(std::move(cupti)), reader(found.api, found.version, names) {}
 
@@ -54,6 +71,7 @@ struct Session {
   bool taken = false;  // another client took the buffers
   std::uint64_t probes_answered = 0;
   int probes_unanswered = 0;
+  std::array<std::uint8_t, std::size(kAttributes)> attributes_before{};
   bool is_paused = false;
   std::uint64_t pauses = 0;
   std::int64_t paused_ns = 0;
@@ -135,16 +153,32 @@ bool choose_calls(const CuptiApi& api, const Calls& calls, bool collect) noexcep
   return true;
 }
 
-struct Attribute {
-  std::uint32_t number;
-  std::uint8_t value;
-};
+void set_attribute(const CuptiApi& api, const Attribute& attribute, std::uint8_t value) noexcept {
+  std::size_t bytes = sizeof(value);
+  if (api.ActivitySetAttribute != nullptr)
+    api.ActivitySetAttribute(static_cast<CUpti_ActivityAttribute>(attribute.number), &bytes, &value);
+}
 
-// By number: the header may be older or newer. A libcupti that does not know one refuses it and does without.
-constexpr Attribute kAttributes[] = {
-    {5, 1},  // CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER: else CUPTI zeroes buffers in the user's threads
-    {9, 0},  // CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER: a buffer per thread loses one per thread with a process
-};
+void set_attributes(Session* s) noexcept {
+  const CuptiApi& api = s->found.api;
+  for (std::size_t i = 0; i < std::size(kAttributes); ++i) {
+    const Attribute& attribute = kAttributes[i];
+    std::uint8_t before[sizeof(std::size_t)] = {};  // as wide as the widest attribute
+    std::size_t bytes = sizeof(before);
+    const bool is_known = api.ActivityGetAttribute != nullptr &&
+                          api.ActivityGetAttribute(static_cast<CUpti_ActivityAttribute>(attribute.number), &bytes,
+                                                   before) == CUPTI_SUCCESS;
+    s->attributes_before[i] = is_known ? before[0] : attribute.usual;
+    set_attribute(api, attribute, attribute.value);
+  }
+}
+
+// For the next client, whose buffers are not zeroed.
+void restore_attributes(const Session* s) noexcept {
+  for (std::size_t i = 0; i < std::size(kAttributes); ++i) {
+    if (kAttributes[i].any_time || !s->taken) set_attribute(s->found.api, kAttributes[i], s->attributes_before[i]);
+  }
+}
 
 // Subscribes, so that no other client begins meanwhile. Records need no subscriber: where another client holds the only
 // place and is known to be idle, the collector goes on without.
@@ -166,12 +200,7 @@ std::string begin(Session* s) {
   const CuptiApi& api = s->found.api;
   CUptiResult result = s->subscriber != nullptr ? graphs::watch(api, s->subscriber) : kOtherSubscriber;
   if (result != CUPTI_SUCCESS) facts::add("cupti.refused", failure(api, "nodes of CUDA graphs", result));
-  for (const Attribute& attribute : kAttributes) {
-    std::size_t bytes = sizeof(attribute.value);
-    std::uint8_t value = attribute.value;
-    if (api.ActivitySetAttribute != nullptr)
-      api.ActivitySetAttribute(static_cast<CUpti_ActivityAttribute>(attribute.number), &bytes, &value);
-  }
+  set_attributes(s);
   if (api.ActivityRegisterTimestampCallback != nullptr) {
     const std::string error = failure(api, "timestamps", api.ActivityRegisterTimestampCallback(monotonic_ns));
     if (!error.empty()) facts::add("cupti.refused", error);
@@ -182,6 +211,7 @@ std::string begin(Session* s) {
   if (result != CUPTI_SUCCESS) facts::add("cupti.refused", failure(api, "thread ids", result));
   result = api.ActivityRegisterCallbacks(give_buffer, take_buffer);
   if (result != CUPTI_SUCCESS) {
+    restore_attributes(s);
     unsubscribe(s);
     return in_words(result) + " " + failure(api, "cuptiActivityRegisterCallbacks", result);
   }
@@ -311,6 +341,7 @@ void end(Session* s, ChunkWriter* writer) noexcept {
     }
     flush(s, writer);
   }
+  restore_attributes(s);
   unsubscribe(s);
   s->active = false;
 }

@@ -26,6 +26,7 @@ namespace curvescope {
 #define CURVESCOPE_CUPTI_OPTIONAL(X)   \
   X(SetThreadIdType)                   \
   X(ActivityRegisterTimestampCallback) \
+  X(ActivityGetAttribute)              \
   X(ActivitySetAttribute)              \
   X(ActivityEnableRuntimeApi)          \
   X(ActivityEnableDriverApi)           \

@@ -15,6 +15,18 @@ COPY_KINDS = {
     9: "HtoH",
     10: "PtoP",
 }
+GPU_COPIES = ("Memcpy", "Memset")  # beginnings of the names of device work without a geometry
+# What the name of a copy contains, by Kineto, e.g. `Memcpy HtoD (Pinned -> Device)`, and by Level Zero, which tells
+# pageable memory of the host (M) from pinned memory (H).
+_KINDS_IN_NAMES = {kind: kind for kind in ("HtoD", "DtoH", "DtoD", "PtoP")}
+_KINDS_IN_NAMES |= {"M2D": "HtoD", "H2D": "HtoD", "D2M": "DtoH", "D2H": "DtoH", "D2D": "DtoD"}
+
+
+def kind_of_copy(name: str) -> str | None:
+    """The kind of memcpy that a name of device work tells; None without one."""
+    return next((kind for part, kind in _KINDS_IN_NAMES.items() if part in name), None)
+
+
 # Columns of the `kernels` table, and members of CUPTI's kernel record; columns of SQLite files have the same names.
 LAUNCH_SHAPE = {
     "grid_x": "gridX",

@@ -14,7 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from ..recording.schema import TABLES
+from .collectives import communicates
 from .columns import factorize
+from .cupti_names import GPU_COPIES, kind_of_copy
 from .fused_kernels import (
     Call,
     CompiledGraphs,
@@ -34,6 +37,7 @@ from .placement import HostSpans, Placement, place
 from .range_names import (
     ANNOTATION,
     COLLECTIVES,
+    DISTRIBUTED,
     INPUT_PHASE,
     NODE_PREFIX,
     OPERATOR,
@@ -41,6 +45,8 @@ from .range_names import (
     STEP_RANGE,
     RangeNames,
 )
+
+_MEMORY_COLUMNS = {column.name for column in TABLES["memory"].columns}
 
 
 class HostEvent(NamedTuple):
@@ -97,6 +103,30 @@ class StepRows:
     def operators(self) -> list[dict[str, Any]]:
         """Rows for the `operators` table of the first step, without `batch`."""
         return self.operator_calls.rows if self.operator_calls else []
+
+
+def _is_of_collective(name: str, op: str | None) -> bool:
+    return communicates(name, op) or (op or "").startswith(DISTRIBUTED)
+
+
+def split_copies(rows: Iterable[dict[str, Any]], apart: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows for the table `kernels`, and rows for the table `memory`.
+
+    Args:
+        rows: device work of `kernel_rows`.
+        apart: whether memcpys and memsets, but not those of collectives, go to `memory`.
+    """
+    kernels: list[dict[str, Any]] = []
+    memory: list[dict[str, Any]] = []
+    for row in rows:
+        name = row["name"]
+        if apart and name.startswith(GPU_COPIES) and not _is_of_collective(name, row.get("op")):
+            kind, copied = name[: len("memcpy")].lower(), kind_of_copy(name)
+            known = {column: value for column, value in row.items() if column in _MEMORY_COLUMNS}
+            memory.append({**known, "kind": kind, "memcpy_kind": copied if kind == "memcpy" else None})
+        else:
+            kernels.append({column: value for column, value in row.items() if column != "bytes"})
+    return kernels, memory
 
 
 def spans_of(events: Sequence[HostEvent]) -> HostSpans:

@@ -15,8 +15,6 @@ import msgspec
 
 from ..attribution.collectives import collective_of_torch, message_bytes
 
-GPU_COPIES = ("Memcpy", "Memset")  # beginnings of the names of device work without a geometry
-
 
 class _Metadata(msgspec.Struct):
     grid: tuple[int, int, int] | None = None
@@ -24,6 +22,7 @@ class _Metadata(msgspec.Struct):
     registers_per_thread: int | None = msgspec.field(default=None, name="registers per thread")
     shared_memory_bytes: int | None = msgspec.field(default=None, name="shared memory")
     graph_id: int | None = msgspec.field(default=None, name="graph id")  # 0 outside graphs
+    bytes: int | None = None  # of copies
     collective: str | None = msgspec.field(default=None, name="Collective name")
     group_size: int | None = msgspec.field(default=None, name="Group size")
     elements_in: int | None = msgspec.field(default=None, name="In msg nelems")
@@ -60,7 +59,7 @@ def exposing_config() -> Any:
 
 
 def geometries(results: Any, kernels: Sequence[Any], exposed: bool) -> list[dict[str, Any]]:
-    """Columns of the kernels that their metadata gives: geometry, graph, and collective with group and message.
+    """Columns of device work that its metadata gives: geometry, graph, collective with group and message, copied bytes.
 
     Args:
         results: result of torch's profiler (`profile.kineto_results`).
@@ -100,7 +99,7 @@ def _columns(metadata: bytes) -> dict[str, Any]:
     for what, extents in (("grid", read.grid), ("block", read.block)):
         if extents is not None:
             columns |= {f"{what}_{axis}": extent for axis, extent in zip("xyz", extents, strict=True)}
-    for name in ("registers_per_thread", "shared_memory_bytes"):
+    for name in ("registers_per_thread", "shared_memory_bytes", "bytes"):
         if (value := getattr(read, name)) is not None:
             columns[name] = value
     if read.collective is not None:

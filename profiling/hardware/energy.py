@@ -45,9 +45,15 @@ class EnergySource:
 
 
 class EnergyMeter(Protocol):
-    """Reads one source."""
+    """Reads one source.
+
+    Attributes:
+        source: the source.
+        integrates: whether energies are integrals over the readings, which therefore come after every step.
+    """
 
     source: EnergySource
+    integrates: bool
 
     def read(self) -> float | None:
         """Joules since some fixed moment; None if the source fails."""
@@ -55,6 +61,8 @@ class EnergyMeter(Protocol):
 
 class CounterMeter:
     """NVML's counter of the energy since the driver was loaded; Volta and later have it."""
+
+    integrates = False
 
     def __init__(self, gpu: NvmlDevice) -> None:
         self._gpu = gpu
@@ -68,6 +76,8 @@ class CounterMeter:
 
 class PowerMeter:
     """The integral of a GPU's power over the readings, by trapezoids: so it is read between steps, too."""
+
+    integrates = True
 
     def __init__(self, gpu: NvmlDevice, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._gpu, self._clock_ns = gpu, clock_ns
@@ -101,6 +111,8 @@ class PowerMeter:
 
 class RaplMeter:
     """RAPL's counters of the CPU's packages, which wrap around; other processes' work is in them, too."""
+
+    integrates = False
 
     def __init__(self, packages: list[Path]) -> None:
         self._packages = packages

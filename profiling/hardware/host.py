@@ -100,12 +100,14 @@ def describe_device(device: str) -> dict[str, Any]:
     import torch
 
     facts = torch.cuda.get_device_properties(device)
+    l2_bytes = getattr(facts, "L2_cache_size", None)
     return {
         "kind": "cuda",
         "name": facts.name,
         "compute_capability": f"{facts.major}.{facts.minor}",
         "sm_count": facts.multi_processor_count,
         "memory_bytes": facts.total_memory,
+        **({"l2_cache_bytes": l2_bytes} if l2_bytes else {}),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
         "driver": driver_version(),

@@ -18,7 +18,7 @@ from typing import Any
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ..attribution.counted_kernels import GEOMETRY
-from ..collect.kineto_metadata import GPU_COPIES
+from ..attribution.cupti_names import GPU_COPIES
 from ..collect.range_profiler import KernelCounts, RangeProfiler
 from ..hardware.cuda_driver import CudaDriver
 from ..workload.any_workload import AnyWorkload

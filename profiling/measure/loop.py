@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass, field
 from itertools import count
 from typing import Any, Generic
 
-from ..attribution.events import StepRows
+from ..attribution.events import StepRows, split_copies
 from ..attribution.range_names import INPUT_PHASE, PHASE_RANGE
+from ..recording.schema import OPERATOR_MODE
 from ..recording.store import Recording, RecordingWriter, columns_of
 from .stopping import C, Look, StepRow, StoppingRule
 
@@ -216,6 +217,8 @@ class VisitWriter:
         if visit.layer_classes and "layer_classes" not in self.writer.meta:
             self.writer.update(layer_classes=visit.layer_classes)
         tables = {"kernels": kernels, "api_calls": calls, "ranges": ranges, "operators": operators}
+        # A copy that is benched is the problem, and has its work.
+        tables["kernels"], tables["memory"] = split_copies(kernels, self._mode != OPERATOR_MODE)
         tables["clocks"] = visit.clocks
         for table, rows in {**tables, "steps": self.steps[first:]}.items():
             self.writer.write(table, columns_of(rows), part_of_visit(batch, round_))

@@ -73,6 +73,9 @@ PROTOCOLS = {
     "dlperf": Protocol("dlperf", (7, 7), 20, (100, 100), 0.0, 8, None, "median"),
 }
 
+# Of a visit of an experiment on complete steps, as in a quick sweep: more would not help, because rounds vary more.
+EXPERIMENT = Protocol("experiment", (1, 1), 1, (1, 4), 0.15, 0, None)
+
 
 def get_protocol(name: str) -> Protocol:
     """Find a protocol by name.

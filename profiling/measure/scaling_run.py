@@ -327,7 +327,7 @@ class _Rank:
             began_ns = workload.clock_ns()
             workload.load(point.batch)
             run_steps(discarded)
-            unprofiled = time_steps(workload, command.steps, self._clocks.sample_sometimes)
+            unprofiled = time_steps(workload, command.steps, self._clocks.sample_sometimes, exactly=True)
             timed_ns = workload.clock_ns() - began_ns
             profiled: list[StepRows] = []
             # The profiler starts at a different time on each rank. A common step before each recorded step removes

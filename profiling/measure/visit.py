@@ -12,7 +12,7 @@ from ..attribution.operator_work import count_work
 from ..attribution.outermost_operators import OperatorCalls
 from ..collect import torch_step
 from ..collect.inductor import COMPILED
-from ..hardware.energy import meter_of
+from ..hardware.energy import EnergyMeter, meter_of
 from ..hardware.heap import FEW_FAULTS
 from ..hardware.host_usage import host_use_between, read_host_use
 from ..hardware.memory_usage import read_peak, reset_peak
@@ -24,6 +24,7 @@ from .stopping import StepRow
 OUT_OF_MEMORY = "out of memory"
 FAILED = "failed"
 _GPU_WARM_UP_NS = 100_000_000
+_MOST_WAITING = 0.01  # share of the time between steps, at a third of the power: then energies are 0.7 % too low
 # Messages when memory runs out: of torch's allocators, oneDNN and the C++ library, and of cuBLAS and cuDNN, which
 # allocate past torch, or find no algorithm whose workspace fits.
 _OUT_OF_MEMORY_WORDS = (
@@ -32,7 +33,10 @@ _OUT_OF_MEMORY_WORDS = (
     "bad_alloc",
     "could not create a memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",  # the first handle's workspace did not fit
     "CUDNN_STATUS_ALLOC_FAILED",
+    "_HOST_ALLOCATION_FAILED",  # CUDNN_STATUS_INTERNAL_ERROR_… since cuDNN 9.0, as the next
+    "_DEVICE_ALLOCATION_FAILED",
     "Unable to find a valid cuDNN algorithm",
     "unable to find an engine to execute this computation",
 )
@@ -184,8 +188,17 @@ def discard_steps(workload: Steps, batch: int, count: int) -> WarmUp:
     return warm_up_device(workload, count)
 
 
-def time_steps(workload: Steps, count: int, between: Callable[[], object] = lambda: None) -> list[StepRow]:
-    """Time steps of the loaded batch; rows as in `Visit.unprofiled`; for `between` see `visit`."""
+def time_steps(
+    workload: Steps, count: int, between: Callable[[], object] = lambda: None, *, exactly: bool = False
+) -> list[StepRow]:
+    """Time steps of the loaded batch; rows as in `Visit.unprofiled`.
+
+    Args:
+        workload: steps of the loaded batch.
+        count: number of steps.
+        between: see `visit`.
+        exactly: whether no further steps may run for their energy, e.g. because the steps of ranks meet.
+    """
     fresh_peak = reset_peak(workload.device)
     meter = meter_of(workload.device)
     joules = [meter.read()] if meter else []
@@ -199,27 +212,42 @@ def time_steps(workload: Steps, count: int, between: Callable[[], object] = lamb
             joules.append(meter.read())
         between()
     if meter:
-        share_energy(timed, joules, meter.source.least_s)
+        share_energy(None if exactly else workload, timed, joules, meter)
     if not fresh_peak:
         return timed
     peak = read_peak(workload.device)
     return [{**row, **peak} for row in timed]
 
 
-def share_energy(timed: list[StepRow], joules: Sequence[float | None], least_s: float) -> None:
+def share_energy(
+    workload: Steps | None, timed: list[StepRow], joules: Sequence[float | None], meter: EnergyMeter
+) -> None:
     """Give steps their energy, in the column `energy_uj`: shares by duration of the energy from the first to the last.
 
+    Between timed steps the host is read, and a device that waits meanwhile has an idle one's power. Where that takes
+    more than a hundredth of the time, the energy is that of as many further steps, with nothing between.
+
     Args:
-        timed: rows of the steps in order; changed in place.
+        workload: steps of the loaded batch; None if none may run, and then such steps have no energy.
+        timed: rows of the steps in order; changed in place. Steps that last less than the meter's least time together
+            have no energy.
         joules: readings of the meter before the first step and after each; None where it failed.
-        least_s: shortest time from the first step's start to the last one's end; a shorter one has no energy.
+        meter: the meter.
     """
-    readings = [reading for reading in joules if reading is not None]
-    if not timed or not readings or len(readings) < len(joules):
+    together_ns = sum(row["duration_ns"] for row in timed)
+    if not timed or together_ns < meter.source.least_s * 1e9:
         return
     span_ns = timed[-1]["start_ns"] + timed[-1]["duration_ns"] - timed[0]["start_ns"]
-    used_j = readings[-1] - readings[0]
-    if span_ns < least_s * 1e9 or used_j <= 0:
+    if span_ns - together_ns > _MOST_WAITING * span_ns:
+        if workload is None:
+            return
+        span_ns, joules = 0, [meter.read()]
+        for index in range(len(timed)):
+            span_ns += workload.time_step()[1]
+            if meter.integrates or index + 1 == len(timed):
+                joules.append(meter.read())
+    readings = [reading for reading in joules if reading is not None]
+    if len(readings) < len(joules) or (used_j := readings[-1] - readings[0]) <= 0:
         return
     for row in timed:
         row["energy_uj"] = round(used_j * 1e6 * row["duration_ns"] / span_ns)
@@ -278,7 +306,7 @@ def record_step(
     return torch_step.record_step(
         workload.run,
         workload.layers(),
-        cuda=workload.cuda,
+        device=workload.device,
         count_work=count,
         before=before,
         count_faults=count_faults,

@@ -22,6 +22,7 @@ from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.collectives import collective_of_torch, message_bytes
 from ..attribution.columns import factorize
+from ..attribution.cupti_names import kind_of_copy
 from ..attribution.library_calls import own_time
 from ..attribution.nesting import NONE, Bools, Ints, nest
 from ..attribution.profile import profile_of_tables
@@ -39,9 +40,6 @@ NAME = "PyTorch profiler JSON"
 _STEP_MARK = "ProfilerStep#"
 # Old versions write the framework's own annotations as operators.
 _ANNOTATIONS = (_STEP_MARK, "Optimizer.", "enumerate(DataLoader)")
-_COPY_KINDS = {kind: kind for kind in ("HtoD", "DtoH", "DtoD", "PtoP")}
-# Level Zero tells pageable memory of the host (M) from pinned memory (H).
-_COPY_KINDS |= {"M2D": "HtoD", "H2D": "HtoD", "D2M": "DtoH", "D2H": "DtoH", "D2D": "DtoD"}
 
 # Columns, and the fields of an event's `args` that they come from.
 _HOST_ARGS = {
@@ -406,7 +404,7 @@ class _Events:
     def _memory_rows(self, device: _Table) -> pa.Table:
         columns = {name: device[name] for name in ("start_ns", "end_ns", *_PLACE, "bytes")}
         code, distinct = factorize(device["name"])
-        kinds = [next((k for s, k in _COPY_KINDS.items() if s in self._texts[n]), None) for n in distinct.tolist()]
+        kinds = [kind_of_copy(self._texts[name]) for name in distinct.tolist()]
         copied = pa.array(np.where(device["kind"] == _COPY, code, NONE), mask=device["kind"] != _COPY)
         names = pa.array(["memcpy", "memset"]).take(pa.array((device["kind"] != _COPY).astype(np.int32)))
         columns = {name: _nullable(column) for name, column in columns.items()}

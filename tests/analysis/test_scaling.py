@@ -17,9 +17,12 @@ from rich.console import Console
 from curvescope.analysis.ranks.parts import RankTables, rank_parts
 from curvescope.analysis.render.documents import json_text
 from curvescope.analysis.render.scaling import render_series, scaling_sentence
+from curvescope.analysis.render.show_scaling import _tables
 from curvescope.analysis.scaling import PointTables, scale
 from curvescope.profiling.measure.clock_alignment import ClockAlignment, Reading
 from curvescope.profiling.measure.scaling_plan import ScalingPoint
+from curvescope.profiling.recording.rank_info import META_KEY
+from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
 MS = 10**6
 ALL_REDUCE = ("gloo:all_reduce", None, None, "gloo:all_reduce")
@@ -316,3 +319,24 @@ def test_clock_error_is_stated():
     assert [point.clock_error_ns for point in series.points] == [0, 1501]
     assert [point.nodes for point in series.points] == [1, 2]
     assert series.points[1].loss is None  # one device was not profiled
+
+
+def test_copies_of_a_gpu_are_work_of_its_layers(tmp_path):
+    """The recording has them in a table of their own: 3 ms of copies and 4 ms of kernels leave 3 ms idle."""
+    at = {"step": 0, "phase": "forward", "layer": "conv", "source": "torch"}
+    copy = {"kind": "memcpy", "memcpy_kind": "HtoD", "start_ns": MS, "duration_ns": 3 * MS}
+    with RecordingWriter(tmp_path / "r", {META_KEY: {"rank": 0, "world_size": 1, "local_rank": 0}}) as writer:
+        window = {"step": 0, "batch": 8, "round": 0, "index": 0, "mode": "training", "start_ns": 0}
+        writer.write("steps", columns_of([{**window, "duration_ns": 10 * MS, "profiled": True}]))
+        writer.write(
+            "kernels", columns_of([{**at, "name": "k", "op": "mm", "start_ns": 4 * MS, "duration_ns": 4 * MS}])
+        )
+        writer.write("memory", columns_of([{**at, **copy}]))
+    tables = _tables(ScalingPoint(1, 8), [open_recording(tmp_path / "r")])
+    parts, _ = rank_parts(tables.ranks)
+    times = parts.groupby(["kind", "layer", "name"], dropna=False)["exclusive_ms"].sum().to_dict()
+    assert {key[:1] + key[2:]: time_ms for key, time_ms in times.items()} == {
+        ("kernels", "Memcpy HtoD"): 3,
+        ("kernels", "k"): 4,
+        ("idle", "idle"): 3,
+    }

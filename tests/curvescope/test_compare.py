@@ -70,7 +70,7 @@ def diagnose_finds(monkeypatch):
 
     def plant(seed, factor):
         def measure(args, configuration, axes, protocol, path):
-            assert diagnose._experiments_s(args, protocol) == 0.0
+            assert diagnose._experiments_s(args, protocol, "cpu") == 0.0
             write_planted(path, "unexplained", seed=seed, change=slower(factor))
 
         monkeypatch.setattr(diagnose, "_measure", measure)

@@ -163,14 +163,17 @@ def test_what_cannot_run_again_is_said(tmp_path, capsys, meta, message):
     path = write_planted(tmp_path / "run", **meta)
     before = (path / "recording.json").read_bytes()
     assert curvescope.cli.main(["confirm", str(path)]) == 2
-    assert message in capsys.readouterr().err
+    printed = " ".join(capsys.readouterr().err.split())
+    assert message in printed
+    assert "at most about 3.0 minutes" in printed  # the planted sweep is of a GPU
     assert (path / "recording.json").read_bytes() == before
 
 
-def test_the_command_says_its_time_and_prints_the_diagnosis(path, fakes, capsys):
-    assert curvescope.cli.main(["confirm", str(path), "--experiments", "2m", "--json"]) == 0
+@pytest.mark.parametrize(("options", "time"), [(["--experiments", "2m"], "2.0 minutes"), ([], "90 s")])
+def test_the_command_says_its_time_and_prints_the_diagnosis(path, fakes, capsys, options, time):
+    assert curvescope.cli.main(["confirm", str(path), *options, "--json"]) == 0
     printed = capsys.readouterr()
-    assert "at most about 2.0 minutes" in " ".join(printed.err.split())
+    assert f"at most about {time}" in " ".join(printed.err.split())
     assert json.loads(printed.out)["anomalies"]
     assert len(experiments_of(open_recording(path).meta)) == 3
 

@@ -98,9 +98,15 @@ def test_profiling_that_is_kept_for_root_names_the_module_option(card, monkeypat
     assert "NVreg_RestrictProfilingToAdminUsers=0" in check.remedy
 
 
-def test_a_card_that_admits_no_process_is_a_fault(card, monkeypatch):
-    monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetComputeMode", lambda _: 2)
-    assert not card()["GPU 0"].found
+@pytest.mark.parametrize(
+    ("mode", "name"), [(1, "exclusive to one thread"), (2, "prohibited"), (3, "exclusive to one p")]
+)
+def test_a_card_that_does_not_admit_several_processes_is_a_fault(card, monkeypatch, mode, name):
+    monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetComputeMode", lambda _: mode)
+    check = card()["GPU 0"]
+    assert not check.found
+    assert f"compute mode {name}" in check.detail
+    assert "nvidia-smi -c DEFAULT" in check.remedy
 
 
 def test_a_collector_that_records_nothing_is_a_fault_with_its_reason(card, monkeypatch):

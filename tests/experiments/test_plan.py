@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from curvescope.analysis.diagnosis.explain import explain, explain_again
 from curvescope.analysis.render.headline import headline
 from curvescope.analysis.verdicts.words import Reproduction, Verdict
+from curvescope.experiments.budget import Budget
 from curvescope.experiments.plan import next_experiment, open_terms
-from curvescope.profiling.recording.experiments import Scope, Stage
+from curvescope.profiling.measure import visit
+from curvescope.profiling.measure.protocol import EXPERIMENT
+from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ..analysis.causes.planted_causes import CPU, Plan
@@ -380,3 +384,43 @@ def test_what_complete_steps_have_confirmed_is_not_tested_again_on_a_term(record
     of_term = [factors for label, _, factors in machine.stages() if label == TERM]
     assert of_term
     assert not any("reused_memory" in factors for factors in of_term)
+
+
+class Steps:
+    """Steps of one duration on a GPU; `now_ns` is what they took."""
+
+    device = "cuda:0"
+
+    def __init__(self, step_ns):
+        self.step_ns, self.now_ns = step_ns, 0
+
+    def load(self, batch):
+        pass
+
+    def time_step(self):
+        self.now_ns += self.step_ns
+        return self.now_ns - self.step_ns, self.step_ns
+
+
+@pytest.mark.parametrize("step_ms", [1, 3, 10, 25, 60, 200])
+def test_the_planned_time_of_a_visit_on_a_gpu_is_what_a_worker_takes(monkeypatch, step_ms):
+    """100 ms of warm-up, then up to four steps: 104 ms for steps of 1 ms, where 12.5 ms were planned once."""
+    steps = Steps(step_ms * 10**6)
+    monkeypatch.setattr(visit, "meter_of", lambda _: None)
+    monkeypatch.setattr(visit, "reset_peak", lambda _: False)
+    warm_up = visit.discard_steps(steps, 8, 1)
+    visit.time_steps(steps, EXPERIMENT.steps_of_visit(8, warm_up.last_ns))
+    curve = SimpleNamespace(conditions=(8, 16), points=[SimpleNamespace(time_ms=SimpleNamespace(value=step_ms))] * 2)
+    budget = Budget(SimpleNamespace(curve=curve, terms=None), "cuda", 180.0)
+    wanted = Experiment(
+        number=0,
+        stage=Stage.SCREEN,
+        scope=Scope.STEP,
+        functional=((16, 1.0), (8, -2.0)),
+        functional_kind="excess",
+        batches=(8, 16),
+        factors=("cuda_graph", "pauses"),
+    )
+    setup_s, round_s = budget._times_s(wanted)
+    assert setup_s == 3 * 6
+    assert round_s == pytest.approx(3 * 2 * steps.now_ns / 1e9, rel=0.1)

@@ -58,7 +58,8 @@ def sweep_of(path, configuration=ALEXNET, step_ms=10):
 class Workers:
     """Workers on a clock; a step of a variant takes 10 ms per sample times its speed.
 
-    `fails` has the outcome of a variant's visits from the third round on; `never_ready` that of its first steps.
+    `fails` has the outcome of a variant's visits from the third round on; `never_ready` that of its first steps;
+    `starts_s` the seconds that these take.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class Workers:
         draws=False,
         available=64 * GB,
         ms_per_sample=10,
+        starts_s=None,
     ):
+        self.starts_s = starts_s or {}
         self.clock, self.speed, self.fails, self.never_ready = clock, speed or {}, fails or {}, never_ready or {}
         self.results, self.memory, self.draws, self.available = results or {}, memory or {}, draws, available
         self.running, self.most, self.visits, self.ms_per_sample = [], 0, [], ms_per_sample
@@ -86,6 +89,9 @@ class Workers:
                     for _ in range(1000):
                         workers.clock.now_ns += 10**9
                         while_waiting()
+                for _ in range(workers.starts_s.get(factor, 0)):
+                    workers.clock.now_ns += 10**9
+                    while_waiting()
                 results = {1: ((workers.results.get(factor, 5.0), 5.0),)}
                 return outcome or Ready(results, workers.draws, workers.memory.get(factor, GB))
 
@@ -199,6 +205,15 @@ def test_first_steps_that_take_half_of_the_time_are_given_up(tmp_path):
     done, rows = run(tmp_path / "r", workers, experiment("compiled", "one_thread", limit_s=60))
     assert done.untested == {"compiled": "its first steps took more than 30 s of the time limit"}
     assert {row["factor"] for row in rows} == {None, "one_thread"}
+
+
+@pytest.mark.parametrize(("start_s", "untested"), [(23, set()), (25, {"cudnn_benchmark"})])
+def test_first_steps_may_take_three_times_as_long_as_the_unmodified_ones(tmp_path, start_s, untested):
+    """The unmodified steps start in 8 s: of a limit of 20 s half of the rest would be 6 s."""
+    workers = Workers(FakeClock(), starts_s={None: 8, "cudnn_benchmark": start_s})
+    recording = sweep_of(tmp_path / "r", replace(ALEXNET, device="cuda:0"))
+    done, _ = run(tmp_path / "r", workers, experiment("cudnn_benchmark", limit_s=20), recording)
+    assert set(done.untested) == untested
 
 
 def test_the_time_limit_ends_the_rounds_after_their_minimum(tmp_path):

@@ -106,6 +106,7 @@ class FakeDriver:
             record=lambda event: event.append(len(self.launches)),
             elapsed_ms=lambda start, end: float(end[-1] - start[-1]),
             synchronize=lambda: None,
+            done=lambda event: False,
         )
 
     def load(self, cubin, kernel):

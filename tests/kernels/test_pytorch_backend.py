@@ -99,12 +99,14 @@ class CudaEdge:
         self.log = []
         self.cuda = SimpleNamespace(
             Event=lambda enable_timing: SimpleNamespace(
-                record=lambda stream: self.log.append(f"record in {stream}"), elapsed_time=lambda end: 1.5
+                record=lambda stream: self.log.append(f"record in {stream}"),
+                elapsed_time=lambda end: 1.5,
+                query=lambda: False,
             ),
             current_stream=lambda device: f"stream of {device}",
             synchronize=lambda device: self.log.append(f"synchronize {device}"),
-            _sleep=lambda cycles: self.log.append("spin"),
-            device=lambda device: nullcontext(),
+            _sleep=lambda cycles: self.log.append("hold"),
+            device=lambda device: nullcontext(self.log.append(f"on {device}")),
             get_device_capability=lambda device: capability,
             get_device_properties=lambda device: SimpleNamespace(L2_cache_size=4_000),
         )
@@ -134,7 +136,8 @@ def test_on_cuda_events_time_and_tf32_is_chosen_by_the_problem():
     edge.log.clear()
     (sample,) = backend.timer.take(prepared.run, 3, 1, None)
     assert sample.duration_ns == 500_000
-    assert edge.log == ["record in stream of cuda:1"] * 2 + ["synchronize cuda:1"]
+    record = "record in stream of cuda:1"
+    assert edge.log == [record, "on cuda:1", "hold", record, record, "synchronize cuda:1"]
     backend.flush()
     assert "8000 bytes on cuda:1" in edge.log  # twice the L2
 
@@ -178,6 +181,6 @@ def test_launches_on_cuda_are_asked_for_in_four_ways(monkeypatch):
     assert seen == {
         "call": (500, "perf_counter", True),
         "synchronize": (1, "perf_counter", True),
-        "throughput": (500, "CUDA events", True),  # the device is busy while the host queues
+        "throughput": (500, "CUDA events", False),
         "graph": (500, "CUDA events", False),
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import itertools
+from dataclasses import replace
 
 import pytest
 
-from curvescope.kernels.timers import CudaEvents, EventApi, PerfCounter, Sample
+from curvescope.kernels.timers import PerfCounter, Sample, without_waiting
+
+from .virtual_stream import VirtualStream
 
 
 def test_the_performance_counter_times_calls_not_what_comes_before():
@@ -29,61 +32,81 @@ def test_the_performance_counter_times_calls_not_what_comes_before():
     assert timer.resolution_ns >= 1
 
 
-class Stream:
-    """A device that runs what is put into it when it is waited for."""
-
-    def __init__(self):
-        self.queue, self.log, self.now_ms = [], [], 0.0
-
-    def put(self, name, ms):
-        self.queue.append((name, ms))
-        self.log.append(name)
-
-    def synchronize(self):
-        self.log.append("synchronize")
-        for name, ms in self.queue:
-            if isinstance(name, Event):
-                name.at_ms = self.now_ms
-            self.now_ms += ms
-        self.queue.clear()
-
-
-class Event:
-    at_ms = None
-
-    def __repr__(self):
-        return "event"
-
-
-def test_events_stand_around_each_sample_and_the_host_waits_once():
-    stream = Stream()
-    api = EventApi(
-        create=Event,
-        record=lambda event: stream.put(event, 0.0),
-        elapsed_ms=lambda start, end: end.at_ms - start.at_ms,
-        synchronize=stream.synchronize,
-    )
-    samples = CudaEvents(api).take(lambda: stream.put("kernel", 0.5), 2, 3, lambda: stream.put("flush", 7.0))
-    one = ["flush", "event", "kernel", "kernel", "event"]
-    assert [str(entry) for entry in stream.log] == one * 3 + ["synchronize"]
-    assert [sample.duration_ns for sample in samples] == [500_000] * 3
-    starts = [sample.start_ns for sample in samples]
-    assert [b - a for a, b in pairwise(starts)] == [8_000_000] * 2
-
-
-@pytest.mark.parametrize(("host_us", "device_us", "waits"), [(5, 2, True), (5, 6, False), (5, 400, False)])
-def test_samples_say_that_the_device_waited_for_the_host(host_us, device_us, waits):
-    """The host needs 5 µs to queue a kernel; the device begins each when it is there and has done the last."""
-    host_ns, ends_ns = 0, 0
+@pytest.mark.parametrize("kernels", [1, 20])
+@pytest.mark.parametrize("kernel_us", [5, 20, 60, 200])
+def test_a_sample_is_the_devices_time_whatever_the_host_does_before_it(kernel_us, kernels):
+    """The host is 1 ms late behind a flush of 100 µs; the first sample shows the timer what queueing takes."""
+    stream = VirtualStream()
+    timer = stream.timer()
 
     def run():
-        nonlocal host_ns, ends_ns
-        host_ns += host_us * 1000
-        ends_ns = max(ends_ns, host_ns) + device_us * 1000
+        for _ in range(kernels):
+            stream.launch(kernel_us * 1000)
 
-    def record(event):
-        event.append(max(ends_ns, host_ns) / 1e6)
+    def before():
+        stream.launch(100_000)
+        stream.work_on_host(1_000_000)
 
-    api = EventApi(list, record, lambda start, end: end[0] - start[0], lambda: None)
-    samples = CudaEvents(api, clock_ns=lambda: host_ns).take(run, 10, 20, None)
-    assert [sample.waits_for_host for sample in samples] == [waits] * 20
+    timer.take(run, 1, 1, before)
+    for calls, count, first in ((1, 1, before), (1, 8, before), (1, 8, None), (30, 5, None)):
+        samples = timer.take(run, calls, count, first)
+        assert not any(sample.waits_for_host for sample in samples)
+        assert [sample.duration_ns for sample in samples] == pytest.approx([1000 * kernel_us * kernels] * count, abs=1)
+
+
+def test_samples_start_where_the_device_began_them():
+    """The clocks of the events and of the host agree at the beginning: 5 µs for a call, 20 µs and more of hold."""
+    stream = VirtualStream(call_ns=5_000, cycles_per_ns=3)
+    first, second = stream.timer().take(lambda: stream.launch(500_000), 2, 2, lambda: stream.launch(7_000_000))
+    assert first.start_ns == 5_000 + 5_000 + 7_000_000 + 20_000
+    assert 1_000_000 + 7_000_000 + 20_000 <= second.start_ns - first.start_ns < 8_100_000
+
+
+@pytest.mark.parametrize(("stalled_us", "waits"), [(0, False), (40, False), (1_000, True)])
+def test_a_sample_that_waited_for_the_host_says_so(stalled_us, waits):
+    """In one of six runs the host stalls between the first event and a kernel of 60 µs; a hold covers 40 µs."""
+    stream, runs = VirtualStream(), itertools.count()
+
+    def run():
+        if next(runs) == 4:
+            stream.work_on_host(1000 * stalled_us)
+        stream.launch(60_000)
+
+    timer = stream.timer()
+    (first,) = timer.take(run, 1, 1, None)
+    assert not first.waits_for_host
+    samples = [sample for _ in range(5) for sample in timer.take(run, 1, 1, None)]
+    assert [sample.waits_for_host for sample in samples] == [False] * 3 + [waits] + [False]
+    assert {round(sample.duration_ns) for sample in without_waiting(samples)} == {60_000}
+
+
+@pytest.mark.parametrize(("kernel_us", "waits"), [(2, True), (60, True), (900, True), (1200, False)])
+def test_without_a_hold_only_long_kernels_do_not_wait(kernel_us, waits):
+    """The host needs 21 µs for a kernel between two events: that is 2 % of 1050 µs."""
+    stream = VirtualStream()
+    timer = stream.timer()
+    timer.api = replace(timer.api, hold=None)
+    (sample,) = timer.take(lambda: stream.launch(1000 * kernel_us), 1, 1, None)
+    assert sample.waits_for_host is waits
+
+
+def test_if_each_sample_waits_the_work_itself_does():
+    waiting = [Sample(0, 5.0, True), Sample(9, 6.0, True)]
+    assert without_waiting(waiting) == waiting
+    assert without_waiting([*waiting, Sample(20, 4.0)]) == [Sample(20, 4.0)]
+
+
+def test_a_hold_is_short_for_work_that_fills_the_queue():
+    """Of 3,000 launches the host waits for the device; the next hold is limited all the same."""
+    stream = VirtualStream()
+    timer = stream.timer()
+
+    def run():
+        for _ in range(3000):
+            stream.launch(9_000)
+
+    for _ in range(5):
+        began_ns = stream.host_ns
+        (sample,) = timer.take(run, 1, 1, None)
+        assert sample.duration_ns == pytest.approx(27e6)
+    assert stream.host_ns - began_ns < 27e6 + 20e6 * 3 / 1.98 + 1e6

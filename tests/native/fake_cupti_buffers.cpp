@@ -114,9 +114,10 @@ bool get_buffer(Buffer* buffer) {
   return true;
 }
 
+bool has_buffer_per_thread() { return per_thread < 0 ? fake_version() >= kFirstOfThreads : per_thread != 0; }
+
 Emitter& emitter_of_this_thread() {
-  const bool of_threads = per_thread < 0 ? fake_version() >= kFirstOfThreads : per_thread != 0;
-  if (!of_threads) return common;
+  if (!has_buffer_per_thread()) return common;
   if (mine == nullptr) {
     const std::lock_guard<std::mutex> lock(emitters_mutex);
     mine = &emitters.emplace_back();
@@ -228,6 +229,19 @@ CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, std::si
     return CUPTI_ERROR_INVALID_PARAMETER;
   if (any_enabled()) std::abort();  // "undefined behavior"
   per_thread = *static_cast<std::uint8_t*>(value);
+  return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityGetAttribute(CUpti_ActivityAttribute attribute, std::size_t* bytes, void* value) {
+  FAKE_FAILS("cuptiActivityGetAttribute");
+  if (bytes == nullptr || value == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
+  if (*bytes < 1) return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
+  const bool is_zeroed_out = attribute == CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER;
+  if (!is_zeroed_out &&
+      (attribute != CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER || fake_version() < kFirstWithThreadAttribute))
+    return CUPTI_ERROR_INVALID_PARAMETER;
+  *bytes = 1;
+  *static_cast<std::uint8_t*>(value) = is_zeroed_out ? zeroed_by_client.load() : has_buffer_per_thread();
   return CUPTI_SUCCESS;
 }
 

@@ -150,6 +150,61 @@ def test_a_pause_lets_another_client_in_and_the_collector_goes_on_after_it(recor
     assert recording.meta["collectors"][0]["cupti_paused_ns"] > 0
 
 
+@pytest.mark.parametrize("toolkit", ["12.9", "13.0"])
+def test_other_clients_find_cuptis_attributes_as_they_were(run_blocks, toolkit):
+    """13.0 has a buffer per thread, and the collector one for all."""
+    run_blocks(
+        """
+        import ctypes
+
+        def attributes():
+            value, size = ctypes.c_uint8(), ctypes.c_size_t(1)
+            results = [gpu.cupti.cuptiActivityGetAttribute(n, ctypes.byref(size), ctypes.byref(value)) or value.value
+                       for n in (5, 9)]
+            return results
+
+        gpu.start()
+        before = attributes()
+        with curvescope.record("r"):
+            assert attributes() == [1, 0]
+            assert native.cupti_pause()
+            assert attributes() == before, attributes()
+            assert native.cupti_resume()
+            assert attributes() == [1, 0]
+        assert attributes() == before, attributes()
+        """,
+        TOOLKIT=toolkit,
+    )
+
+
+@pytest.mark.parametrize("fails", ["", "cuptiActivityGetAttribute=1"])
+@pytest.mark.parametrize("takes_place", [False, True])
+def test_another_client_gets_no_dirty_buffer_from_the_collector(run_blocks, takes_place, fails):
+    """It does not zero its buffers, and relies on CUPTI for that: after a pause, a block, and a place that it took."""
+    run_blocks(
+        f"""
+        def run_other():
+            gpu.cupti.fake_other_start()
+            launch_five()
+            gpu.cupti.fake_other_stop()
+
+        gpu.start()
+        with curvescope.record("r"):
+            launch_five()
+            assert native.cupti_pause()
+            run_other()
+            assert native.cupti_resume()
+            launch_five()
+            if {takes_place}: gpu.cupti.fake_other_start()
+        assert gpu.cupti.fake_dirty_buffers() == 0, gpu.cupti.fake_dirty_buffers()
+        run_other()
+        assert gpu.cupti.fake_other_kernels() == 10 + 5 * {takes_place}  # the collector's last, with its buffers
+        assert gpu.cupti.fake_dirty_buffers() == 0, gpu.cupti.fake_dirty_buffers()
+        """,
+        FAKE_CUPTI_FAIL=fails,
+    )
+
+
 def test_a_recording_that_ends_in_a_pause_says_it(run_blocks):
     folder = run_blocks(
         """

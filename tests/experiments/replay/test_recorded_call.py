@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from curvescope.experiments.replay.recorded_call import CannotReplay, RecordedCall, families, find_rule
+from curvescope.experiments.replay.recorded_call import CannotReplay, RecordedCall, device_of, families, find_rule
 from curvescope.profiling.recording.operators import TensorArgument, Value
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 
 def tensor(*shape: int, strides: tuple[int, ...] | None = None) -> TensorArgument:
@@ -86,3 +87,25 @@ def test_a_number_without_a_rule_is_named():
     calls = [RecordedCall("aten::mul", (tensor(n, 3),), None, None, b) for b, n in ((1, 5), (2, 7), (4, 12))]
     with pytest.raises(CannotReplay, match="extent 0 of argument 0 follows no rule"):
         families(calls)[0].at(3)
+
+
+GPU = {"device": {"kind": "cuda"}}
+
+
+@pytest.mark.parametrize(
+    ("meta", "count", "device"),
+    [
+        ({**GPU, "torch_device": "cuda:1"}, 2, "cuda:1"),
+        ({**GPU, "torch_device": "cuda:1"}, 1, "cuda:0"),  # this machine has fewer
+        (GPU, 2, "cuda:0"),
+        ({"device": {"compute_capability": "9.0"}}, 2, "cuda:0"),  # another tool's profile
+        ({"device": {"kind": "cpu"}, "torch_device": "cpu"}, 2, "cpu"),
+    ],
+)
+def test_calls_run_on_the_device_of_their_steps(tmp_path, monkeypatch, meta, count, device):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    with RecordingWriter(tmp_path / "r", meta):
+        pass
+    assert device_of(open_recording(tmp_path / "r")) == device

@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from curvescope.analysis.verdicts.outcome import outcomes
+from curvescope.analysis.verdicts.words import Verdict
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.factors import FACTORS, all_facts, names_of
 from curvescope.experiments.replay import run, term
 from curvescope.experiments.replay.rebuild import rebuild
 from curvescope.experiments.replay.run import run_term
 from curvescope.experiments.runner import Watch
+from curvescope.profiling.attribution.events import StepRows
 from curvescope.profiling.measure.loop import Progress
 from curvescope.profiling.recording.experiments import Experiment, experiments_of, factors_of
 from curvescope.profiling.recording.operators import Argument, TensorArgument, Value, encode_arguments
@@ -56,6 +59,24 @@ class Backend:
 
     def flush(self) -> None:
         self.flushes += 1
+
+    def record(self, call: Any, layer: None, phase: None) -> StepRows | None:
+        return None
+
+
+class PlanCache(Backend):
+    """A GPU whose kernels are those of PyTorch's plan cache: its key has all settings but `benchmark`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._plans: dict[Any, str] = {}
+
+    def record(self, call: Any, layer: None, phase: None) -> StepRows:
+        call()
+        cudnn = torch.backends.cudnn
+        key = cudnn.enabled, torch.are_deterministic_algorithms_enabled(), cudnn.allow_tf32
+        plan = self._plans.setdefault(key, f"plan {len(self._plans)}, {'timed' if cudnn.benchmark else 'heuristic'}")
+        return StepRows([{"name": plan, "grid_x": 8, "grid_y": 1, "grid_z": 1}], [], {})
 
 
 @pytest.fixture
@@ -356,6 +377,22 @@ def test_on_a_gpu_the_settings_of_a_factor_hold_while_its_runs_are_timed(
     }
 
 
+def test_a_factor_that_leaves_the_kernels_of_a_gpu_as_they_are_is_untested(
+    writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch finds cuDNN's plan of the unmodified call in its cache, whatever `benchmark` says then."""
+    monkeypatch.setattr(run, "device_of", lambda _: "cuda:0")
+    monkeypatch.setattr(run, "available_bytes", lambda _: 10**9)
+    monkeypatch.setattr(term, "rebuild", lambda call, _, **others: rebuild(call, "cpu", **others))
+    monkeypatch.setattr(torch.random, "fork_rng", lambda _: nullcontext())
+    recording = record(writer, [row(b, "aten::conv2d", conv(b)) for b in (2, 4)])
+    names = ("no_cudnn", "cudnn_benchmark", "deterministic", "cold_caches")
+    done = run_term(recording, experiment(*names), writer, backend=PlanCache())
+    assert done.untested == {"cudnn_benchmark": "the same kernels ran"}
+    (untested,) = [one for one in outcomes(open_recording(writer.path)) if one.factor == "cudnn_benchmark"]
+    assert (untested.verdict, untested.reason) == (Verdict.UNTESTED, "the same kernels ran")
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("op", "arguments", "others"),
@@ -369,9 +406,10 @@ def test_every_factor_of_a_gpu_runs_there(tmp_path: Path, op: str, arguments: An
         recording = record(writer, [row(b, op, arguments(b)) for b in (2, 4)])
         done = run_term(recording, experiment(*names_of("term")), writer)
     # Those of a CPU, those of other operators, and the caches, which hold the operands anyway.
-    assert set(done.untested) == others | {"onednn", "no_onednn", "one_thread", "reused_memory", "warm_caches"}
+    same = {name for name, why in done.untested.items() if why == "the same kernels ran"}
+    assert set(done.untested) - same == others | {"onednn", "no_onednn", "one_thread", "reused_memory", "warm_caches"}
     assert done.changed_results == {}
-    assert {name for name, *_ in visits(writer.path)} == {None, *names_of("term")} - set(done.untested)
+    assert {name for name, *_ in visits(writer.path)} == {None, *names_of("term")} - set(done.untested) | same
 
 
 def test_a_recording_of_a_gpu_needs_one(tmp_path: Path) -> None:

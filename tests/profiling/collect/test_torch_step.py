@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from curvescope.profile_files import import_profile
 from curvescope.profiling.attribution.collectives import communicates
-from curvescope.profiling.attribution.events import HostEvent, kernel_rows
-from curvescope.profiling.collect.torch_step import count_without_geometry, split_events
-from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.attribution.events import HostEvent, StepRows, kernel_rows, split_copies
+from curvescope.profiling.collect.torch_step import count_without_geometry, record_step, split_events
+from curvescope.profiling.measure.loop import Visit, VisitWriter
+from curvescope.profiling.recording.schema import OPERATOR_MODE
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from .kineto_doubles import KinetoResults, OldKinetoEvent
 
@@ -91,6 +94,38 @@ def test_no_kernel_is_attributed_to_a_call_that_has_the_number_of_an_operator(re
             assert around.start_ns <= launched_ns <= around.start_ns + around.duration_ns
 
 
+def write_visit(folder, kernels, mode):
+    start_ns = min(row["start_ns"] for row in kernels)
+    window = (start_ns, max(row["start_ns"] + row["duration_ns"] for row in kernels) - start_ns)
+    with RecordingWriter(folder, {"unmeasured": []}) as writer:
+        VisitWriter(writer, mode).write(1, 0, Visit([], [StepRows(kernels, [window], {})]))
+    return open_recording(folder)
+
+
+def test_a_sweep_records_copies_as_the_readers_import_does_of_the_same_trace(events, imported, tmp_path):
+    recording = write_visit(tmp_path / "r", rows_of(events), "training")
+    ours, theirs = (r.frame("memory").sort_values("start_ns") for r in (recording, imported))
+    assert len(ours) == len(theirs) == 161
+    for name in ("kind", "memcpy_kind", "bytes", "duration_ns", "device", "stream", "correlation_id"):
+        assert ours[name].tolist() == theirs[name].tolist(), name
+    assert ours["memcpy_kind"].value_counts().to_dict() == {"HtoD": 15, "DtoD": 146}
+    assert not recording.frame("kernels")["name"].str.startswith(COPIES).any()
+
+
+def test_a_copy_of_a_collective_is_its_communication():
+    copy = {"name": "Memcpy DtoD (Device -> Device)", "op": "nccl:_all_gather_base", "communicator": "2 devices"}
+    assert split_copies([copy, {**copy, "op": "aten::copy_"}], apart=True) == (
+        [copy],
+        [{"kind": "memcpy", "memcpy_kind": "DtoD"}],
+    )
+
+
+def test_a_copy_that_is_benched_stays_a_kernel(events, tmp_path):
+    recording = write_visit(tmp_path / "r", rows_of(events), OPERATOR_MODE)
+    assert recording.count_rows("memory") == 0
+    assert recording.frame("kernels")["name"].str.startswith(COPIES).sum() == 161
+
+
 def test_an_older_torch_gives_the_same_geometry_through_the_file_of_its_trace(events):
     old = split_events(KinetoResults(B200, OldKinetoEvent), exposed=False)
     assert old == events
@@ -103,3 +138,29 @@ def test_what_a_profile_lacks_is_missing(events, monkeypatch):
     assert count_without_geometry(rows_of(events)) == 0
     # Copies have no grid in any torch.
     assert count_without_geometry(rows_of(split_events(KinetoResults(B200, OldKinetoEvent)))) == 768
+
+
+def test_the_buffers_of_a_profiler_session_are_taken_before_its_step(monkeypatch):
+    """CUPTI asks for a buffer and zeroes it at the first CUDA call of a session, here in the main thread, 1.5 ms."""
+    begun, waits_us = [], []
+    profile, ones = torch.autograd.profiler.profile, torch.ones
+
+    def begin(use_device, **options):
+        begun.append(use_device)
+        return profile(**options)
+
+    def cuda_call(name):
+        waits_us.append((name, 1500 if len(begun) > sum(us > 0 for _, us in waits_us) else 0))
+
+    def kernel_of_ones(*shape, device, **options):
+        cuda_call(f"on {device}")
+        return ones(*shape, **options)
+
+    monkeypatch.setattr(torch.autograd.profiler, "profile", begin)
+    monkeypatch.setattr(torch, "ones", kernel_of_ones)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: cuda_call("synchronize"))
+    for _ in range(2):
+        rows = record_step(lambda ranges: cuda_call("step"), (), device="cuda:1", before=lambda: cuda_call("before"))
+        assert rows.kernels == []
+    session = [("on cuda:1", 1500), ("synchronize", 0), ("before", 0), ("step", 0)]
+    assert (begun, waits_us) == (["cuda", "cuda"], 2 * session)

@@ -110,22 +110,67 @@ def rows(*spans_ns):
     return [{"start_ns": start, "duration_ns": duration} for start, duration in spans_ns]
 
 
+def meter_of(least_s, *joules):
+    source = energy.EnergySource("a fake", "the fake", least_s)
+    return SimpleNamespace(read=iter(joules).__next__, source=source, integrates=False)
+
+
 def test_steps_share_the_energy_of_their_visit_by_duration():
-    """Steps of 0.1 and 0.3 s within 0.5 s of 100 J; the gap between them keeps its own share."""
-    timed = rows((0, 100_000_000), (200_000_000, 300_000_000))
-    visit.share_energy(timed, [5.0, 30.0, 105.0], 0.2)
-    assert [row["energy_uj"] for row in timed] == [20_000_000, 60_000_000]
+    """Steps of 0.1 and 0.3 s within 0.402 s of 100 J; the gap between them keeps its own share."""
+    timed = rows((0, 100_000_000), (102_000_000, 300_000_000))
+    visit.share_energy(None, timed, [5.0, 30.0, 105.5], meter_of(0.2))
+    assert [row["energy_uj"] for row in timed] == [25_000_000, 75_000_000]
 
 
 @pytest.mark.parametrize(
     ("joules", "least_s"),
-    [([0.0, 10.0], 0.2), ([0.0, None], 0.01), ([5.0, 5.0], 0.01), ([], 0.01)],
-    ids=["too short for the source", "a failed reading", "a counter that stood still", "no reading"],
+    [([0.0, 10.0], 0.2), ([0.0, None], 0.01), ([5.0, 5.0], 0.01)],
+    ids=["too short for the source", "a failed reading", "a counter that stood still"],
 )
 def test_a_visit_without_a_meaningful_energy_has_none(joules, least_s):
     timed = rows((0, 100_000_000))
-    visit.share_energy(timed, joules, least_s)
+    visit.share_energy(None, timed, joules, meter_of(least_s))
     assert "energy_uj" not in timed[0]
+
+
+class Device:
+    """A GPU of 400 W in steps, and of 120 W between them; each reading of the host or of a meter takes its time."""
+
+    device = "fake"
+
+    def __init__(self, step_ns):
+        self.step_ns, self.now_ns, self.joules, self.steps = step_ns, 0, 0.0, 0
+
+    def spend(self, ns, watts=120):
+        self.now_ns += ns
+        self.joules += ns / 1e9 * watts
+
+    def time_step(self):
+        self.steps += 1
+        self.spend(self.step_ns, 400)
+        return self.now_ns - self.step_ns, self.step_ns
+
+    def read(self):
+        self.spend(200_000)
+        return self.joules
+
+
+@pytest.mark.parametrize(("step_ms", "count", "run"), [(1, 1000, 2000), (3, 333, 666), (80, 12, 24), (250, 4, 4)])
+def test_the_energy_of_a_step_is_that_of_a_device_which_does_not_wait(monkeypatch, step_ms, count, run):
+    """Counters of the host take 0.5 ms before and after each step; visits are those of --of energy, a second long."""
+    device = Device(step_ms * 1_000_000)
+    source = energy.EnergySource("a fake", "the fake", 0.2)
+    meter = SimpleNamespace(read=device.read, source=source, integrates=False)
+    monkeypatch.setattr(visit, "meter_of", lambda _: meter)
+    monkeypatch.setattr(visit, "reset_peak", lambda _: False)
+    monkeypatch.setattr(visit, "read_host_use", lambda: device.spend(500_000))
+    timed = visit.time_steps(device, count, lambda: device.spend(300_000))
+    assert [row["energy_uj"] for row in timed] == pytest.approx([400_000 * step_ms] * count, rel=0.02)
+    assert device.steps == run
+    device.steps = 0
+    timed = visit.time_steps(device, count, lambda: device.spend(300_000), exactly=True)
+    assert device.steps == count
+    assert ("energy_uj" in timed[0]) == (run == count)
 
 
 class Steps:

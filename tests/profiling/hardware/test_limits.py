@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 
+from curvescope.kernels.levels import memory_levels
 from curvescope.profiling.hardware.devices import devices
+from curvescope.profiling.hardware.host import describe_device
 from curvescope.profiling.hardware.limits import CEILING, PEAK, hardware_of, match_device
 from curvescope.profiling.hardware.occupancy import LIMITS, occupancy
 
@@ -184,3 +187,14 @@ def test_a_memory_rate_that_no_gpu_has_is_no_roof():
     facts = {"kind": "cuda", "name": "unlisted", "compute_capability": "5.3", "sm_count": 2, "clock_hz": 998_000_000}
     hardware = hardware_of({"device": {**facts, "memory_bytes_per_s": 204_000_000}})
     assert "DRAM" not in {roof.level for roof in hardware.roofs}
+
+
+@pytest.mark.parametrize("l2", [{"L2_cache_size": 62_914_560}, {}])
+def test_a_gpu_that_is_not_listed_has_the_cache_that_torch_tells(monkeypatch, l2):
+    torch = pytest.importorskip("torch")
+    facts = {"name": "NVIDIA X300", "major": 13, "minor": 0, "multi_processor_count": 200, "total_memory": 10**12}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**facts, **l2))
+    device = describe_device("cuda:0")
+    assert hardware_of({"device": device}).cache_bytes == l2.get("L2_cache_size")
+    levels = {level.name: level.capacity_bytes for level in memory_levels(device)}
+    assert levels == ({"L2": 62_914_560, "DRAM": None} if l2 else {"DRAM": None})

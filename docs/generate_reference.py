@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from curvescope.cli import COMMANDS, module_of
+from curvescope.cli import COMMANDS
 from curvescope.commands.bench import BENCHES
 from curvescope.documents import document_schema
 from curvescope.experiments.factors import all_facts
@@ -56,7 +56,7 @@ def commands_page() -> str:
         "message says what to do; 130 interrupted. `record` passes on the code of what it ran.",
     ]
     for name in COMMANDS:
-        module = importlib.import_module(module_of(name), "curvescope")
+        module = COMMANDS[name].load()
         lines += _command(name, module)
         if name == "bench":
             for bench in BENCHES:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("base", type=as_path, help="folder or URL of the reference recording")
     parser.add_argument(
         "others", type=as_path, nargs="+", metavar="other", help="folders or URLs of the recordings to compare with it"
@@ -50,7 +49,6 @@ def add_fail_over(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the comparison; returns 1 if --fail-over is given and a step time grew."""
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
     paths = [args.base, *args.others]
     return show_comparison(paths, over, by=args.by, batch=args.batch, everything=args.all, as_json=args.json)

@@ -15,12 +15,10 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("shell", choices=SHELLS, help="the shell")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script."""
     import shtab
 
     print(shtab.complete(_build_full_parser(), args.shell))
@@ -29,14 +27,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _build_full_parser() -> argparse.ArgumentParser:
     """Build one parser with all commands and benchmarks, which only completion needs."""
-    from ..cli import COMMANDS, module_of
+    from ..cli import COMMANDS
     from .bench import BENCHES
 
     whole = argparse.ArgumentParser(prog="curvescope")
     whole.add_argument("--version", action="store_true", help="the version")
     commands = whole.add_subparsers()
-    for name, line in COMMANDS.items():
-        parser = commands.add_parser(name, help=line)
+    for name, command in COMMANDS.items():
+        parser = commands.add_parser(name, help=command.help)
         if name == "bench":
             benches = parser.add_subparsers()
             for bench, about in BENCHES.items():
@@ -45,7 +43,7 @@ def _build_full_parser() -> argparse.ArgumentParser:
                 module.add_arguments(under)
                 _complete_files(under)
         else:
-            importlib.import_module(module_of(name), "curvescope").add_arguments(parser)
+            command.load().add_arguments(parser)
             _complete_files(parser)
     return whole
 

@@ -14,7 +14,6 @@ BY = ("kernel", "layer", "phase")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
     parser.add_argument("--by", choices=BY, default="kernel", help="what each point stands for (default: kernel)")
     parser.add_argument("--batch", type=int, help="batch size (default: the largest profiled)")
@@ -25,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the roofline."""
     from ..analysis import roofline
     from ..analysis.decompose.kernel_times import device_work, kernel_times, kernel_totals
     from ..profile_files import open_any

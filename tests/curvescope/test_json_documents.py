@@ -13,14 +13,15 @@ import jsonschema
 import pytest
 
 from curvescope.analysis.render.documents import kind_of
-from curvescope.cli import COMMANDS, main, module_of
+from curvescope.cli import COMMANDS, main
 from curvescope.commands.bench import BENCHES
 from curvescope.documents import DOCUMENTS, document_schema
 from tests.conftest import document_validator
 
 # The kinds of documents that each command prints; None: it prints none.
 KINDS = {
-    "diagnose": {"explain", "energy", "table"},
+    "diagnose": {"explain", "table"},
+    "model": {"explain"},
     "explain": {"explain", "energy", "times", "scaling"},
     "confirm": {"explain"},
     "scale": {"scaling"},
@@ -38,7 +39,7 @@ KINDS = {
 def with_json():
     """Commands with the option --json."""
     for name in COMMANDS:
-        modules = {f"curvescope{module_of(name)}": name}
+        modules = {COMMANDS[name].load().__name__: name}
         if name == "bench":
             modules = {f"curvescope.commands.bench.{bench}": bench for bench in BENCHES}
         for module, command in modules.items():
@@ -84,8 +85,8 @@ def test_a_document_names_its_kind_and_fits_the_schema(modelled, arguments, kind
 def modelled(tmp_path_factory):
     """A folder with one recording, RUN, of a modelled GPU."""
     folder = tmp_path_factory.mktemp("modelled")
-    options = ["--device", "model:gtx1080", "--batch", "16..64"]
-    assert main(["diagnose", "vgg_a", *options, "-o", str(folder / "RUN"), "--json"]) == 0
+    options = ["--device", "gtx1080", "--batch", "16..64"]
+    assert main(["model", "vgg_a", *options, "-o", str(folder / "RUN"), "--json"]) == 0
     return folder
 
 

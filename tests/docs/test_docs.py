@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from curvescope.analysis.causes import CAUSES, NOT_SIGNIFICANT, UNEXPLAINED, call_size
-from curvescope.cli import COMMANDS, main, module_of
+from curvescope.cli import COMMANDS, main
 from curvescope.commands import diagnose
 from curvescope.commands.bench import BENCHES
 from curvescope.profiling.measure.protocol import PROTOCOLS
@@ -72,7 +72,7 @@ def test_every_command_line_is_one_that_the_commands_take(page):
         if command == "bench":
             arguments = check_bench(line, arguments)
         if command != "bench" and not {"--help", "--version"} & set(arguments):
-            parse(f"curvescope{module_of(command)}", arguments, line)
+            parse(COMMANDS[command].load().__name__, arguments, line)
 
 
 def check_bench(line, arguments):
@@ -111,7 +111,7 @@ NOT_RUN = {
 def test_commands_by_task_run_where_they_need_neither_time_nor_strangers(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     lines = run_blocks.command_lines((DOCS / "tasks.md").read_text())
-    modelled = [line for line in lines if "model:" in line]
+    modelled = [line for line in lines if line.startswith("curvescope model ")]
     assert main([*shlex.split(modelled[0])[1:], "-o", "RUN"]) == 0
     for name in ("OLD", "NEW"):
         (tmp_path / name).symlink_to("RUN")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-from ...help_groups import CommandParser
+from ...parsers import CommandParser
 
 # Help line by name. The module of that name in this package defines `add_arguments(parser)` and `run(args) -> int`,
 # like a command, and is imported only when it runs.
@@ -30,7 +30,6 @@ BENCHES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments; those of a benchmark come after its name."""
     width = max(map(len, BENCHES))
     lines = [f"  {name:<{width}}  {line}" for name, line in BENCHES.items()]
     parser.epilog = "\n".join(["benchmarks:", *lines])
@@ -39,12 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one benchmark."""
     module = importlib.import_module(f".{args.bench}", __package__)
-    parser = CommandParser(
-        prog=f"curvescope bench {args.bench}",
-        description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser(f"curvescope bench {args.bench}", module.__doc__)
     module.add_arguments(parser)
     return int(module.run(parser.parse_args(args.options)))

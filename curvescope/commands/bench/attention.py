@@ -13,13 +13,11 @@ from . import measuring
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the benchmark's arguments."""
     measuring.add_axes(parser, "bf16", "fp64, fp32, tf32, fp16 or bf16")
     measuring.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, record and print."""
     from ...kernels.attention import ALGORITHMS, Attention
     from ...kernels.sweeps import span
 

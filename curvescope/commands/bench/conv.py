@@ -14,13 +14,11 @@ from . import measuring
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the benchmark's arguments."""
     measuring.add_problems(parser)
     measuring.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, record and print."""
     from ...kernels.conv import Conv
 
     base = Conv(8, 128, 56, 56, 256, 3, 3, padding=(1, 1))

@@ -13,13 +13,11 @@ from . import measuring
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the benchmark's arguments."""
     measuring.add_problems(parser)
     measuring.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, record and print."""
     from ...kernels.gemm import Gemm
 
     return measuring.measure(args, "gemm", measuring.problems_of(args, Gemm(2048, 2048, 2048)))

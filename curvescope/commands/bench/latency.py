@@ -11,14 +11,12 @@ from . import measuring
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the benchmark's arguments."""
     measuring.add_axes(parser, precision="fp64")
     measuring.add_arguments(parser)
     parser.set_defaults(backend="numba", cache="hot", time_limit=1.0)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, record and print."""
     from ...kernels.backends import open_backend
     from ...kernels.latency import Latency
     from ...kernels.levels import memory_levels

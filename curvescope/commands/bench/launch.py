@@ -11,13 +11,11 @@ from . import measuring
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the benchmark's arguments."""
     measuring.add_arguments(parser)
     parser.set_defaults(cache="hot", time_limit=1.0)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, record and print."""
     from ...kernels.launch import KINDS, Launch
     from ...kernels.sweeps import single
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...base.arguments import parse_share
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
-from ...measuring import add_clock_argument, clocks
+from ...options import HOW, WHAT, WHERE, add_clock_argument, add_device_argument, clocks
+from ...parsers import group
 from .against import compare_with_step, render
 
 if TYPE_CHECKING:
@@ -36,14 +37,15 @@ def add_axes(parser: argparse.ArgumentParser, precision: str = "fp32", choices: 
         precision: default of --precision.
         choices: the precisions, in words.
     """
-    parser.add_argument(
+    what = group(parser, WHAT)
+    what.add_argument(
         "--axis",
         action="append",
         default=[],
         metavar="NAME=VALUES",
         help="values of an axis, e.g. size=4096..65536; once for each axis",
     )
-    parser.add_argument(
+    what.add_argument(
         "--precision", default=precision, help=f"precisions: {choices}, or several (default: {precision})"
     )
 
@@ -56,7 +58,8 @@ def with_all(axes: Sequence[str], name: str, values: Iterable[str]) -> list[str]
 
 def add_problems(parser: argparse.ArgumentParser) -> None:
     """Declare the options that choose matrix products or convolutions."""
-    which = parser.add_mutually_exclusive_group()
+    what = group(parser, WHAT)
+    which = what.add_mutually_exclusive_group()
     which.add_argument(
         "--axis",
         action="append",
@@ -68,15 +71,15 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
         "--from", dest="network", metavar="NETWORK", help="network whose layers are measured, e.g. vgg_a"
     )
     which.add_argument("--set", choices=("deepbench",), help="published set of problems")
-    parser.add_argument("--batch", default="64", help="batch sizes for --from: 64, or 1,2,4 or 1..64 (default: 64)")
-    parser.add_argument(
+    what.add_argument("--batch", default="64", help="batch sizes for --from: 64, or 1,2,4 or 1..64 (default: 64)")
+    what.add_argument(
         "--against",
         type=Path,
         metavar="RECORDING",
         help="with --from: recording of a step, to compare each layer alone with its cost there",
     )
-    parser.add_argument("--reduced", action="store_true", help="shrink every problem, to try that all of them run")
-    parser.add_argument(
+    what.add_argument("--reduced", action="store_true", help="shrink every problem, to try that all of them run")
+    what.add_argument(
         "--precision",
         default="fp32",
         help="precisions, e.g. fp32,bf16: fp64, fp32, tf32, fp16, bf16, and of products fp8 and int8 (default: fp32)",
@@ -117,9 +120,12 @@ def problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of every benchmark that times problems."""
-    parser.add_argument("--backend", default="torch", help="torch, numba, cupy or pycuda (default: %(default)s)")
-    parser.add_argument("--no-verify", action="store_true", help="do not check results; the table marks them with *")
+    group(parser, WHERE).add_argument(
+        "--backend", default="torch", help="torch, numba, cupy or pycuda (default: %(default)s)"
+    )
+    group(parser, HOW).add_argument(
+        "--no-verify", action="store_true", help="do not check results; the table marks them with *"
+    )
     add_method(parser)
 
 
@@ -133,18 +139,19 @@ def add_method(
         time_limit_s: default of --time-limit.
         device: default of --device, in words.
     """
-    parser.add_argument("--device", help=f"cpu, cuda or cuda:N (default: {device})")
-    parser.add_argument(
+    how = group(parser, HOW)
+    add_device_argument(parser, device)
+    how.add_argument(
         "--cache",
         choices=("cold", "hot"),
         default="cold",
         help="state of the caches: cold, flushed before every sample; or hot, not flushed, with many calls of a short "
         "kernel in a sample (default: %(default)s)",
     )
-    parser.add_argument(
+    how.add_argument(
         "--until", default="1%", metavar="SHARE", help="precision of the median at which to stop (default: 1%%)"
     )
-    parser.add_argument(
+    how.add_argument(
         "--time-limit",
         type=float,
         default=time_limit_s,

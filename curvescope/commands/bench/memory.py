@@ -12,14 +12,12 @@ from . import measuring
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the benchmark's arguments."""
     measuring.add_axes(parser)
     measuring.add_arguments(parser)
     parser.set_defaults(backend="numba", cache="hot", time_limit=1.0)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, record and print."""
     from ...kernels.backends import open_backend
     from ...kernels.levels import memory_levels
     from ...kernels.memory import KINDS, Memory

@@ -12,13 +12,11 @@ from . import measuring
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the benchmark's arguments."""
     measuring.add_axes(parser, "fp32", "fp64, fp32, fp16 or bf16")
     measuring.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, record and print."""
     from ...kernels.row_operators import KINDS, RowOperator
     from ...kernels.sweeps import span
 

@@ -8,14 +8,12 @@ from . import measuring
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the benchmark's arguments."""
     parser.add_argument("--precision", default="fp32,fp64", help="fp32 or fp64, or both (default: fp32,fp64)")
     measuring.add_arguments(parser)
     parser.set_defaults(backend="numba", cache="hot", time_limit=1.0)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, record and print."""
     from ...kernels.backends import open_backend, peak_problem
     from ...kernels.sweeps import single
 

@@ -12,14 +12,12 @@ from . import measuring
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the benchmark's arguments."""
     measuring.add_axes(parser)
     measuring.add_arguments(parser)
     parser.set_defaults(cache="hot", time_limit=1.0)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, record and print."""
     from ...kernels.sweeps import span
     from ...kernels.transfer import HOSTS, KINDS, Transfer
 

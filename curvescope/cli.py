@@ -5,36 +5,17 @@ from __future__ import annotations
 import _thread
 import argparse
 import errno
-import importlib
-import keyword
 import os
 import shutil
 import sys
 import textwrap
 import time
 from collections.abc import Sequence
-from types import ModuleType
-from typing import NamedTuple
 
 from . import __version__
+from .parsers import Command, refuse_former
 
-
-class Command(NamedTuple):
-    """A line of `curvescope --help`; JOBS lists them.
-
-    Its module, `commands/<name with - as _>.py` (a keyword gets a _ at its end), defines `add_arguments(parser)` and
-    `run(args) -> int`, and is imported only when the command is called.
-    """
-
-    name: str
-    help: str
-
-    def load(self) -> ModuleType:
-        """Import its module."""
-        module = f"{self.name.replace('-', '_')}{'_' * keyword.iskeyword(self.name)}"
-        return importlib.import_module(f".commands.{module}", __package__)
-
-
+# Commands by what they are for, in the order of the help.
 JOBS = {
     "measure": (
         Command("diagnose", "measure a network over batch sizes and explain its cost curve"),
@@ -162,15 +143,12 @@ def _main(argv: Sequence[str] | None) -> int:
 
     from .base.errors import CurvescopeError
     from .base.escaping import escape_controls
-    from .parsers import CommandParser, refuse_former
 
     try:
         _check_address_space()
         refuse_former(chosen.command, arguments[1:])
-        module = COMMANDS[chosen.command].load()
-        parser = CommandParser(f"curvescope {chosen.command}", module.__doc__)
-        module.add_arguments(parser)
-        return int(module.run(parser.parse_args(arguments[1:])))
+        parser, run = COMMANDS[chosen.command].build()
+        return run(parser.parse_args(arguments[1:]))
     except CurvescopeError as error:
         print(_wrapped(escape_controls(str(error))), file=sys.stderr)
         return EXIT_BAD_INPUT

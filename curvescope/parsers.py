@@ -1,12 +1,15 @@
-"""Parsers of commands, whose help shows groups of options, and the options that were replaced."""
+"""Commands and their parsers, whose help shows groups of options, and the options that were replaced."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import keyword
 import re
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 from .base.errors import CurvescopeError
 
@@ -25,6 +28,28 @@ FORMER = (
     ("diagnose sweep scale step", "--phase", "--mode"),
     ("diagnose sweep explain", "--axis (log2|linear|throughput)", "--curvature"),
 )
+
+
+Run: TypeAlias = "Callable[[argparse.Namespace], int]"  # what a command does; returns its exit code
+
+
+class Command(NamedTuple):
+    """A command, or a benchmark (`bench NAME`), with its line in the help.
+
+    Its module in `commands`, with _ for - and after a keyword, defines `add_arguments(parser)` and `run(args) -> int`,
+    and is imported only by `build`.
+    """
+
+    name: str
+    help: str
+
+    def build(self) -> tuple[CommandParser, Run]:
+        """Its parser, and what runs it."""
+        name = self.name.replace("-", "_").replace(" ", ".") + "_" * keyword.iskeyword(self.name)
+        module = importlib.import_module(f".commands.{name}", __package__)
+        parser = CommandParser(f"curvescope {self.name}", module.__doc__)
+        module.add_arguments(parser)
+        return parser, module.run
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -5,8 +5,6 @@ A fixture of all tests (tests/conftest.py) holds every other document that a com
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import json
 
 import jsonschema
@@ -38,15 +36,9 @@ KINDS = {
 
 def with_json():
     """Commands with the option --json."""
-    for name in COMMANDS:
-        modules = {COMMANDS[name].load().__name__: name}
-        if name == "bench":
-            modules = {f"curvescope.commands.bench.{bench}": bench for bench in BENCHES}
-        for module, command in modules.items():
-            parser = argparse.ArgumentParser()
-            importlib.import_module(module).add_arguments(parser)
-            if "--json" in parser._option_string_actions:
-                yield command
+    for name, command in {**COMMANDS, **BENCHES}.items():
+        if "--json" in command.build()[0]._option_string_actions:
+            yield name
 
 
 def test_every_command_with_json_has_documents_and_no_document_is_without_a_command():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
-import importlib
 import importlib.util
 import json
 import re
@@ -69,25 +67,20 @@ def test_every_command_line_is_one_that_the_commands_take(page):
     for line in run_blocks.command_lines(page.read_text()):
         command, *arguments = shlex.split(re.split(r" [|>] ", line)[0])[1:]
         assert command in COMMANDS, line
+        names = [command]
         if command == "bench":
-            arguments = check_bench(line, arguments)
-        if command != "bench" and not {"--help", "--version"} & set(arguments):
-            parse(COMMANDS[command].load().__name__, arguments, line)
+            names, arguments = (BENCHES, []) if arguments[1:2] == ["|"] else ([arguments[0]], arguments[1:])
+        if not {"--help", "--version"} & set(arguments):
+            for name in names:
+                check((BENCHES if command == "bench" else COMMANDS)[name], arguments, line)
 
 
-def check_bench(line, arguments):
-    for name in BENCHES if arguments[1:2] == ["|"] else arguments[:1]:
-        assert name in BENCHES, line
-        parse(f"curvescope.commands.bench.{name}", [] if arguments[1:2] == ["|"] else arguments[1:], line)
+def check(command, arguments, line):
+    def refuse(message):
+        raise AssertionError(f"{line}: {message}")
 
-
-def parse(module, arguments, line):
-    class Parser(argparse.ArgumentParser):
-        def error(self, message):
-            raise AssertionError(f"{line}: {message}")
-
-    parser = Parser()
-    importlib.import_module(module).add_arguments(parser)
+    parser, _ = command.build()
+    parser.error = refuse
     parser.parse_args(arguments)
 
 

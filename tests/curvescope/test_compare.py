@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import curvescope
 from curvescope.cli import main
 
 from ..profiling.readers.nsys_export import kernel, launch, push_pop, write_export
@@ -182,3 +183,17 @@ def test_work_that_was_not_recorded_is_said_and_is_no_idle_time(tmp_path, capsys
     assert (document["without_device_work"], document["rows"]) == ([str(tmp_path / "wsl")], [])
     assert main(["compare", str(tmp_path / "whole"), str(tmp_path / "whole")]) == 0
     assert "idle" in capsys.readouterr().out
+
+
+def test_recordings_compare_themselves_by_batch_size_and_by_row(runs, capsys):
+    """As the command, in a DataFrame."""
+    base, slow = (curvescope.open_recording(runs / name) for name in ("base", "slow"))
+    steps = base.compare(slow, by="batch")
+    assert main(["compare", str(runs / "base"), str(runs / "slow"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert steps["label"].tolist() == [line["label"] for line in document["steps"]]
+    assert steps["speedup"].tolist() == [line["changes"][0]["speedup"] for line in document["steps"]]
+    assert (steps["time_ms"] / steps["other_ms"]).tolist() == pytest.approx(steps["speedup"].tolist())
+    assert steps["real"].all()
+    rows = base.compare(slow)
+    assert rows["label"].tolist() == [line["label"] for line in document["rows"]]

@@ -172,9 +172,8 @@ def configurations_of(args: argparse.Namespace, axes: Axes, device: str) -> tupl
             "PACKAGE.MODULE:FUNCTION or --step."
         )
     else:
-        shape = input_shape(args.input_shape) if ":" in args.network else None
-        how = (args.sequence_length, device, args.mode, args.precision, args.compile)
-        made = [Configuration(args.network, shape, *how, axis=axes.curve, fixed=fixed) for fixed in axes.curves]
+        how = (shape_of(args, args.network), args.sequence_length, device, args.mode, args.precision, args.compile)
+        made = [Configuration(args.network, *how, axis=axes.curve, fixed=fixed) for fixed in axes.curves]
     made = [replace(configuration, graphed=args.cuda_graph) for configuration in made]
     for configuration in made:
         configuration.check()
@@ -215,11 +214,12 @@ def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options for the number of rounds and the duration."""
+    from .profiling.measure.protocol import PROTOCOLS
+
+    usual_s, quick_s = (PROTOCOLS[name].time_limit_s for name in ("default", "quick"))
     how = group(parser, HOW)
     protocol = how.add_mutually_exclusive_group()
-    protocol.add_argument(
-        "--quick", action="store_true", help="fewer rounds: wider intervals, half a minute per network"
-    )
+    protocol.add_argument("--quick", action="store_true", help="fewer rounds: wider intervals in less time")
     protocol.add_argument(
         "--protocol",
         default="default",
@@ -231,7 +231,12 @@ def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="width of the intervals at which to stop, e.g. 1%%; --time-limit ends it before",
     )
-    how.add_argument("--time-limit", type=float, metavar="S", help="seconds to measure (default: the protocol's)")
+    how.add_argument(
+        "--time-limit",
+        type=float,
+        metavar="S",
+        help=f"seconds to measure a network (default: the protocol's, {usual_s:g}; with --quick {quick_s:g})",
+    )
 
 
 def protocol_of(args: argparse.Namespace) -> Protocol:
@@ -283,24 +288,27 @@ def sample_of(args: argparse.Namespace, network: str) -> tuple[tuple[int, ...] |
     """
     from .profiling.workload.networks import get_network
 
-    if ":" in network:
-        return input_shape(args.input_shape), None
+    if (shape := shape_of(args, network)) is not None:
+        return shape, None
     return None, args.sequence_length if get_network(network).reads_text else None
 
 
-def input_shape(text: str | None) -> tuple[int, ...]:
-    """Parse the value of `--input-shape`.
+def shape_of(args: argparse.Namespace, network: str) -> tuple[int, ...] | None:
+    """The value of `--input-shape` for a network of the user; None for a network by name.
 
     Raises:
         CurvescopeError: the value is missing, or not a shape.
     """
     from .base.errors import CurvescopeError
 
+    if ":" not in network:
+        return None
     try:
-        return tuple(int(extent) for extent in (text or "").split(","))
+        return tuple(int(extent) for extent in (args.input_shape or "").split(","))
     except ValueError:
         raise CurvescopeError(
-            f"--input-shape {text or 'is missing'}: write the shape of one sample, e.g. --input-shape 3,224,224."
+            f"--input-shape {args.input_shape or 'is missing'}: write the shape of one sample, e.g. "
+            "--input-shape 3,224,224."
         ) from None
 
 

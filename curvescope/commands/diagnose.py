@@ -1,8 +1,8 @@
 """Measure a network, or a step of your own, over batch sizes on this machine and explain its cost curve.
 
-Runs on CUDA if there is a device, else on the CPU. Measures for about two minutes, with --quick for half a
-minute, and then tests the causes by experiment; --experiments says how long. After Ctrl-C everything
-measured is kept, and `curvescope explain` reads it; `curvescope confirm` makes the missing experiments later.
+Runs on CUDA if there is a device, else on the CPU. Measures (--time-limit), and then tests the causes by experiment
+(--experiments). After Ctrl-C everything measured is kept, and `curvescope explain` reads it; `curvescope confirm` makes
+the missing experiments later.
 
 `curvescope energy` tests the energy of steps instead, and `curvescope model` predicts them on a GPU that is not here.
 """

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.recording.store import new_recording_path, open_recording
     from ..profiling.workload.networks.operations import operations
 
-    shape = options.input_shape(args.input_shape) if ":" in args.network else None
+    shape = options.shape_of(args, args.network)
     network = Configuration(args.network, shape, args.sequence_length).find_network()
     stored = shape is None and args.sequence_length is None  # its operations are, so that torch is not needed
     path = args.output or new_recording_path(args.network)

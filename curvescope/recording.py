@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from .profiling.recording import store
@@ -54,15 +55,18 @@ class Recording(store.Recording):
                 else operator if all name operators, else family.
             batch: batch size of the rows; default: the largest that is profiled in both.
         """
-        from .analysis.compare import compare, comparison_line, recorded_side
+        from .analysis.compare import compare, recorded_side
 
         sides = [recorded_side(str(one.path), one, one.frame("steps")) for one in (self, other)]
         comparison = compare(sides, None if by == "batch" else by, batch)
         rows = []
         for line in comparison.steps if by == "batch" else comparison.rows:
             time_ms, other_ms = line.times_ms
-            change = comparison_line(line)["changes"][0] or {}
-            rows.append({"label": line.label, "time_ms": time_ms, "other_ms": other_ms, **change})
+            row: dict[str, Any] = {"label": line.label, "time_ms": time_ms, "other_ms": other_ms}
+            if (change := line.changes[0]) is not None:
+                row |= {**asdict(change), "real": change.real}
+                row |= {} if isfinite(change.high) else {"low": None, "high": None}
+            rows.append(row)
         return _frame(rows)
 
     def ranks(self, *others: store.Recording) -> pd.DataFrame:

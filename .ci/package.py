@@ -27,7 +27,7 @@ CHECKS = (
     "--version",
     "doctor",
     "devices gtx1080",
-    "diagnose vgg_a --device model:gtx1080 --batch 1..4 -o r",
+    "model vgg_a --device gtx1080 --batch 1..4 -o r",
     "report r",
 )
 

@@ -36,7 +36,7 @@ class PowerSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyDiagnosis:
-    """What `diagnose --of energy` shows.
+    """What `curvescope energy` shows.
 
     Attributes:
         curve: curve of energy; its fields in ms hold joules.
@@ -79,12 +79,12 @@ def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
         CurvescopeError: no timed step has an energy, the message says why; or the axis is throughput.
     """
     if axis == "throughput":
-        raise CurvescopeError("--curvature throughput is of times: with --of energy choose log2 or linear.")
+        raise CurvescopeError("--curvature throughput is of times: of energies choose log2 or linear.")
     steps, source = recording.frame("steps"), recording.meta.get("energy") or {}
     timed = steps[~steps["profiled"].astype(bool)]
     measured = timed[timed["energy_uj"].notna()]
     if measured.empty:
-        why = source.get("missing") or "its visits were too short for the source; record it with `diagnose --of energy`"
+        why = source.get("missing") or "its visits were too short for the source; record it with `curvescope energy`"
         raise CurvescopeError(f"{recording.path} has no energy of steps: {why}.")
     joules = measured.assign(duration_ns=measured["energy_uj"])  # a curve divides by 10⁶: from ns to ms, from µJ to J
     curve, times = cost_curve(joules, recording.statistic), cost_curve(measured, recording.statistic)

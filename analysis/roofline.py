@@ -16,8 +16,10 @@ import pandas as pd
 
 from ..base.errors import CurvescopeError
 from ..profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
-from ..profiling.hardware.limits import Hardware, Roof
+from ..profiling.hardware.limits import Hardware, Roof, hardware_of
+from ..profiling.recording.store import Recording
 from .decompose.curve import native
+from .decompose.kernel_times import device_work, kernel_times, kernel_totals
 from .decompose.terms import IDLE, undisturbed_steps, work_label
 from .likely_bounds import LikelyPoint, likely_point
 
@@ -105,6 +107,17 @@ class Roofline:
     time_without_work_s: float
     n_steps: int | None
     without_work: tuple[LikelyPoint, ...] = ()
+
+
+def recorded_roofline(recording: Recording, by: str = "kernel", batch: int | None = None) -> Roofline:
+    """Points and roofs of a recording at one batch size, see `roofline`.
+
+    Raises:
+        CurvescopeError: the batch size was not profiled, or no kernel has a time.
+    """
+    steps, work = recording.frame("steps"), device_work(recording)
+    times = kernel_totals(work) if steps.empty else kernel_times(work, steps)
+    return roofline(times, hardware_of(recording.meta), by, batch)
 
 
 def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch: int | None = None) -> Roofline:

@@ -54,7 +54,7 @@ COMMANDS = {
               "--time-limit", "0.1", "-o", "store/new"],
     "import": ["import", str(PROFILE), "-o", "store/new"],
     "report": ["report", "store/model", "-o", "store/new.html"],
-    "diagnose": ["diagnose", "vgg_a", "--device", "model:gtx1080", "--batch", "1..8", "-o", "store/new"],
+    "diagnose": ["model", "vgg_a", "--device", "gtx1080", "--batch", "1..8", "-o", "store/new"],
     "export": ["export", "store/model", "--parquet", "-o", "store/new"],
     "explain": ["explain", "store/model"],
     "breakdown": ["breakdown", "store/model"],
@@ -330,7 +330,7 @@ def template() -> Path:
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     (made / "net.py").write_text(NET)
     (made / "ranges.py").write_text(RANGES)
-    model = ["diagnose", "vgg_a", "--device", "model:gtx1080", "--batch", "1..4", "-o", "store/model"]
+    model = ["model", "vgg_a", "--device", "gtx1080", "--batch", "1..4", "-o", "store/model"]
     subprocess.run([*CLI, *model], cwd=made, check=True, capture_output=True)
     return made
 

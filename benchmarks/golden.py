@@ -65,7 +65,7 @@ FURTHER = {
     "imported/sweep": [f"import --as sweep {BATCHES} -o imported/sweep"],
     "imported/times": ["import --table times.csv -o imported/times", "explain imported/times --problem AlexNet",
                        "explain imported/times --noise 5% --json"],
-    "imported/modelled": ["diagnose vgg_a --device model:gtx1080 --batch 16..128 -o imported/modelled --json"],
+    "imported/modelled": ["model vgg_a --device gtx1080 --batch 16..128 -o imported/modelled --json"],
     "several": [*SEVERAL, *(f"{line} --json" for line in SEVERAL if not line.startswith("import")), "completion bash",
                 "completion zsh", "completion fish", "--help", "--version", "explain scaling --all",
                 "ranks ranks --all", "report planted/tested planted/throttling", "roofline recordings/googlenet --csv"],

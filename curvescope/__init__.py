@@ -15,7 +15,7 @@ _PUBLIC = {
     "diagnose": "curvescope.diagnosing",
     "annotate": "curvescope.profiling.workload.annotate",
     "record": "curvescope.profiling.collect.inject",
-    "open_recording": "curvescope.profiling.recording.store",
+    "open_recording": "curvescope.recording",
     "explain": "curvescope.analysis.diagnosis.explain",
     "confirm": "curvescope.experiments.confirming",
     "trace_handler": "curvescope.profiling.collect.trace_handler",

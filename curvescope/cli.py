@@ -5,8 +5,6 @@ from __future__ import annotations
 import _thread
 import argparse
 import errno
-import importlib
-import keyword
 import os
 import shutil
 import sys
@@ -15,42 +13,47 @@ import time
 from collections.abc import Sequence
 
 from . import __version__
+from .parsers import Command, refuse_former
 
-# command -> its line in `curvescope --help`. The module `commands/<command with - as _>.py` (a keyword gets a _ at its
-# end) defines `add_arguments(parser)` and `run(args) -> int`, and is imported only when its command is called.
-COMMANDS = {
-    "diagnose": "measure a network over batch sizes and explain its cost curve",
-    "explain": "explain the anomalies of a recording",
-    "counters": "measure memory traffic and executed FLOPs of a recording's kernels by hardware counters",
-    "confirm": "test by experiment why the anomalies of a recording are there, on the same machine",
-    "breakdown": "time of a step by layer, kernel, phase or operator",
-    "record": "run a command and record the GPU work and NVTX ranges of all its processes",
-    "export": "write a recording for Perfetto, as CSV or as Parquet",
-    "import": "turn a profile of another profiler into a recording",
-    "compare": "compare recordings with the first by layer or kernel, and check for regressions",
-    "roofline": "arithmetic intensity and achieved rates under the roofs of the device",
-    "sweep": "measure several networks, modes and precisions, each visit in its own process",
-    "scale": "multi-GPU scaling efficiency, and where the lost time goes",
-    "table": "recordings side by side: step times by batch size, network, framework and device",
-    "step": "run steps of a network in NVTX ranges, for an external profiler",
-    "report": "write recordings as one HTML page that needs no network",
-    "runs": "list recordings",
-    "ranks": "stragglers, balance and waiting over the recordings of many ranks",
-    "networks": "list the networks with their parameters, FLOPs and activations",
-    "bench": "benchmark single operators and the device: GEMM, convolution, memory, latency, launch",
-    "devices": "list the GPUs that the cost model knows, each number with its source",
-    "doctor": "list what is available on this machine, what is missing, and how to get it",
-    "mcp": "answer questions of agents about recordings (MCP server on standard input and output)",
-    "completion": "print a completion script for bash, zsh or fish",
-}
-
+# Commands by what they are for, in the order of the help.
 JOBS = {
-    "measure": ("diagnose", "sweep", "scale", "bench", "record", "step"),
-    "explain what was measured": ("explain", "breakdown", "compare", "roofline", "table", "ranks", "report", "runs"),
-    "find out more about a recording": ("confirm", "counters"),
-    "work with other tools": ("import", "export", "mcp"),
-    "see what is here": ("doctor", "devices", "networks", "completion"),
+    "measure": (
+        Command("diagnose", "measure a network over batch sizes and explain its cost curve"),
+        Command("energy", "measure a network over batch sizes and test its energy per step and sample"),
+        Command("sweep", "measure several networks, modes and precisions, each visit in its own process"),
+        Command("scale", "multi-GPU scaling efficiency, and where the lost time goes"),
+        Command("bench", "benchmark single operators and the device: GEMM, convolution, memory, latency, launch"),
+        Command("record", "run a command and record the GPU work and NVTX ranges of all its processes"),
+        Command("step", "run steps of a network in NVTX ranges, for an external profiler"),
+    ),
+    "predict": (Command("model", "predict the cost curve of a network on a GPU that is not here"),),
+    "explain what was measured": (
+        Command("explain", "explain the anomalies of a recording"),
+        Command("breakdown", "time of a step by layer, kernel, phase or operator"),
+        Command("compare", "compare recordings with the first by layer or kernel, and check for regressions"),
+        Command("roofline", "arithmetic intensity and achieved rates under the roofs of the device"),
+        Command("table", "recordings side by side: step times by batch size, network, framework and device"),
+        Command("ranks", "stragglers, balance and waiting over the recordings of many ranks"),
+        Command("report", "write recordings as one HTML page that needs no network"),
+        Command("runs", "list recordings"),
+    ),
+    "find out more about a recording": (
+        Command("confirm", "test by experiment why the anomalies of a recording are there, on the same machine"),
+        Command("counters", "measure memory traffic and executed FLOPs of a recording's kernels by hardware counters"),
+    ),
+    "work with other tools": (
+        Command("import", "turn a profile of another profiler into a recording"),
+        Command("export", "write a recording for Perfetto, as CSV or as Parquet"),
+        Command("mcp", "answer questions of agents about recordings (MCP server on standard input and output)"),
+    ),
+    "see what is here": (
+        Command("doctor", "list what is available on this machine, what is missing, and how to get it"),
+        Command("devices", "list the GPUs that the cost model knows, each number with its source"),
+        Command("networks", "list the networks with their parameters, FLOPs and activations"),
+        Command("completion", "print a completion script for bash, zsh or fish"),
+    ),
 }
+COMMANDS = {command.name: command for commands in JOBS.values() for command in commands}
 
 EXIT_BAD_INPUT = 2
 _LEAST_ADDRESS_SPACE = 500_000_000  # bytes; OpenBLAS hung below 430 MB in tests, and never above 520 MB
@@ -65,9 +68,9 @@ class _Parser(argparse.ArgumentParser):
         width = max(map(len, COMMANDS))
         room = min(shutil.get_terminal_size().columns, 100)
 
-        def line(name: str) -> str:
-            begin = f"  {name:<{width}}  "
-            return textwrap.fill(begin + COMMANDS[name], room, subsequent_indent=" " * len(begin))
+        def line(command: Command) -> str:
+            begin = f"  {command.name:<{width}}  "
+            return textwrap.fill(begin + command.help, room, subsequent_indent=" " * len(begin))
 
         return "\n".join(
             [
@@ -75,7 +78,7 @@ class _Parser(argparse.ArgumentParser):
                 "",
                 "Measures training steps over batch sizes and explains bends of the cost curve.",
                 "",
-                *("\n".join([f"{job}:", *map(line, names), ""]) for job, names in JOBS.items()),
+                *("\n".join([f"{job}:", *map(line, commands), ""]) for job, commands in JOBS.items()),
                 "options:",
                 "  -h, --help  this text; `curvescope COMMAND --help` for a command's options",
                 "  --version   the version",
@@ -95,11 +98,6 @@ class _Parser(argparse.ArgumentParser):
                 "",
             ]
         )
-
-
-def module_of(command: str) -> str:
-    """The module of a command, relative to this package."""
-    return f".commands.{command.replace('-', '_')}{'_' * keyword.iskeyword(command)}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -145,18 +143,12 @@ def _main(argv: Sequence[str] | None) -> int:
 
     from .base.errors import CurvescopeError
     from .base.escaping import escape_controls
-    from .help_groups import CommandParser
 
     try:
         _check_address_space()
-        module = importlib.import_module(module_of(chosen.command), __package__)
-        parser = CommandParser(
-            prog=f"curvescope {chosen.command}",
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(parser)
-        return int(module.run(parser.parse_args(arguments[1:])))
+        refuse_former(chosen.command, arguments[1:])
+        parser, run = COMMANDS[chosen.command].build()
+        return run(parser.parse_args(arguments[1:]))
     except CurvescopeError as error:
         print(_wrapped(escape_controls(str(error))), file=sys.stderr)
         return EXIT_BAD_INPUT

@@ -62,7 +62,7 @@ class NoNewAnomaly:
         Args:
             make_step: function of a batch size that returns a function that runs one step and waits for the device.
             batches: batch sizes, increasing; at least three.
-            protocol: name of a protocol or a `Protocol`; quick takes up to 27 seconds.
+            protocol: name of a protocol or a `Protocol`, whose time limit it has.
         """
         from .profiling.measure.callable_sweep import sweep_callable
         from .profiling.measure.protocol import get_protocol

@@ -8,18 +8,17 @@ the evidence from its pages.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from curvescope.cli import COMMANDS, module_of
-from curvescope.commands.bench import BENCHES
+from curvescope.cli import COMMANDS
+from curvescope.commands.bench import BENCHES, Bench
 from curvescope.documents import document_schema
 from curvescope.experiments.factors import all_facts
+from curvescope.parsers import Command
 from curvescope.profiling.hardware import devices
 from curvescope.profiling.hardware.occupancy import SOURCE, find_limits
 from curvescope.profiling.readers import metrics
@@ -56,18 +55,16 @@ def commands_page() -> str:
         "message says what to do; 130 interrupted. `record` passes on the code of what it ran.",
     ]
     for name in COMMANDS:
-        module = importlib.import_module(module_of(name), "curvescope")
-        lines += _command(name, module)
+        lines += _command(COMMANDS[name])
         if name == "bench":
-            for bench in BENCHES:
-                lines += _command(f"bench {bench}", importlib.import_module(f"curvescope.commands.bench.{bench}"))
+            for bench in BENCHES.values():
+                lines += _command(bench)
     return "\n".join(lines) + "\n"
 
 
-def _command(name: str, module: ModuleType) -> Iterator[str]:
-    parser = argparse.ArgumentParser(prog=f"curvescope {name}")
-    module.add_arguments(parser)
-    yield from ("", f"## curvescope {name}", "", (module.__doc__ or "").strip(), "")
+def _command(command: Command | Bench) -> Iterator[str]:
+    parser, _ = command.build()
+    yield from ("", f"## {parser.prog}", "", (parser.description or "").strip(), "")
     yield from ("| argument | meaning |", "|---|---|")
     for action in parser._actions:
         if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS:

@@ -34,7 +34,6 @@ _CALIBRATION_SAMPLES = 3
 _CERTAINLY_LONG_NS = 10_000_000
 # An interval needs several visits, so visits may exceed the time limit, but only up to this factor.
 _OVERTIME = 4
-CACHES = ("cold", "hot")
 
 
 class Outcome:

@@ -254,7 +254,7 @@ class EnergyFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyDocument:
-    """The curve of energy of a recording: `diagnose` and `explain` with `--of energy`.
+    """The curve of energy of a recording: `energy`, and `explain` with `--of energy`.
 
     Attributes:
         recording: folder or URL of the recording.
@@ -374,7 +374,7 @@ class RoofRatio:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareDocument:
-    """Recordings compared with the first: `compare` and `diagnose --against`.
+    """Recordings compared with the first: `compare`.
 
     Attributes:
         recordings: the recordings.

@@ -1,4 +1,4 @@
-"""Output of `diagnose --of energy` and `explain --of energy`: text or one JSON document."""
+"""Output of `energy` and `explain --of energy`: text or one JSON document."""
 
 from __future__ import annotations
 

@@ -404,7 +404,7 @@ def _energy(scale: Scale) -> Stage:
         f"joules per step and sample of {scale.step_network}, tested like times",
         (
             Command(
-                f"curvescope diagnose {scale.step_network} --of energy --batch {scale.batches} --device {scale.device} "
+                f"curvescope energy {scale.step_network} --batch {scale.batches} --device {scale.device} "
                 f"--time-limit {4 * scale.seconds} -o recording",
                 "energy.txt",
             ),

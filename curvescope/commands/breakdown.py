@@ -10,7 +10,6 @@ BY = ("layer", "kernel", "phase", "op")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
     parser.add_argument("--by", choices=BY, default="layer", help="what to group by (default: layer)")
     parser.add_argument("--batch", type=int, help="batch size (default: the largest measured)")
@@ -19,7 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the breakdown."""
     from ..analysis.cost_model.recording import is_modelled
     from ..analysis.decompose.breakdown import above_roofs, break_down
     from ..analysis.decompose.communication import communication

@@ -8,19 +8,21 @@ curvescope completion fish > ~/.config/fish/completions/curvescope.fish
 from __future__ import annotations
 
 import argparse
-import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..parsers import Command
+    from .bench import Bench
 
 SHELLS = ("bash", "zsh", "fish")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("shell", choices=SHELLS, help="the shell")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script."""
     import shtab
 
     print(shtab.complete(_build_full_parser(), args.shell))
@@ -29,30 +31,27 @@ def run(args: argparse.Namespace) -> int:
 
 def _build_full_parser() -> argparse.ArgumentParser:
     """Build one parser with all commands and benchmarks, which only completion needs."""
-    from ..cli import COMMANDS, module_of
+    from ..cli import COMMANDS
     from .bench import BENCHES
 
     whole = argparse.ArgumentParser(prog="curvescope")
     whole.add_argument("--version", action="store_true", help="the version")
     commands = whole.add_subparsers()
-    for name, line in COMMANDS.items():
-        parser = commands.add_parser(name, help=line)
+    for name, command in COMMANDS.items():
         if name == "bench":
-            benches = parser.add_subparsers()
-            for bench, about in BENCHES.items():
-                module = importlib.import_module(f".bench.{bench}", __package__)
-                under = benches.add_parser(bench, help=about)
-                module.add_arguments(under)
-                _complete_files(under)
+            benches = commands.add_parser(name, help=command.help).add_subparsers()
+            for bench in BENCHES.values():
+                _add(benches, bench)
         else:
-            importlib.import_module(module_of(name), "curvescope").add_arguments(parser)
-            _complete_files(parser)
+            _add(commands, command)
     return whole
 
 
-def _complete_files(parser: argparse.ArgumentParser) -> None:
+def _add(parsers: argparse._SubParsersAction[argparse.ArgumentParser], command: Command | Bench) -> None:
     import shtab
 
+    parser, _ = command.build()
     for action in parser._actions:
         if action.type is Path:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
+    parsers.add_parser(command.name.split()[-1], help=command.help, parents=[parser], add_help=False)

@@ -9,36 +9,39 @@ from __future__ import annotations
 
 import argparse
 
-from .. import measuring
-from ..base.arguments import CUDA_EXPERIMENTS_S, DEFAULT_EXPERIMENTS_S
+from .. import options
+from ..base.arguments import (
+    CUDA_EXPERIMENTS_S,
+    DEFAULT_EXPERIMENTS_S,
+    default_experiments_s,
+    device_kind,
+    duration_text,
+)
 from ..profiling.recording.remote_store import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
-    measuring.add_experiments_argument(
+    options.add_experiments_argument(
         parser, f" (default: {DEFAULT_EXPERIMENTS_S:g}s, for a recording of a GPU {CUDA_EXPERIMENTS_S:g}s)"
     )
-    measuring.add_curvature_argument(parser)
+    options.add_curvature_argument(parser)
     parser.add_argument("--all", action="store_true", help="show every anomaly and every term")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run experiments and print the diagnosis with their verdicts."""
     from ..analysis.render import terminal
     from ..analysis.render.show import show_diagnosis
-    from ..base.arguments import default_experiments_s, device_kind, duration_text
     from ..base.errors import CurvescopeError
     from ..experiments.confirming import confirm_with_bars
     from ..profiling.recording.store import open_recording
 
     kind = device_kind(open_recording(args.recording).meta)
-    seconds = measuring.experiments_s_of(args, default_experiments_s(kind))
+    seconds = options.experiments_s_of(args, default_experiments_s(kind))
     if not seconds:
         raise CurvescopeError(f"--experiments {args.experiments}: no time is left for any; write e.g. 60s or 2m.")
     terminal.console(stderr=True).print(f"Experiments on {args.recording}: at most about {duration_text(seconds)}.")
     recording = confirm_with_bars(args.recording, seconds)
-    show_diagnosis(recording, axis=measuring.curvature_of(args), everything=args.all, as_json=args.json)
+    show_diagnosis(recording, axis=args.curvature, everything=args.all, as_json=args.json)
     return 0

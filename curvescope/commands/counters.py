@@ -3,8 +3,7 @@
 Runs steps of each profiled batch size again and counts their kernels: in the process itself by CUPTI, which repeats the
 step, or else under Nsight Compute (ncu), which repeats every kernel of one step. Clocks stay as they are, and no caches
 are flushed. The counts are joined to the recording's kernels by order, name and geometry and added to the recording:
-`breakdown`, `roofline` and `explain` use them. `diagnose --counters` does the same at its end. Each call continues with
-the batch sizes that have no counters yet.
+`breakdown`, `roofline` and `explain` use them. Each call continues with the batch sizes that have no counters yet.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ _NAMES = {"cupti": "CUPTI", "ncu": "Nsight Compute"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
     parser.add_argument("--batch", metavar="SIZES", help="batch sizes, e.g. 8,32 (default: all that were profiled)")
     parser.add_argument(
@@ -36,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Count, and print what joined."""
     from ..profiling.measure.protocol import parse_batches
 
     count_and_print(args.recording, None if args.batch is None else parse_batches(args.batch), args.tool)

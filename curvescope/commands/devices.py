@@ -6,13 +6,11 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("device", nargs="?", help="name of a GPU, e.g. gtx1080 (default: all)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table."""
     from rich.text import Text
 
     from ..analysis.render import terminal

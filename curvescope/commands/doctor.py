@@ -16,12 +16,10 @@ from ..gpu_checks import Check, check_gpus
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check all items, and print a line for each."""
     findings = [look() for look in _CHECKS]
     findings += check_gpus()
     if args.json:
@@ -180,7 +178,7 @@ def _energy() -> Check:
     from ..profiling.hardware.energy import describe_energy
 
     found = describe_energy("cpu")
-    remedy = "optional: --of energy needs it on a CPU"
+    remedy = "optional: `curvescope energy` needs it on a CPU"
     return Check(
         "energy of the CPU", "name" in found, found.get("missing") or f"{found['name']}, {found['scope']}", remedy
     )

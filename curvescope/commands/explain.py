@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .. import measuring
+from .. import options
 from ..base.arguments import parse_share
+from ..parsers import group
 from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
@@ -18,23 +19,26 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
-    measuring.add_energy_arguments(parser)
-    parser.add_argument(
+    what, tables = group(parser, "what to explain"), group(parser, "tables of times")
+    what.add_argument(
+        "--of",
+        choices=("time", "energy"),
+        default="time",
+        help="quantity of the curve: time, or energy, in joules per step and sample (default: time)",
+    )
+    what.add_argument(
         "--mode",
         choices=("decode", "prefill", "mixed"),
         help="steps of an inference server to explain (default: the mode with most sizes, decode first)",
     )
-    parser.add_argument("--pair", metavar="B,KB", help="two batch sizes whose excess to split, e.g. 4,8")
-    parser.add_argument("--at", type=int, metavar="B", help="batch size whose curvature to split")
-    measuring.add_curvature_argument(parser)
-    # Its name until version 0.1.
-    parser.add_argument("--axis", choices=measuring.CURVATURES, action="append", default=[], help=argparse.SUPPRESS)
-    parser.add_argument(
+    what.add_argument("--pair", metavar="B,KB", help="two batch sizes whose excess to split, e.g. 4,8")
+    what.add_argument("--at", type=int, metavar="B", help="batch size whose curvature to split")
+    options.add_curvature_argument(parser)
+    tables.add_argument(
         "--problem", metavar="WORDS", help="for a table of times: words in the names of the curves to show"
     )
-    parser.add_argument(
+    tables.add_argument(
         "--noise",
         metavar="SHARE",
         help="for a table of times: standard error of times without repeats, e.g. 2%% (default: estimated)",
@@ -44,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the explanation."""
     from ..profile_files import open_any
     from ..profiling.measure.scaling_plan import PLAN_FILE
 
@@ -65,7 +68,7 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         noise = None if args.noise is None else parse_share("--noise", args.noise)
         show_table(
             recording,
-            axis=measuring.curvature_of(args),
+            axis=args.curvature,
             problem=args.problem,
             noise=noise,
             everything=args.all,
@@ -79,11 +82,11 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
 
         if args.pair is not None or args.at is not None:
             raise CurvescopeError("--pair and --at split times over layers; energy has no such split: omit them.")
-        show_energy(recording, axis=measuring.curvature_of(args), everything=args.all, as_json=args.json)
+        show_energy(recording, axis=args.curvature, everything=args.all, as_json=args.json)
         return 0
     show_diagnosis(
         recording,
-        axis=measuring.curvature_of(args),
+        axis=args.curvature,
         pair=args.pair,
         at=args.at,
         mode=args.mode,

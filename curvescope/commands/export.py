@@ -13,7 +13,6 @@ from ..profiling.recording.remote_store import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument(
@@ -32,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export."""
     import sys
 
     from ..profile_files import open_any, progress

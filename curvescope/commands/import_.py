@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..base.arguments import parse_share
 from ..base.escaping import escape_controls
+from ..parsers import group
 from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
@@ -26,47 +27,47 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("file", type=Path, nargs="+", help="profile; several with --as sweep")
     parser.add_argument("-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: under runs)")
-    parser.add_argument(
+    reading, tables = group(parser, "what to read"), group(parser, "tables of times")
+    reading.add_argument(
         "--as",
         dest="kind",
         choices=("profile", "sweep"),
         default="profile",
         help="what the files are: one profile, or a sweep with a profile per batch size (default: profile)",
     )
-    parser.add_argument(
+    reading.add_argument(
         "--batch", metavar="N[,N]", help="samples per step, one value per file (default: from ranges or shapes)"
     )
-    parser.add_argument(
+    tables.add_argument(
         "--table", action="store_true", help="the file is a CSV of problem, batch, time_ms[, device, n, spread]"
     )
-    parser.add_argument(
+    tables.add_argument(
         "--noise",
         metavar="SHARE",
         help="standard error of a table's times, e.g. 2%% (default: estimated from the table)",
     )
-    parser.add_argument(
+    reading.add_argument(
         "--range-pattern",
         metavar="REGEX",
         help="pattern for range names with groups layer, phase, step, op, batch, e.g. 'L_(?P<layer>.+)'",
     )
-    parser.add_argument(
+    reading.add_argument(
         "--steps",
         default="auto",
         metavar="HOW",
         help="how to find steps: auto, whole (the profile is one step), repetition (of kernels), or marks:REGEX "
         "(ranges whose names match mark steps)",
     )
-    parser.add_argument("--device", type=int, metavar="N", help="number of the only device whose work is read")
-    parser.add_argument(
+    reading.add_argument("--device", type=int, metavar="N", help="number of the only device whose work is read")
+    reading.add_argument(
         "--capture",
         type=Path,
         metavar="FILE",
         help="PyTorch trace of the capture of the CUDA graphs that the profile replays; gives their kernels layers",
     )
-    parser.add_argument(
+    reading.add_argument(
         "--inductor",
         type=Path,
         metavar="DIR",
@@ -76,7 +77,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Import the file."""
     from ..analysis.render.terminal import print_prose
     from ..profile_files import describe_rows, notes
 

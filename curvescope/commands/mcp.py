@@ -12,14 +12,12 @@ import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument(
         "--allow-experiments", action="store_true", help="let agents run experiments on this machine (`confirm`)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until standard input ends."""
     from ..agents import make_server
 
     server = make_server(args.allow_experiments)

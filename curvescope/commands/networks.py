@@ -10,12 +10,10 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one line per network."""
     from ..base.torch_runtime import import_torch
     from ..profiling.workload.networks import get_network, names
     from ..profiling.workload.networks.facts import facts

@@ -28,7 +28,6 @@ _EXPLAINED = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("ranks", nargs="+", metavar="WHERE", help="recordings of the ranks: folders, patterns, URLs")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="address of a Dask scheduler, e.g. tcp://host:8786")
     parser.add_argument(
@@ -41,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Reduce, analyse and print."""
     from ..analysis.ranks.jobs import Reducer, find_ranks
     from ..analysis.ranks.stragglers import analyse
     from ..analysis.ranks.tables import combine

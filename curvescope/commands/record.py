@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument(
         "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_PROGRAM)"
     )
@@ -52,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command, record it, and print the folder."""
     import sys
 
     from ..analysis.render.terminal import print_prose

@@ -9,7 +9,6 @@ from ..profiling.recording.remote_store import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument(
         "recordings", type=as_path, nargs="+", metavar="recording", help="folders or URLs of recordings, or of sweeps"
     )
@@ -18,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the page."""
     from .. import __version__
     from ..analysis.render.html import render_html
     from ..analysis.render.report_data import report_document, report_input

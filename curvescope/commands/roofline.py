@@ -14,7 +14,6 @@ BY = ("kernel", "layer", "phase")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
     parser.add_argument("--by", choices=BY, default="kernel", help="what each point stands for (default: kernel)")
     parser.add_argument("--batch", type=int, help="batch size (default: the largest profiled)")
@@ -25,17 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the roofline."""
     from ..analysis import roofline
-    from ..analysis.decompose.kernel_times import device_work, kernel_times, kernel_totals
     from ..profile_files import open_any
     from ..profiling.hardware.limits import hardware_of
 
     with open_any(args.recording) as recording:
-        meta, steps, work = recording.meta, recording.frame("steps"), device_work(recording)
-        parts = kernel_totals(work) if steps.empty else kernel_times(work, steps)
-        hardware = hardware_of(meta)
-    drawn = roofline.roofline(parts, hardware, args.by, args.batch)
+        meta, hardware = recording.meta, hardware_of(recording.meta)
+        drawn = roofline.recorded_roofline(recording, args.by, args.batch)
     if args.json:
         from ..analysis.render.documents import RooflineDocument, print_document
 

@@ -9,7 +9,6 @@ from ..profiling.recording.remote_store import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     location = parser.add_mutually_exclusive_group()
     location.add_argument("root", nargs="?", type=as_path, help="folder to look in (default: runs)")
     location.add_argument("--store", type=as_path, metavar="URL", help="URL of a shared store, e.g. s3://bucket/team")
@@ -17,7 +16,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one line per recording."""
     from ..profiling.recording.store import list_recordings
 
     root = args.store or args.root or as_path("runs")

@@ -17,8 +17,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import measuring
+from .. import options
 from ..base.counted import counted
+from ..parsers import group
 from ..profiling.hardware.host import usable_cores
 from ..profiling.hardware.precisions import STEP_PRECISIONS
 from ..profiling.workload.network_step import MODES
@@ -32,24 +33,22 @@ _TIMEOUT_S = 600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("network", nargs="?", help="name of a network, or package.module:function with --input-shape")
-    measuring.add_sample_arguments(parser)
-    parser.add_argument("--devices", metavar="1,2,4", help="numbers of devices (default: doubling up to all)")
-    parser.add_argument(
+    options.add_sample_arguments(parser)
+    what, where = group(parser, options.WHAT), group(parser, options.WHERE)
+    where.add_argument("--devices", metavar="1,2,4", help="numbers of devices (default: doubling up to all)")
+    where.add_argument(
         "--nodes", metavar="1,2,4", help="for a launch on several nodes: numbers of nodes with all their devices"
     )
-    parser.add_argument("--batch", type=int, metavar="B", help=f"weak scaling: samples per device (default: {_BATCH})")
-    parser.add_argument("--total-batch", type=int, metavar="B", help="strong scaling: samples of all devices in total")
-    measuring.add_mode_argument(parser, choices=[mode for mode in MODES if mode != "forward"], help="what a step runs")
-    parser.add_argument(
-        "--precision", choices=STEP_PRECISIONS, default="fp32", help="precision of the steps (default: fp32)"
-    )
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="cpu or cuda (default: cuda if there is one)")
-    parser.add_argument(
+    what.add_argument("--batch", type=int, metavar="B", help=f"weak scaling: samples per device (default: {_BATCH})")
+    what.add_argument("--total-batch", type=int, metavar="B", help="strong scaling: samples of all devices in total")
+    options.add_mode_argument(parser, choices=[mode for mode in MODES if mode != "forward"])
+    options.add_precision_argument(parser, STEP_PRECISIONS, "precision of the steps (default: fp32)")
+    where.add_argument("--device", choices=("cpu", "cuda"), help="cpu or cuda (default: cuda if there is one)")
+    where.add_argument(
         "--threads", type=int, metavar="N", help="threads per process on a CPU (default: an equal share)"
     )
-    parser.add_argument(
+    what.add_argument(
         "--input",
         default="resident",
         metavar="SOURCE",
@@ -57,14 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "every step), or package.module:function of batch size, rank and world size that "
         "returns (inputs, targets) to iterate over",
     )
-    parser.add_argument(
+    group(parser, options.HOW).add_argument(
         "--timeout",
         type=float,
         default=_TIMEOUT_S,
         metavar="S",
         help="seconds to wait for an unresponsive rank before aborting",
     )
-    measuring.add_protocol_arguments(parser)
+    options.add_protocol_arguments(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to create (default: runs/DATE_scale)")
     parser.add_argument(
         "--resume", type=Path, metavar="DIR", help="folder of a run to resume: measures what is missing"
@@ -74,7 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure what is missing of the plan, then print the tables."""
     from ..base.errors import CurvescopeError
     from ..profiling.recording.rank_info import launched_rank
 
@@ -155,7 +153,7 @@ def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
         folder, plan = answer
         with LiveProgress() if rank.rank == 0 else contextlib.nullcontext() as view:
             report = view.report if view is not None else lambda _: None
-            run_rank(folder, plan, ranks, report, measuring.precise_enough(plan.protocol))
+            run_rank(folder, plan, ranks, report, options.precise_enough(plan.protocol))
     if rank.rank == 0:
         show_scaling(folder, args.all, args.json)
     return 0
@@ -190,7 +188,7 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
         raise CurvescopeError(f"Name the network to scale: {', '.join(names())}; or `--resume DIR`.")
     device = _device(args)
     check_precision(args.precision, device)
-    shape, length = measuring.sample_of(args, args.network)
+    shape, length = options.sample_of(args, args.network)
     if args.sequence_length is not None and length is None:
         raise CurvescopeError(f"--sequence-length {args.sequence_length}: {args.network} does not take text.")
     configuration = Configuration(args.network, shape, length, device, args.mode, args.precision)
@@ -210,7 +208,7 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
             f"--total-batch {total} cannot be divided equally among {', '.join(map(str, unequal))} devices."
         )
     threads = (args.threads or max(1, usable_cores() // max(devices))) if device == "cpu" else None
-    protocol = measuring.protocol_of(args)
+    protocol = options.protocol_of(args)
     return ScalingPlan(configuration, devices, batch, total, protocol, threads, args.input, args.timeout)
 
 

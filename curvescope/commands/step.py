@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import argparse
 
-from .. import measuring
+from .. import options
+from ..parsers import group
 from ..profiling.recording.axis import BATCH
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    measuring.add_network_arguments(parser)
-    parser.add_argument("--batch", type=int, default=32, help="samples in a step (default: 32)")
-    parser.add_argument("--steps", type=int, default=3, help="number of steps in ranges (default: 3)")
-    parser.add_argument(
+    options.add_network_arguments(parser)
+    group(parser, options.WHAT).add_argument("--batch", type=int, default=32, help="samples in a step (default: 32)")
+    how = group(parser, options.HOW)
+    how.add_argument("--steps", type=int, default=3, help="number of steps in ranges (default: 3)")
+    how.add_argument(
         "--warm-up", type=int, default=3, metavar="N", help="number of steps before them, outside ranges (default: 3)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the steps and print the time of each."""
     from ..base.errors import CurvescopeError
     from ..base.torch_runtime import pick_device
     from ..profiling.measure.axes import Axes
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if args.batch < 1 or args.steps < 1 or args.warm_up < 0:
         raise CurvescopeError("--batch and --steps must be at least 1, --warm-up at least 0.")
     axes = Axes(BATCH, (args.batch,))
-    (configuration,) = measuring.configurations_of(args, axes, pick_device(args.device))
+    (configuration,) = options.configurations_of(args, axes, pick_device(args.device))
     workload = configuration.build(find_device=args.device is None)
     workload.try_step(args.batch)
     for _ in range(args.warm_up):

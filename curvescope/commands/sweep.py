@@ -12,8 +12,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .. import measuring
+from .. import options
 from ..base.counted import counted
+from ..parsers import group
 from ..profiling.hardware.precisions import STEP_PRECISIONS
 from ..profiling.recording.axis import BATCH
 from ..profiling.recording.remote_store import as_path
@@ -32,39 +33,35 @@ _CHOICES = {"no": (False,), "yes": (True,), "both": (False, True)}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("network", nargs="*", help="names of networks, or package.module:function with --input-shape")
-    measuring.add_step_argument(parser)
-    measuring.add_sample_arguments(parser)
-    parser.add_argument(
-        "--batch",
-        help="batch sizes: 1,2,4 or 1..32 (doubling; default) or 32..160:8; max for the largest that fits, "
-        "8..max doubles to it",
-    )
-    measuring.add_axis_argument(parser)
-    measuring.add_mode_argument(parser, help=f"modes, one or more of {','.join(MODES)}")
-    parser.add_argument("--precision", default="fp32", help=f"precisions, one or more of {','.join(STEP_PRECISIONS)}")
-    parser.add_argument("--compile", choices=_CHOICES, default="no", help="run the networks through torch.compile")
-    parser.add_argument(
+    options.add_step_argument(parser)
+    options.add_sample_arguments(parser)
+    options.add_batch_argument(parser, "; max for the largest that fits, 8..max doubles to it")
+    options.add_axis_argument(parser)
+    options.add_mode_argument(parser, f"modes, one or more of {','.join(MODES)}")
+    what, where = group(parser, options.WHAT), group(parser, options.WHERE)
+    what.add_argument("--precision", default="fp32", help=f"precisions, one or more of {','.join(STEP_PRECISIONS)}")
+    what.add_argument("--compile", choices=_CHOICES, default="no", help="run the networks through torch.compile")
+    what.add_argument(
         "--cuda-graph",
         choices=_CHOICES,
         default="no",
         help="capture each batch size's step as a CUDA graph, and time its replays",
     )
-    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
-    parser.add_argument(
+    options.add_device_argument(parser)
+    where.add_argument(
         "--memory-limit", metavar="SIZE", help="memory limit of each visit, e.g. 8GB: of the device, or on a CPU of "
         "the address space that the network adds",
     )  # fmt: skip
-    measuring.add_protocol_arguments(parser)
-    measuring.add_clock_argument(parser)
-    parser.add_argument(
+    options.add_protocol_arguments(parser)
+    options.add_clock_argument(parser)
+    where.add_argument(
         "--scheduler",
         metavar="ADDRESS",
         help="address of a Dask scheduler, e.g. tcp://host:8786, whose workers measure one recording each; or "
         "local, for one worker per GPU of this machine",
     )
-    parser.add_argument(
+    where.add_argument(
         "--workers", type=int, metavar="N", help="number of workers for --scheduler local on a CPU; they share it"
     )
     parser.add_argument(
@@ -81,7 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure what is missing of the plan, then print the tables."""
     from ..base.errors import CurvescopeError
 
     if args.resume and (args.network or args.step):
@@ -145,8 +141,8 @@ def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
     labels = [configuration.label for configuration in plan.configurations]
     with LiveCurves(labels, plan.protocol.statistic, Axis(plan.configurations[0].axis)) as view:
         try:
-            with measuring.clocks(args, plan.configurations[0].device):
-                failed = run_plan(folder, plan, view.report, measuring.precise_enough(plan.protocol), measurers)
+            with options.clocks(args, plan.configurations[0].device):
+                failed = run_plan(folder, plan, view.report, options.precise_enough(plan.protocol), measurers)
         except KeyboardInterrupt:
             messages.print("Interrupted. This resumes:")
             terminal.print_commands(messages, f"curvescope sweep --resume {folder}")
@@ -183,13 +179,13 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
             f"Name the networks to sweep: {', '.join(names())}; a step of your own: --step; or `--resume DIR`."
         )
     searched = re.fullmatch(r"(?:(.+)\.\.)?max", args.batch or "")
-    protocol = measuring.protocol_of(args)
+    protocol = options.protocol_of(args)
     if searched:
         if args.axis:
             raise CurvescopeError(f"--batch {args.batch}: the largest batch size is searched without --axis.")
         axes = Axes(BATCH, parse_batches(searched[1]) if searched[1] else ())
     else:
-        axes = measuring.axes_of(args)
+        axes = options.axes_of(args)
     device = pick_device(args.device) if cluster is None else cluster.pick_device(args.device)
     limit = parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else None
     made = _steps(args, axes, device) if args.step else _networks(args, axes, device)
@@ -206,7 +202,7 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
 def _steps(args: argparse.Namespace, axes: Axes, device: str) -> list[Configuration]:
     from ..profiling.measure.configuration import Configuration
 
-    measuring.refuse_network_options(args)
+    options.refuse_network_options(args)
     return [Configuration.of_step(args.step, device, axes.curve, dict(fixed)) for fixed in axes.curves]
 
 
@@ -217,7 +213,7 @@ def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configu
     configurations = [
         Configuration(
             network,
-            *measuring.sample_of(args, network),
+            *options.sample_of(args, network),
             device,
             mode,
             precision,

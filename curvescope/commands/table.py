@@ -22,7 +22,6 @@ FORMATS = ("text", "csv", "markdown", "json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("run", nargs="+", type=as_path, help="a recording, or the folder of a sweep")
     parser.add_argument("--published", action="store_true", help="add published times of the same networks")
     parser.add_argument(
@@ -38,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the tables."""
     from ..profiling.measure.sweep_plan import recordings_in
     from ..profiling.recording.store import open_recording
 

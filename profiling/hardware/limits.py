@@ -173,9 +173,7 @@ def _peak_source(device: Device, precision: str, peak: float) -> str:
 
 def _of_driver(facts: Mapping[str, Any], device: Device | None) -> tuple[Roof, ...]:
     """Peaks from the driver's facts in the profile: clock, SMs, memory rate."""
-    # The collector of version 0.1 called two facts otherwise.
-    roofs, clock_hz = [], facts.get("clock_hz") or facts.get("sm_clock_hz")
-    memory_bytes_per_s = facts.get("memory_bytes_per_s") or facts.get("memory_bandwidth_bytes_per_s")
+    roofs, clock_hz, memory_bytes_per_s = [], facts.get("clock_hz"), facts.get("memory_bytes_per_s")
     capability = facts.get("compute_capability")
     alike = device or next((d for d in devices() if d.compute_capability == capability), None)
     if alike is not None and clock_hz and facts.get("sm_count"):

@@ -62,7 +62,6 @@ class Configuration:
     def from_entry(cls, entry: Mapping[str, Any]) -> Configuration:
         """The configuration in a plan file."""
         shape = entry["input_shape"]
-        entry = {"mode" if name == "kind" else name: value for name, value in entry.items()}  # "kind" until version 0.1
         fixed = tuple((str(name), int(value)) for name, value in entry.get("fixed", ()))
         return cls(**{**entry, "input_shape": None if shape is None else tuple(shape), "fixed": fixed})
 

@@ -94,8 +94,8 @@ def check_countable(recording: Recording) -> None:
     """
     if recording.meta.get("recording_type") == "model":
         raise CurvescopeError(
-            f"{recording.path} is modelled: no kernel ran that could be counted. `curvescope diagnose --counters` "
-            "measures and counts on a GPU."
+            f"{recording.path} is modelled: no kernel ran that could be counted. `curvescope diagnose`, "
+            "then `curvescope counters`, measure and count on a GPU."
         )
     if (imported := recording.meta.get("imported_from")) is not None:
         raise CurvescopeError(

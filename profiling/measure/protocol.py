@@ -49,9 +49,6 @@ class Protocol:
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> Protocol:
         """The protocol in a plan file."""
-        entry = dict(entry)
-        if "profiled_rounds" in entry:  # until version 0.1 the first rounds had one profiled step in each visit
-            entry["profiled_steps"] = min(1, entry.pop("profiled_rounds"))
         return cls(**{**entry, **{name: tuple(entry[name]) for name in ("rounds", "steps_per_visit")}})
 
     def steps_of_visit(self, batch: int, discarded_ns: int) -> int:

@@ -65,9 +65,8 @@ class ScalingPlan:
     @classmethod
     def from_entry(cls, entry: dict[str, Any]) -> ScalingPlan:
         """The plan in a plan file."""
-        configuration = entry.pop("setting", None) or entry.pop("configuration")  # "setting" until version 0.1
         fields = {"devices": tuple(entry["devices"]), "protocol": Protocol.from_entry(entry["protocol"])}
-        return cls(**{**entry, **fields, "configuration": Configuration.from_entry(configuration)})
+        return cls(**{**entry, **fields, "configuration": Configuration.from_entry(entry["configuration"])})
 
     @property
     def weak(self) -> tuple[ScalingPoint, ...]:

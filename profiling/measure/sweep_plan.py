@@ -52,9 +52,8 @@ class SweepPlan:
     @classmethod
     def from_entry(cls, entry: dict[str, Any]) -> SweepPlan:
         """The plan in a plan file."""
-        configurations = entry.pop("settings", None) or entry.pop("configurations")  # "settings" until version 0.1
         return cls(
-            tuple(Configuration.from_entry(configuration) for configuration in configurations),
+            tuple(Configuration.from_entry(configuration) for configuration in entry.pop("configurations")),
             tuple(entry.pop("batches")),
             protocol=Protocol.from_entry(entry.pop("protocol")),
             **entry,

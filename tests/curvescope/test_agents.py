@@ -19,7 +19,7 @@ VIEWS = {"list_recordings", "verdict", "breakdown", "compare", "roofline"}
 def run(tmp_path_factory):
     """A recording of a modelled GPU, in a folder of its own."""
     path = tmp_path_factory.mktemp("runs") / "vgg"
-    assert main(["diagnose", "vgg_a", "--device", "model:gtx1080", "--batch", "16..64", "-o", str(path), "--json"]) == 0
+    assert main(["model", "vgg_a", "--device", "gtx1080", "--batch", "16..64", "-o", str(path), "--json"]) == 0
     return path
 
 

@@ -60,7 +60,7 @@ def workplace(tmp_path_factory):
     return folder
 
 
-MODEL = ("--model", "my_model:small", "--input-shape", "3,16,16")
+MODEL = ("my_model:small", "--input-shape", "3,16,16")
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("diagnose", "alexnet", "--batch", "0"), "batch sizes start at 1"),
         (("diagnose", "alexnet", "--protocol", "secret"), "choose one of default, quick, addfor, dell, dlperf"),
         (("diagnose", "alexnet", "--until", "200%"), "a share of the step time"),
-        (("diagnose", "alexnet", "--images", "5"), "for --protocol dell"),
+        (("diagnose", "alexnet", "--protocol", "quick:5"), "dell alone takes a number of samples"),
         (("diagnose", "alexnet", "--sequence-length", "5"), "alexnet does not take text"),
         (("diagnose", "bert_base", "--sequence-length", "513"), "1 to 512 tokens"),
         (("diagnose", "alexnet", "--device", "cpu", "--precision", "tf32"), "a mode of CUDA devices"),
@@ -215,12 +215,23 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("step", "alexnet", "--batch", "0"), "must be at least 1"),
         (("diagnose", "alexnet", "--time-limit", "0"), "more than 0"),
         (("diagnose", "alexnet", "--experiments", "long"), "a duration, e.g. 60s or 2m"),
-        (("diagnose", "alexnet", "--device", "model:gtx1080", "--experiments", "9s"), "nothing to run"),
+        (("diagnose", "alexnet", "--device", "model:gtx1080"), "write `curvescope model NETWORK --device GPU`"),
+        (("diagnose", "alexnet", "--device=model:gtx1080"), "no longer takes --device model:gtx1080"),
+        (("diagnose", "alexnet", "--what-if", "sm_count=4"), "write `curvescope model NETWORK --device GPU`"),
+        (("diagnose", "alexnet", "--of", "energy"), "write `curvescope energy NETWORK`"),
+        (("diagnose", "alexnet", "--against=mine"), "then `curvescope compare RUN NEW`"),
+        (("diagnose", "alexnet", "--counters"), "write `curvescope counters RUN`"),
+        (("step", "--model", "my_model:small"), "the function as the network"),
+        (("sweep", "alexnet", "--images", "5"), "write `--protocol dell:SAMPLES`"),
+        (("scale", "alexnet", "--phase", "training"), "write --mode"),
+        (("explain", "mine", "--axis", "linear"), "write --curvature"),
+        (("energy", "alexnet", "--batch", "1,2", "--axis", "batch=1"), "give the values of batch once"),
+        (("energy", "bert_base", "--batch", "1,2", "--axis", "tokens=8,16"), "energy measures one curve"),
         (("confirm", "mine", "--experiments", "0"), "no time is left"),
         (("diagnose", "alexnet", "--device", "cuda:99"), "doctor"),
         (("diagnose", "alexnet", "--device", "abacus"), "Unknown device"),
-        (("diagnose", "--model", "my_model:small"), "--input-shape"),
-        (("diagnose", "--model", "my_model:large", "--input-shape", "3"), "no function large"),
+        (("diagnose", "my_model:small"), "--input-shape"),
+        (("diagnose", "my_model:large", "--input-shape", "3"), "no function large"),
         (("diagnose", *MODEL, "-o", "mine"), "nothing is overwritten"),
         (("explain", "nowhere"), "nowhere does not exist"),
         (("explain", "mine", "--pair", "1,3"), "the recording has batch 1, 2, 4"),
@@ -238,7 +249,7 @@ def test_bad_input_is_exit_code_2_with_words(recorded, workplace, command, argum
 
 
 def test_an_input_the_model_cannot_take_is_said(workplace, command):
-    done = command("diagnose", "--model", "my_model:small", "--input-shape", "5,16,16", "-o", "bad", cwd=workplace)
+    done = command("diagnose", "my_model:small", "--input-shape", "5,16,16", "-o", "bad", cwd=workplace)
     assert done.returncode == 2
     assert "--input-shape" in done.stderr
 
@@ -363,7 +374,7 @@ def test_an_interrupt_that_the_interpreter_swallows_still_ends_the_command(monke
 def test_a_refusal_wraps_between_words_on_a_terminal(tmp_path, capsys, monkeypatch):
     """A pipe gets one line, as a program that reads it expects."""
     monkeypatch.setenv("COLUMNS", "40")
-    command = ["diagnose", "alexnet", "--fail-over", "5%", "--device", "cpu"]
+    command = ["diagnose", "alexnet", "--experiments", "very long", "--device", "cpu"]
     assert main(command) == 2
     (whole,) = capsys.readouterr().err.splitlines()
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import curvescope
 from curvescope.cli import main
-from curvescope.commands import diagnose
 
 from ..profiling.readers.nsys_export import kernel, launch, push_pop, write_export
 from .recordings import write_planted
@@ -62,52 +62,6 @@ def test_a_real_growth_fails_only_over_its_size(runs, capsys):
     verdict = " ".join(out.split("\n\n")[0].split())
     assert verdict.startswith("B is slower than A: a step of batch 16 takes 1.1")
     assert "3 of 3 step times differ significantly. Most of it is in " in verdict
-
-
-@pytest.fixture
-def diagnose_finds(monkeypatch):
-    """Makes `diagnose` record this planted sweep instead of a measured one."""
-
-    def plant(seed, factor):
-        def measure(args, configuration, axes, protocol, path):
-            assert diagnose._experiments_s(args, protocol, "cpu") == 0.0
-            write_planted(path, "unexplained", seed=seed, change=slower(factor))
-
-        monkeypatch.setattr(diagnose, "_measure", measure)
-
-    return plant
-
-
-def test_one_command_measures_and_checks_against_an_earlier_recording(runs, tmp_path, capsys, diagnose_finds):
-    """The exit code is that of `compare --fail-over` on the same two recordings."""
-    check = ["diagnose", "alexnet", "--device", "cpu", "--batch", "4..16", "--against", str(runs / "base")]
-    check += ["--fail-over", "5%", "--json", "-o"]
-    for name, factor, code in (("same", 1.0, 0), ("slow", 1.12, 1)):
-        diagnose_finds(seed=5, factor=factor)
-        assert main([*check, str(tmp_path / name)]) == code
-        document = json.loads(capsys.readouterr().out)
-        assert document["schema"].startswith("curvescope.compare/")
-        assert document["failed"] == bool(code)
-        assert [one["name"] for one in document["recordings"]] == [str(runs / "base"), str(tmp_path / name)]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--fail-over", "5%"], "--fail-over needs --against RUN"),
-        (["--against", "BASE", "--fail-over", "5"], "--fail-over 5: a share"),
-        (["--against", "BASE", "--batch", "32,64"], "has batch 4, 8, 16: measure at least one of them"),
-        (["--against", "BASE", "--of", "energy"], "omit --of energy"),
-        (["--against", "BASE", "--axis", "tokens=8,16"], "give --axis once"),
-        (["--against", "nowhere"], "nowhere"),
-    ],
-)
-def test_a_wrong_base_is_refused_before_anything_is_measured(runs, tmp_path, capsys, monkeypatch, options, message):
-    monkeypatch.setattr(diagnose, "_measure", lambda *_: pytest.fail("measured"))
-    base = [str(runs / "base") if one == "BASE" else one for one in options]
-    command = ["diagnose", "alexnet", "--device", "cpu", "--batch", "4,8", "-o", str(tmp_path / "run")]
-    assert main([*command, *base]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_rows_of_a_batch_size_that_further_rounds_left_out(runs, tmp_path, capsys):
@@ -196,7 +150,7 @@ def test_a_profile_without_steps_says_so(tmp_path, capsys):
 
 def test_a_modelled_recording_is_said_to_be_one(tmp_path, capsys):
     for gpu in ("k40", "gtx1080"):
-        command = ["diagnose", "alexnet", "--device", f"model:{gpu}", "--batch", "8,16"]
+        command = ["model", "alexnet", "--device", gpu, "--batch", "8,16"]
         assert main([*command, "-o", str(tmp_path / gpu)]) == 0
     capsys.readouterr()
     assert main(["compare", str(tmp_path / "k40"), str(tmp_path / "gtx1080")]) == 0
@@ -229,3 +183,17 @@ def test_work_that_was_not_recorded_is_said_and_is_no_idle_time(tmp_path, capsys
     assert (document["without_device_work"], document["rows"]) == ([str(tmp_path / "wsl")], [])
     assert main(["compare", str(tmp_path / "whole"), str(tmp_path / "whole")]) == 0
     assert "idle" in capsys.readouterr().out
+
+
+def test_recordings_compare_themselves_by_batch_size_and_by_row(runs, capsys):
+    """As the command, in a DataFrame."""
+    base, slow = (curvescope.open_recording(runs / name) for name in ("base", "slow"))
+    steps = base.compare(slow, by="batch")
+    assert main(["compare", str(runs / "base"), str(runs / "slow"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert steps["label"].tolist() == [line["label"] for line in document["steps"]]
+    assert steps["speedup"].tolist() == [line["changes"][0]["speedup"] for line in document["steps"]]
+    assert (steps["time_ms"] / steps["other_ms"]).tolist() == pytest.approx(steps["speedup"].tolist())
+    assert steps["real"].all()
+    rows = base.compare(slow)
+    assert rows["label"].tolist() == [line["label"] for line in document["rows"]]

@@ -5,22 +5,21 @@ A fixture of all tests (tests/conftest.py) holds every other document that a com
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import json
 
 import jsonschema
 import pytest
 
 from curvescope.analysis.render.documents import kind_of
-from curvescope.cli import COMMANDS, main, module_of
+from curvescope.cli import COMMANDS, main
 from curvescope.commands.bench import BENCHES
 from curvescope.documents import DOCUMENTS, document_schema
 from tests.conftest import document_validator
 
 # The kinds of documents that each command prints; None: it prints none.
 KINDS = {
-    "diagnose": {"explain", "energy", "table"},
+    "diagnose": {"explain", "table"},
+    "model": {"explain"},
     "explain": {"explain", "energy", "times", "scaling"},
     "confirm": {"explain"},
     "scale": {"scaling"},
@@ -37,15 +36,9 @@ KINDS = {
 
 def with_json():
     """Commands with the option --json."""
-    for name in COMMANDS:
-        modules = {f"curvescope{module_of(name)}": name}
-        if name == "bench":
-            modules = {f"curvescope.commands.bench.{bench}": bench for bench in BENCHES}
-        for module, command in modules.items():
-            parser = argparse.ArgumentParser()
-            importlib.import_module(module).add_arguments(parser)
-            if "--json" in parser._option_string_actions:
-                yield command
+    for name, command in {**COMMANDS, **BENCHES}.items():
+        if "--json" in command.build()[0]._option_string_actions:
+            yield name
 
 
 def test_every_command_with_json_has_documents_and_no_document_is_without_a_command():
@@ -84,8 +77,8 @@ def test_a_document_names_its_kind_and_fits_the_schema(modelled, arguments, kind
 def modelled(tmp_path_factory):
     """A folder with one recording, RUN, of a modelled GPU."""
     folder = tmp_path_factory.mktemp("modelled")
-    options = ["--device", "model:gtx1080", "--batch", "16..64"]
-    assert main(["diagnose", "vgg_a", *options, "-o", str(folder / "RUN"), "--json"]) == 0
+    options = ["--device", "gtx1080", "--batch", "16..64"]
+    assert main(["model", "vgg_a", *options, "-o", str(folder / "RUN"), "--json"]) == 0
     return folder
 
 

@@ -8,12 +8,12 @@ from curvescope.profiling.workload.networks import names
 
 
 def modelled(capsys, tmp_path, *arguments):
-    code = main(["diagnose", *arguments, "-o", str(tmp_path / "run"), "--json"])
+    code = main(["model", *arguments, "-o", str(tmp_path / "run"), "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
 def test_a_modelled_diagnosis_says_so_everywhere(capsys, tmp_path):
-    code, document = modelled(capsys, tmp_path, "vgg_a", "--device", "model:gtx1080", "--batch", "16..128")
+    code, document = modelled(capsys, tmp_path, "vgg_a", "--device", "gtx1080", "--batch", "16..128")
     assert code == 0
     assert document["modelled"] is True
     assert "modelled" in document["device"]["name"]
@@ -35,12 +35,12 @@ def test_a_modelled_diagnosis_says_so_everywhere(capsys, tmp_path):
 
 def test_a_gpu_whose_architecture_is_not_modelled_is_refused(capsys, tmp_path):
     """AMD's GPUs are listed to read traces."""
-    assert main(["diagnose", "vgg_a", "--device", "model:mi300x", "--batch", "16", "-o", str(tmp_path / "run")]) == 2
+    assert main(["model", "vgg_a", "--device", "mi300x", "--batch", "16", "-o", str(tmp_path / "run")]) == 2
     assert "no constants for cdna3" in capsys.readouterr().err
 
 
 def test_the_terms_of_a_modelled_excess_add_up(capsys, tmp_path):
-    modelled(capsys, tmp_path, "vgg_a", "--device", "model:gtx1080", "--batch", "16..128")
+    modelled(capsys, tmp_path, "vgg_a", "--device", "gtx1080", "--batch", "16..128")
     assert main(["explain", str(tmp_path / "run"), "--pair", "64,128", "--json"]) == 0
     (excess,) = json.loads(capsys.readouterr().out)["anomalies"]
     total = sum(part["value"]["value"] for part in excess["shares"])
@@ -48,14 +48,14 @@ def test_the_terms_of_a_modelled_excess_add_up(capsys, tmp_path):
 
 
 def test_a_model_repeats_itself_but_its_intervals_are_not_empty(capsys, tmp_path):
-    _, document = modelled(capsys, tmp_path, "alexnet", "--device", "model:v100", "--batch", "8..32")
+    _, document = modelled(capsys, tmp_path, "alexnet", "--device", "v100", "--batch", "8..32")
     for point in document["curve"]:
         time_ms = point["time_ms"]
         assert time_ms["low"] < 0.97 * time_ms["value"] < 1.03 * time_ms["value"] < time_ms["high"]
 
 
 def test_what_if_the_card_had_more_memory_or_sms(capsys, tmp_path):
-    command = ["vgg_a", "--device", "model:gtx1080", "--batch", "128"]
+    command = ["vgg_a", "--device", "gtx1080", "--batch", "128"]
     times_ms, names = {}, {}
     for facts in ("", "memory_bytes=12GiB", "sm_count=40"):
         _, document = modelled(capsys, tmp_path / facts, *command, *(["--what-if", facts] if facts else []))
@@ -69,7 +69,7 @@ def test_what_if_the_card_had_more_memory_or_sms(capsys, tmp_path):
 
 @pytest.mark.parametrize("facts", ["cores=3", "sm_count", "sm_count=many", "=4"])
 def test_what_if_needs_facts_of_the_gpu(capsys, facts):
-    assert main(["diagnose", "vgg_a", "--device", "model:gtx1080", "--what-if", facts]) == 2
+    assert main(["model", "vgg_a", "--device", "gtx1080", "--what-if", facts]) == 2
     assert facts.partition("=")[0] in capsys.readouterr().err
 
 
@@ -88,7 +88,7 @@ def test_every_network_is_modelled_and_every_gpu(device, tmp_path):
 
 
 def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(capsys, tmp_path):
-    code = main(["diagnose", "vgg16", "--device", "model:gtx1080", "--batch", "32..256", "-o", str(tmp_path / "run")])
+    code = main(["model", "vgg16", "--device", "gtx1080", "--batch", "32..256", "-o", str(tmp_path / "run")])
     assert code == 2
     message = capsys.readouterr().err
     assert "vgg16 at batch 128 needs" in message
@@ -99,15 +99,14 @@ def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(capsys,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["vgg_a", "--device", "model:gtx1800"], "did you mean gtx1080"),
-        (["vgg_a", "--device", "model:"], "Unknown GPU"),
-        (["vgg_a", "--device", "model:k40", "--library", "cudnn4"], "choose from cudnn5"),
-        (["vgg_a", "--device", "model:k40", "--framework", "theano"], "choose from torch"),
-        (["vgg_a", "--device", "cpu", "--library", "cudnn5"], "are for a modelled GPU"),
-        (["vgg_a", "--device", "model:v100", "--precision", "bf16"], "no tensor cores for bf16"),
-        (["vgg_a", "--device", "model:a100", "--precision", "tf32"], "omit tf32"),
+        (["vgg_a", "--device", "gtx1800"], "did you mean gtx1080"),
+        (["vgg_a", "--device", ""], "Unknown GPU"),
+        (["vgg_a", "--device", "k40", "--library", "cudnn4"], "choose from cudnn5"),
+        (["vgg_a", "--device", "k40", "--framework", "theano"], "choose from torch"),
+        (["vgg_a", "--device", "cpu", "--library", "cudnn5"], "Unknown GPU"),
+        (["vgg_a", "--device", "v100", "--precision", "bf16"], "no tensor cores for bf16"),
     ],
 )
 def test_bad_input_is_refused_in_words(arguments, words, capsys, tmp_path):
-    assert main(["diagnose", *arguments, "-o", str(tmp_path / "run")]) == 2
+    assert main(["model", *arguments, "-o", str(tmp_path / "run")]) == 2
     assert words in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib import metadata
 
 import pytest
@@ -44,3 +45,22 @@ def test_explain_prints_the_verdict_its_evidence_and_what_would_refute_it(tmp_pa
     assert "Refuted if: with the smaller size's algorithm" in out
     # Commands to copy stay in one line.
     assert max(len(line) for line in out.splitlines() if not line.startswith("  curvescope ")) <= 80
+
+
+def test_a_recordings_breakdown_adds_up_to_the_step_as_the_command_prints_it(tmp_path, capsys):
+    path = write_planted(tmp_path / "run")
+    recording = curvescope.open_recording(path)
+    rows = recording.breakdown(by="kernel")
+    assert main(["breakdown", str(path), "--by", "kernel", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert rows["time_ms"].sum() == pytest.approx(document["time_ms"])
+    assert rows["label"].tolist() == [row["label"] for row in document["rows"]]
+    assert recording.breakdown("phase", batch=4)["time_ms"].sum() < document["time_ms"]
+
+
+def test_a_recordings_roofline_has_roofs_and_points(tmp_path, capsys):
+    path = write_planted(tmp_path / "run")
+    rows = curvescope.open_recording(path).roofline(by="layer")
+    assert main(["roofline", str(path), "--by", "layer", "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert rows[rows["row"] == "point"]["label"].drop_duplicates().tolist() == [point["label"] for point in points]

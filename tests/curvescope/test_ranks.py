@@ -10,13 +10,14 @@ from contextlib import suppress
 
 import pytest
 
+import curvescope
 from curvescope.analysis.ranks import jobs as rank_jobs
 from curvescope.analysis.ranks.jobs import Reducer, find_ranks
 from curvescope.analysis.ranks.tables import TABLES
 from curvescope.base.errors import BackendMissingError
 from curvescope.cli import main
 from curvescope.profiling.recording.remote_store import as_path
-from curvescope.profiling.recording.store import RecordingWriter
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ..analysis.ranks.planted_ranks import rank_tables
 from ..profiling.recording.s3_server import s3_server
@@ -299,3 +300,11 @@ def test_without_dask_one_process_serves(job, capsys, monkeypatch):
     assert answer(capsys, job)["ranks"] == RANKS
     with pytest.raises(BackendMissingError, match=r"curvescope\[cluster\]"):
         Reducer(RANKS, workers=4)
+
+
+def test_a_recording_finds_the_stragglers_of_its_job(job):
+    rank = curvescope.open_recording(job / "rank0")
+    for rows in (rank.ranks(), rank.ranks(*(open_recording(job / f"rank{n}") for n in (3, 4, 5, 6)))):
+        (row,) = rows.to_dict("records")
+        assert (row["rank"], row["node"]) == (5, 1)
+        assert row["low_ms"] < row["excess_ms"] < row["high_ms"]

@@ -30,7 +30,7 @@ def test_text_says_what_roofs_and_bytes_are(run, capsys):
 
 def test_a_share_above_its_roof_is_marked_where_the_rates_have_no_room(tmp_path, capsys):
     run = str(tmp_path / "modelled")
-    assert main(["diagnose", "alexnet", "--device", "model:gtx1080", "--batch", "64..128", "-o", run]) == 0
+    assert main(["model", "alexnet", "--device", "gtx1080", "--batch", "64..128", "-o", run]) == 0
     capsys.readouterr()
     assert main(["roofline", run]) == 0
     out = capsys.readouterr().out

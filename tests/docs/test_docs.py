@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
-import importlib
 import importlib.util
 import json
 import re
@@ -16,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from curvescope.analysis.causes import CAUSES, NOT_SIGNIFICANT, UNEXPLAINED, call_size
-from curvescope.cli import COMMANDS, main, module_of
+from curvescope.cli import COMMANDS, main
 from curvescope.commands import diagnose
 from curvescope.commands.bench import BENCHES
 from curvescope.profiling.measure.protocol import PROTOCOLS
@@ -69,25 +67,20 @@ def test_every_command_line_is_one_that_the_commands_take(page):
     for line in run_blocks.command_lines(page.read_text()):
         command, *arguments = shlex.split(re.split(r" [|>] ", line)[0])[1:]
         assert command in COMMANDS, line
+        names = [command]
         if command == "bench":
-            arguments = check_bench(line, arguments)
-        if command != "bench" and not {"--help", "--version"} & set(arguments):
-            parse(f"curvescope{module_of(command)}", arguments, line)
+            names, arguments = (BENCHES, []) if arguments[1:2] == ["|"] else ([arguments[0]], arguments[1:])
+        if not {"--help", "--version"} & set(arguments):
+            for name in names:
+                check((BENCHES if command == "bench" else COMMANDS)[name], arguments, line)
 
 
-def check_bench(line, arguments):
-    for name in BENCHES if arguments[1:2] == ["|"] else arguments[:1]:
-        assert name in BENCHES, line
-        parse(f"curvescope.commands.bench.{name}", [] if arguments[1:2] == ["|"] else arguments[1:], line)
+def check(command, arguments, line):
+    def refuse(message):
+        raise AssertionError(f"{line}: {message}")
 
-
-def parse(module, arguments, line):
-    class Parser(argparse.ArgumentParser):
-        def error(self, message):
-            raise AssertionError(f"{line}: {message}")
-
-    parser = Parser()
-    importlib.import_module(module).add_arguments(parser)
+    parser, _ = command.build()
+    parser.error = refuse
     parser.parse_args(arguments)
 
 
@@ -111,7 +104,7 @@ NOT_RUN = {
 def test_commands_by_task_run_where_they_need_neither_time_nor_strangers(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     lines = run_blocks.command_lines((DOCS / "tasks.md").read_text())
-    modelled = [line for line in lines if "model:" in line]
+    modelled = [line for line in lines if line.startswith("curvescope model ")]
     assert main([*shlex.split(modelled[0])[1:], "-o", "RUN"]) == 0
     for name in ("OLD", "NEW"):
         (tmp_path / name).symlink_to("RUN")

@@ -48,7 +48,7 @@ def whole(folder):
     [
         ["record", "-o", "r", "--", sys.executable, "-c", "import nvtx; nvtx.mark('x')", "--api-key", PLANTED],
         ["record", "-o", "r", "--", "env", f"TOKEN={PLANTED}", "true", PLANTED],
-        ["diagnose", "vgg_a", "--device", "model:gtx1080", "--batch", "1..4", "-o", "r"],
+        ["model", "vgg_a", "--device", "gtx1080", "--batch", "1..4", "-o", "r"],
     ],
     ids=["record", "record env", "diagnose"],
 )
@@ -67,7 +67,7 @@ def test_nothing_that_is_made_of_a_recording_has_anything_of_the_environment(tmp
     monkeypatch.setenv("SOME_SECRET", PLANTED)
     monkeypatch.setenv("SOME_VARIABLE", PLANTED)
     for command in (
-        "diagnose vgg_a --device model:gtx1080 --batch 1..4 -o r",
+        "model vgg_a --device gtx1080 --batch 1..4 -o r",
         f"report r -o {PLANTED}.html",
         "export r --perfetto -o p.json.gz",
         "export r --csv -o csv",

@@ -1,4 +1,4 @@
-"""Measure operators and the device alone. `curvescope bench WHAT --help` lists the options of each benchmark.
+"""Measure operators and the device in isolation. `curvescope bench WHAT --help` lists the options of each benchmark.
 
 Every result is checked against float64 before it is timed. `explain` and `breakdown` read the recordings.
 """
@@ -6,45 +6,116 @@ Every result is checked against float64 before it is timed. `explain` and `break
 from __future__ import annotations
 
 import argparse
-import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...help_groups import CommandParser
+from ...parsers import Command, CommandParser, Run
+from . import measuring, problems
 
-# Help line by name. The module of that name in this package defines `add_arguments(parser)` and `run(args) -> int`,
-# like a command, and is imported only when it runs.
-BENCHES = {
-    "gemm": "matrix products, at any shapes or over a batch axis",
-    "conv": "convolutions: forward, and backward to data or weights",
-    "attention": "scaled dot-product attention by implementation, over batch, heads and length",
-    "operators": "normalisation, softmax, elementwise work and embedding",
-    "memory": "bandwidth of copy, scale, add, triad, read and write in every memory level",
-    "latency": "time of one load in every memory level",
-    "launch": "latency and throughput of kernel launches",
-    "transfer": "copies between the host and a GPU, from pinned and pageable memory",
-    "peak": "fused multiply-adds per second",
-    "replay": "operator calls of a recorded step, rebuilt and run alone",
-    "all": "each of the above once, without replay",
-    "ceilings": "limits of this device, stored for all later utilisations",
-    "compile": "resources of our CUDA kernels on each GPU generation, from cubins, without a GPU",
-}
+if TYPE_CHECKING:
+    from ...kernels.backends import Backend
+    from ...kernels.sweeps import Sweep
+
+_SHORT = {"cache": "hot", "time_limit": 1.0}  # of little work each
+_OWN = {"backend": "numba", **_SHORT}  # by kernels of our own, which need a compiler
+
+
+class Bench(NamedTuple):
+    """A benchmark that times problems.
+
+    Attributes:
+        name: name of the benchmark.
+        help: line in `curvescope bench --help`.
+        make_problems: sweeps to measure, from the options and the backend; its docstring is the description.
+        add_options: declares the options that choose problems; None: there are none.
+        defaults: defaults of other options, by name.
+    """
+
+    name: str
+    help: str
+    make_problems: Callable[[argparse.Namespace, Backend], list[Sweep]]
+    add_options: Callable[[argparse.ArgumentParser], None] | None = None
+    defaults: Mapping[str, Any] = {}
+
+    def build(self) -> tuple[CommandParser, Run]:
+        """Its parser, and what runs it."""
+        parser = CommandParser(f"curvescope bench {self.name}", inspect.getdoc(self.make_problems))
+        if self.add_options is not None:
+            self.add_options(parser)
+        measuring.add_arguments(parser)
+        parser.set_defaults(**self.defaults)
+        return parser, self._run
+
+    def _run(self, args: argparse.Namespace) -> int:
+        from ...kernels.backends import open_backend
+
+        backend = open_backend(args.backend, args.device)
+        jobs = [(backend, sweep) for sweep in self.make_problems(args, backend)]
+        return measuring.show(args, measuring.collect(args, self.name, jobs))
+
+
+_ALL = (
+    Bench("gemm", "matrix products, at any shapes or over a batch axis", problems.gemm, problems.add_problems),
+    Bench("conv", "convolutions: forward, and backward to data or weights", problems.conv, problems.add_problems),
+    Bench(
+        "attention",
+        "scaled dot-product attention by implementation, over batch, heads and length",
+        problems.attention,
+        partial(problems.add_axes, precision="bf16", choices="fp64, fp32, tf32, fp16 or bf16"),
+    ),
+    Bench(
+        "operators",
+        "normalisation, softmax, elementwise work and embedding",
+        problems.operators,
+        partial(problems.add_axes, choices="fp64, fp32, fp16 or bf16"),
+    ),
+    Bench(
+        "memory",
+        "bandwidth of copy, scale, add, triad, read and write in every memory level",
+        problems.memory,
+        problems.add_axes,
+        _OWN,
+    ),
+    Bench(
+        "latency",
+        "time of one load in every memory level",
+        problems.latency,
+        partial(problems.add_axes, precision="fp64"),
+        _OWN,
+    ),
+    Bench("launch", "latency and throughput of kernel launches", problems.launch, None, _SHORT),
+    Bench(
+        "transfer",
+        "copies between the host and a GPU, from pinned and pageable memory",
+        problems.transfer,
+        problems.add_axes,
+        _SHORT,
+    ),
+    Bench(
+        "peak",
+        "fused multiply-adds per second",
+        problems.peak,
+        partial(problems.add_precision, default="fp32,fp64", choices="fp32 or fp64"),
+        _OWN,
+    ),
+    Command("bench replay", "operator calls of a recorded step, rebuilt and run in isolation"),
+    Command("bench all", "each of the above once, without replay"),
+    Command("bench ceilings", "limits of this device, stored for all later utilisations"),
+    Command("bench compile", "resources of our CUDA kernels on each GPU generation, from cubins, without a GPU"),
+)
+BENCHES = {bench.name.removeprefix("bench "): bench for bench in _ALL}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments; those of a benchmark come after its name."""
     width = max(map(len, BENCHES))
-    lines = [f"  {name:<{width}}  {line}" for name, line in BENCHES.items()]
+    lines = [f"  {name:<{width}}  {bench.help}" for name, bench in BENCHES.items()]
     parser.epilog = "\n".join(["benchmarks:", *lines])
     parser.add_argument("bench", choices=BENCHES, metavar="WHAT", help="one of the benchmarks below")
     parser.add_argument("options", nargs=argparse.REMAINDER, metavar="...", help="options of the benchmark")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one benchmark."""
-    module = importlib.import_module(f".{args.bench}", __package__)
-    parser = CommandParser(
-        prog=f"curvescope bench {args.bench}",
-        description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    module.add_arguments(parser)
-    return int(module.run(parser.parse_args(args.options)))
+    parser, run_bench = BENCHES[args.bench].build()
+    return run_bench(parser.parse_args(args.options))

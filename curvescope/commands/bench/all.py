@@ -8,13 +8,11 @@ from . import measuring
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the benchmark's arguments."""
     measuring.add_arguments(parser)
     parser.set_defaults(cache="hot", time_limit=1.0)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, record and print."""
     from ...kernels.backends import open_backend
     from ...kernels.ceilings import every_problem
 

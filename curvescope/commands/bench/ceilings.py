@@ -16,13 +16,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the benchmark's arguments."""
     measuring.add_arguments(parser)
     parser.set_defaults(backend="torch", cache="hot", time_limit=1.0)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, store and print."""
     from ...kernels.backends import open_backend
     from ...kernels.ceilings import ceiling_problems, find_ceilings
     from ...profiling.hardware.ceilings import save

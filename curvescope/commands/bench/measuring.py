@@ -4,122 +4,32 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.arguments import parse_share
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
-from ...measuring import add_clock_argument, clocks
+from ...options import HOW, WHERE, add_clock_argument, add_device_argument, clocks
+from ...parsers import group
 from .against import compare_with_step, render
 
 if TYPE_CHECKING:
     from ...kernels.backends import Backend
     from ...kernels.conditions import Note
-    from ...kernels.conv import Conv
-    from ...kernels.gemm import Gemm
     from ...kernels.method import Method
     from ...kernels.runner import Result
     from ...kernels.sweeps import Sweep
 
 
-# FLOPs of every problem with --reduced, at most: milliseconds on any machine.
-_REDUCED_FLOPS = 2_000_000
-
-
-def add_axes(parser: argparse.ArgumentParser, precision: str = "fp32", choices: str = "fp32 or fp64") -> None:
-    """Declare the options of benchmarks that only have axes.
-
-    Args:
-        parser: parser of the benchmark.
-        precision: default of --precision.
-        choices: the precisions, in words.
-    """
-    parser.add_argument(
-        "--axis",
-        action="append",
-        default=[],
-        metavar="NAME=VALUES",
-        help="values of an axis, e.g. size=4096..65536; once for each axis",
-    )
-    parser.add_argument(
-        "--precision", default=precision, help=f"precisions: {choices}, or several (default: {precision})"
-    )
-
-
-def with_all(axes: Sequence[str], name: str, values: Iterable[str]) -> list[str]:
-    """The axes, and before them one of all values of `name` unless the user gave that axis."""
-    given = any(axis.startswith(f"{name}=") for axis in axes)
-    return [*axes] if given else [f"{name}={','.join(values)}", *axes]
-
-
-def add_problems(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that choose matrix products or convolutions."""
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--axis",
-        action="append",
-        default=[],
-        metavar="NAME=VALUES",
-        help="values of an axis, e.g. n=1,2,4..256; once for each axis",
-    )
-    which.add_argument(
-        "--from", dest="network", metavar="NETWORK", help="network whose layers are measured, e.g. vgg_a"
-    )
-    which.add_argument("--set", choices=("deepbench",), help="published set of problems")
-    parser.add_argument("--batch", default="64", help="batch sizes for --from: 64, or 1,2,4 or 1..64 (default: 64)")
-    parser.add_argument(
-        "--against",
-        type=Path,
-        metavar="RECORDING",
-        help="with --from: recording of a step, to compare each layer alone with its cost there",
-    )
-    parser.add_argument("--reduced", action="store_true", help="shrink every problem, to try that all of them run")
-    parser.add_argument(
-        "--precision",
-        default="fp32",
-        help="precisions, e.g. fp32,bf16: fp64, fp32, tf32, fp16, bf16, and of products fp8 and int8 (default: fp32)",
-    )
-
-
-def problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
-    """The sweeps that the options of `add_problems` choose.
-
-    Args:
-        args: parsed arguments.
-        base: problem whose fields `--axis` changes; its type chooses the problems of a set or network.
-
-    Raises:
-        CurvescopeError: the options contradict each other, or choose no problem.
-    """
-    from ...kernels import problem_sets, sweeps
-    from ...kernels.gemm import Gemm
-    from ...profiling.measure.protocol import parse_batches
-    from ...profiling.workload.networks import get_network
-
-    if args.against is not None and (args.network is None or args.reduced):
-        raise CurvescopeError("--against needs --from NETWORK, and cannot be used with --reduced.")
-    precisions = list(dict.fromkeys(args.precision.split(",")))
-    if args.network is not None:
-        network, batches = get_network(args.network), parse_batches(args.batch)
-        chosen = [s for p in precisions for s in problem_sets.layer_sweeps(network, batches, type(base), p)]
-        if not chosen:
-            raise CurvescopeError(f"{args.network} has no such layer: try `bench gemm` for `bench conv` or back.")
-    elif args.set is not None:
-        read_set = problem_sets.deepbench_gemm if isinstance(base, Gemm) else problem_sets.deepbench_conv
-        chosen = sweeps.group([problem for precision in precisions for problem in read_set(precision)], "n")
-    else:
-        chosen = sweeps.span(base, args.axis, args.precision)
-    if not args.reduced:
-        return chosen
-    return [problem_sets.reduce_sweep(sweep, _REDUCED_FLOPS) for sweep in chosen]
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of every benchmark that times problems."""
-    parser.add_argument("--backend", default="torch", help="torch, numba, cupy or pycuda (default: %(default)s)")
-    parser.add_argument("--no-verify", action="store_true", help="do not check results; the table marks them with *")
+    group(parser, WHERE).add_argument(
+        "--backend", default="torch", help="torch, numba, cupy or pycuda (default: %(default)s)"
+    )
+    group(parser, HOW).add_argument(
+        "--no-verify", action="store_true", help="do not check results; the table marks them with *"
+    )
     add_method(parser)
 
 
@@ -133,18 +43,19 @@ def add_method(
         time_limit_s: default of --time-limit.
         device: default of --device, in words.
     """
-    parser.add_argument("--device", help=f"cpu, cuda or cuda:N (default: {device})")
-    parser.add_argument(
+    how = group(parser, HOW)
+    add_device_argument(parser, device)
+    how.add_argument(
         "--cache",
         choices=("cold", "hot"),
         default="cold",
         help="state of the caches: cold, flushed before every sample; or hot, not flushed, with many calls of a short "
         "kernel in a sample (default: %(default)s)",
     )
-    parser.add_argument(
+    how.add_argument(
         "--until", default="1%", metavar="SHARE", help="precision of the median at which to stop (default: 1%%)"
     )
-    parser.add_argument(
+    how.add_argument(
         "--time-limit",
         type=float,
         default=time_limit_s,
@@ -203,18 +114,6 @@ class MeasuredSweep(NamedTuple):
     backend: str
     sweep: Sweep
     results: list[Result]
-
-
-def measure(args: argparse.Namespace, what: str, sweeps: Sequence[Sweep]) -> int:
-    """Measure the sweeps with the backend of the options, record each, print the results.
-
-    Returns:
-        The exit code: 1 where a result was incorrect or a problem failed.
-    """
-    from ...kernels.backends import open_backend
-
-    backend = open_backend(args.backend, args.device)
-    return show(args, collect(args, what, [(backend, sweep) for sweep in sweeps]))
 
 
 def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, Sweep]]) -> list[MeasuredSweep]:

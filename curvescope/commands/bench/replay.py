@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.arguments import parse_share
 from ...base.counted import counted
+from ...options import WHAT
+from ...parsers import group
 from . import measuring
 
 if TYPE_CHECKING:
@@ -25,19 +27,19 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the benchmark's arguments."""
     parser.add_argument("recording", type=Path, metavar="RECORDING", help="recording with operators")
-    parser.add_argument("--layer", help="layer whose calls to replay, with those of layers inside it (default: all)")
-    parser.add_argument("--op", help="operator to replay, e.g. linear or aten::linear (default: all)")
-    parser.add_argument("--phase", help="phase whose calls to replay: forward, backward or optimizer (default: all)")
-    parser.add_argument("--batch", help="batch sizes, e.g. 1..64; any size will do (default: the recorded ones)")
-    parser.add_argument(
+    what = group(parser, WHAT)
+    what.add_argument("--layer", help="layer whose calls to replay, with those of layers inside it (default: all)")
+    what.add_argument("--op", help="operator to replay, e.g. linear or aten::linear (default: all)")
+    what.add_argument("--phase", help="phase whose calls to replay: forward, backward or optimizer (default: all)")
+    what.add_argument("--batch", help="batch sizes, e.g. 1..64; any size will do (default: the recorded ones)")
+    what.add_argument(
         "--share",
         default="99%",
         metavar="SHARE",
         help="share of the time of all calls to replay, the calls with most time first (default: 99%%)",
     )
-    parser.add_argument("--all", action="store_true", help="replay all calls, those with little time, too")
+    what.add_argument("--all", action="store_true", help="replay all calls, those with little time, too")
     measuring.add_method(parser, time_limit_s=1.0, device="that of the recording")
     parser.set_defaults(backend="torch", no_verify=True)
 

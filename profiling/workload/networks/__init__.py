@@ -123,7 +123,7 @@ def get_network(name: str, sequence_length: int | None = None) -> Network:
         hint = f"did you mean {' or '.join(close)}? " if close else ""
         raise CurvescopeError(
             f"Unknown network {name!r}: {hint}Known are {', '.join(names())}; "
-            "`--model package.module:function --input-shape 3,224,224` uses your own."
+            "`package.module:function --input-shape 3,224,224` uses your own."
         )
     network = importlib.import_module(_MODULES[name], __package__).NETWORKS[name]
     assert isinstance(network, Network)
@@ -146,7 +146,7 @@ def from_factory(spec: str, input_shape: tuple[int, ...]) -> Network:
         raise CurvescopeError(
             "--input-shape is the shape of one sample, e.g. 3,224,224; every extent must be at least 1."
         )
-    factory = load_function("--model", spec, "package.module:function, e.g. my_model:build")
+    factory = load_function("network", spec, "package.module:function, e.g. my_model:build")
 
     def build() -> torch.nn.Module:
         import torch
@@ -155,12 +155,12 @@ def from_factory(spec: str, input_shape: tuple[int, ...]) -> Network:
             model = factory()
         except Exception as error:
             raise CurvescopeError(
-                f"--model {spec}: the function failed with {type(error).__name__}: {error}. It is called without "
+                f"network {spec}: the function failed with {type(error).__name__}: {error}. It is called without "
                 "arguments."
             ) from error
         if not isinstance(model, torch.nn.Module):
             raise CurvescopeError(
-                f"--model {spec}: the function returned {type(model).__name__}, not a torch.nn.Module."
+                f"network {spec}: the function returned {type(model).__name__}, not a torch.nn.Module."
             )
         return model
 

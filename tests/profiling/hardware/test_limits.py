@@ -172,11 +172,9 @@ def test_a_ceiling_of_another_precision_is_no_roof():
     assert cpu.roof("DRAM").per_s == 4e12
 
 
-@pytest.mark.parametrize("former", [False, True])
-def test_a_gpu_that_is_not_listed_has_the_roofs_of_its_drivers_facts(former):
-    clock, memory = ("sm_clock_hz", "memory_bandwidth_bytes_per_s") if former else ("clock_hz", "memory_bytes_per_s")
+def test_a_gpu_that_is_not_listed_has_the_roofs_of_its_drivers_facts():
     facts = {"kind": "cuda", "name": "unlisted", "compute_capability": "9.0", "sm_count": 100, "l2_bytes": 40 << 20}
-    hardware = hardware_of({"device": {**facts, clock: 1_000_000_000, memory: 2_000_000_000_000}})
+    hardware = hardware_of({"device": {**facts, "clock_hz": 1_000_000_000, "memory_bytes_per_s": 2_000_000_000_000}})
     roofs = {roof.level: roof.per_s for roof in hardware.roofs}
     assert roofs == {"compute": 2 * 128 * 100 * 1e9, "DRAM": 2e12}
     assert hardware.cache_bytes == 40 << 20

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-
 import pytest
 
-from curvescope import measuring
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.axes import Axes, parse_axes
 
@@ -40,20 +37,3 @@ def test_a_family_has_a_curve_for_each_value():
 def test_what_is_no_axis_is_refused(text):
     with pytest.raises(CurvescopeError):
         parse_axes((text,))
-
-
-@pytest.mark.parametrize(
-    ("options", "curvature", "axes"),
-    [
-        ((), "log2", Axes("batch", (1, 2, 4, 8, 16, 32))),
-        (("--axis", "linear"), "linear", Axes("batch", (1, 2, 4, 8, 16, 32))),
-        (("--axis", "linear", "--axis", "tokens=8,16"), "linear", Axes("tokens", (8, 16))),
-        (("--curvature", "linear", "--batch", "3,6"), "linear", Axes("batch", (3, 6))),
-    ],
-)
-def test_the_axis_of_curvatures_has_an_option_of_its_own_and_its_former_name(options, curvature, axes):
-    parser = argparse.ArgumentParser()
-    measuring.add_axis_arguments(parser)
-    args = parser.parse_args(options)
-    assert measuring.curvature_of(args) == curvature
-    assert measuring.axes_of(args) == axes

@@ -71,9 +71,8 @@ def test_a_batch_size_that_is_too_large_for_a_capture_is_one_that_does_not_fit(m
         GraphedSteps(workload).load(64)
 
 
-@pytest.mark.parametrize("device", ["cpu", "model:gtx1080"])
-def test_only_a_gpu_has_graphs(device, tmp_path, capsys):
-    assert main(["diagnose", "alexnet", "--cuda-graph", "--device", device, "-o", str(tmp_path / "r")]) == 2
+def test_only_a_gpu_has_graphs(tmp_path, capsys):
+    assert main(["diagnose", "alexnet", "--cuda-graph", "--device", "cpu", "-o", str(tmp_path / "r")]) == 2
     assert "--cuda-graph: " in capsys.readouterr().err
 
 

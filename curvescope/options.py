@@ -1,4 +1,4 @@
-"""Options that all measuring commands share, and their meaning."""
+"""Options that commands share, and their meaning."""
 
 from __future__ import annotations
 
@@ -9,41 +9,77 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .base.arguments import parse_duration, parse_share
+from .parsers import group
 from .profiling.hardware.precisions import STEP_PRECISIONS
+from .profiling.recording.remote_store import as_path
 from .profiling.workload.network_step import MODES
 
 if TYPE_CHECKING:
     from .profiling.measure.axes import Axes
     from .profiling.measure.configuration import Configuration
     from .profiling.measure.protocol import Protocol
-    from .profiling.workload.networks import Network
 
 CURVATURES = ("log2", "linear", "throughput")
+# Titles of groups of options.
+WHAT = "what to measure"
+WHERE = "where it runs"
+HOW = "how long and how exactly"
+
+
+def add_curve_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of commands that measure one curve in this process and show it."""
+    add_network_arguments(parser)
+    add_batch_argument(parser)
+    add_axis_argument(parser)
+    add_protocol_arguments(parser)
+    add_clock_argument(parser)
+    add_result_arguments(parser)
+
+
+def add_result_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where the curve of one network is recorded, and how it is shown."""
+    parser.add_argument(
+        "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_NETWORK)"
+    )
+    add_curvature_argument(parser)
+    parser.add_argument("--all", action="store_true", help="show every anomaly and every term")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def add_network_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options for one network, without batch sizes."""
-    parser.add_argument("network", nargs="?", help="name of a network, e.g. alexnet or vgg_a")
-    parser.add_argument("--model", metavar="PACKAGE.MODULE:FUNCTION", help="a function that returns your torch module")
+    what = group(parser, WHAT)
+    parser.add_argument(
+        "network",
+        nargs="?",
+        help="name of a network, e.g. alexnet or vgg_a, or PACKAGE.MODULE:FUNCTION, which returns your torch module",
+    )
     add_step_argument(parser)
     add_sample_arguments(parser)
-    add_mode_argument(parser, choices=MODES, help="what a step runs")
-    parser.add_argument(
-        "--precision",
-        choices=STEP_PRECISIONS,
-        default="fp32",
-        help="fp32 (without TF32; default), tf32, or mixed precision in fp16 or bf16",
+    add_mode_argument(parser, choices=MODES)
+    add_precision_argument(
+        parser, STEP_PRECISIONS, "fp32 (without TF32; default), tf32, or mixed precision in fp16 or bf16"
     )
-    parser.add_argument("--compile", action="store_true", help="run the network through torch.compile")
-    parser.add_argument(
+    what.add_argument("--compile", action="store_true", help="run the network through torch.compile")
+    what.add_argument(
         "--cuda-graph", action="store_true", help="capture each batch size's step as a CUDA graph, and time its replays"
     )
-    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
+    add_device_argument(parser)
+
+
+def add_device_argument(parser: argparse.ArgumentParser, default: str = "cuda if there is one") -> None:
+    """Declare --device."""
+    group(parser, WHERE).add_argument("--device", help=f"cpu, cuda or cuda:N (default: {default})")
+
+
+def add_precision_argument(parser: argparse.ArgumentParser, choices: Sequence[str], words: str) -> None:
+    """Declare --precision, one of `choices`, described by `words`."""
+    group(parser, WHAT).add_argument("--precision", choices=choices, default="fp32", help=words)
 
 
 def add_clock_argument(parser: argparse.ArgumentParser) -> None:
     """Declare --lock-clocks."""
-    parser.add_argument(
+    group(parser, WHERE).add_argument(
         "--lock-clocks",
         nargs="?",
         type=int,
@@ -69,23 +105,23 @@ def clocks(args: argparse.Namespace, device: str) -> AbstractContextManager[obje
 
 def add_step_argument(parser: argparse.ArgumentParser) -> None:
     """Declare --step."""
-    parser.add_argument(
+    group(parser, WHAT).add_argument(
         "--step",
         metavar="PACKAGE.MODULE:MAKE_STEP",
         help="your own step: make_step(batch) returns a function that runs one; also FILE.py:MAKE_STEP",
     )
 
 
-def add_axis_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for the values of the curve, and for its curvature."""
-    parser.add_argument("--batch", metavar="SIZES", help="batch sizes: 1,2,4 or 1..32 (default; doubling) or 32..160:8")
-    add_axis_argument(parser)
-    add_curvature_argument(parser)
+def add_batch_argument(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Declare --batch; `more` is an addition to its help."""
+    group(parser, WHAT).add_argument(
+        "--batch", metavar="SIZES", help=f"batch sizes: 1,2,4 or 1..32 (default; doubling) or 32..160:8{more}"
+    )
 
 
 def add_axis_argument(parser: argparse.ArgumentParser) -> None:
     """Declare --axis."""
-    parser.add_argument(
+    group(parser, WHAT).add_argument(
         "--axis",
         action="append",
         default=[],
@@ -100,15 +136,10 @@ def add_curvature_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--curvature",
         choices=CURVATURES,
+        default=CURVATURES[0],
         help="axis of curvatures: log2, of time per sample (default); linear, of the step time; or throughput, of "
         "samples per second over log2 of the batch size",
     )
-
-
-def curvature_of(args: argparse.Namespace) -> str:
-    """The axis of curvatures: `--curvature`, or, as until version 0.1, `--axis log2`, `linear` or `throughput`."""
-    former = next((text for text in getattr(args, "axis", ()) if text in CURVATURES), None)
-    return str(args.curvature or former or CURVATURES[0])
 
 
 def axes_of(args: argparse.Namespace) -> Axes:
@@ -120,8 +151,7 @@ def axes_of(args: argparse.Namespace) -> Axes:
     from .profiling.measure.axes import parse_axes
     from .profiling.measure.protocol import parse_batches
 
-    batches = None if args.batch is None else parse_batches(args.batch)
-    return parse_axes([text for text in args.axis if text not in CURVATURES], batches)
+    return parse_axes(args.axis, None if args.batch is None else parse_batches(args.batch))
 
 
 def configurations_of(args: argparse.Namespace, axes: Axes, device: str) -> tuple[Configuration, ...]:
@@ -130,21 +160,21 @@ def configurations_of(args: argparse.Namespace, axes: Axes, device: str) -> tupl
     Raises:
         CurvescopeError: neither a network nor a step is named, it does not exist, or an option does not fit it.
     """
+    from .base.errors import CurvescopeError
     from .profiling.measure.configuration import Configuration
 
-    made = []
-    for fixed in axes.curves:
-        if args.step:
-            made.append(Configuration.of_step(args.step, device, axes.curve, dict(fixed)))
-        else:
-            network = network_of(args)
-            shape = network.input_shape if args.model else None
-            how = (args.mode, args.precision, args.compile)
-            length = args.sequence_length
-            made.append(Configuration(network.name, shape, length, device, *how, axis=axes.curve, fixed=fixed))
     if args.step:
         refuse_network_options(args)
-    made = [replace(one, graphed=args.cuda_graph) for one in made]
+        made = [Configuration.of_step(args.step, device, axes.curve, dict(fixed)) for fixed in axes.curves]
+    elif args.network is None:
+        raise CurvescopeError(
+            "Name a network, e.g. alexnet (`curvescope networks` lists them), or your own: "
+            "PACKAGE.MODULE:FUNCTION or --step."
+        )
+    else:
+        how = (shape_of(args, args.network), args.sequence_length, device, args.mode, args.precision, args.compile)
+        made = [Configuration(args.network, *how, axis=axes.curve, fixed=fixed) for fixed in axes.curves]
+    made = [replace(configuration, graphed=args.cuda_graph) for configuration in made]
     for configuration in made:
         configuration.check()
     return tuple(made)
@@ -160,7 +190,6 @@ def refuse_network_options(args: argparse.Namespace) -> None:
 
     given = {
         "a network": args.network,
-        "--model": getattr(args, "model", None),
         "--input-shape": args.input_shape,
         "--sequence-length": args.sequence_length,
         "--mode": args.mode != "training",
@@ -171,65 +200,42 @@ def refuse_network_options(args: argparse.Namespace) -> None:
         raise CurvescopeError(f"--step brings its own model, data and optimizer: omit {', '.join(wrong)}.")
 
 
-def add_mode_argument(parser: argparse.ArgumentParser, **options: Any) -> None:
-    """Declare --mode, and --phase, its name until version 0.1."""
-    parser.add_argument("--mode", default="training", **options)
-    parser.add_argument("--phase", dest="mode", default=argparse.SUPPRESS, **{**options, "help": argparse.SUPPRESS})
+def add_mode_argument(parser: argparse.ArgumentParser, words: str = "what a step runs", **options: Any) -> None:
+    """Declare --mode, described by `words`."""
+    group(parser, WHAT).add_argument("--mode", default="training", help=words, **options)
 
 
 def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options for the shape of a sample, for networks that leave it open."""
-    parser.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for your own network")
-    parser.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
-
-
-def network_of(args: argparse.Namespace) -> Network:
-    """Create the network that the options name.
-
-    Raises:
-        CurvescopeError: no network is named, or it does not exist.
-    """
-    from .base.errors import CurvescopeError
-    from .profiling.workload.networks import from_factory, get_network
-
-    if args.model:
-        return from_factory(args.model, input_shape(args.input_shape))
-    if args.network is None:
-        raise CurvescopeError(
-            "Name a network, e.g. alexnet (`curvescope networks` lists them), or your own: --model or --step."
-        )
-    return get_network(args.network, args.sequence_length)
+    what = group(parser, WHAT)
+    what.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for your own network")
+    what.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
 
 
 def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options for the number of rounds and the duration."""
-    protocol = parser.add_mutually_exclusive_group()
-    protocol.add_argument(
-        "--quick", action="store_true", help="fewer rounds: wider intervals, half a minute per network"
-    )
+    from .profiling.measure.protocol import PROTOCOLS
+
+    usual_s, quick_s = (PROTOCOLS[name].time_limit_s for name in ("default", "quick"))
+    how = group(parser, HOW)
+    protocol = how.add_mutually_exclusive_group()
+    protocol.add_argument("--quick", action="store_true", help="fewer rounds: wider intervals in less time")
     protocol.add_argument(
         "--protocol",
         default="default",
-        help="rules of measuring: default, quick, addfor (mean of 100 runs), dell (images/s over all iterations of "
-        "--images), dlperf (20 steps ignored, 100 measured, 7 repeats, median)",
+        help="rules of measuring: default, quick, addfor (mean of 100 runs), dell (images/s over all iterations; "
+        "dell:SAMPLES sets their total number of samples), dlperf (20 steps ignored, 100 measured, 7 repeats, median)",
     )
-    parser.add_argument(
+    how.add_argument(
         "--until",
         metavar="SHARE",
         help="width of the intervals at which to stop, e.g. 1%%; --time-limit ends it before",
     )
-    parser.add_argument("--time-limit", type=float, metavar="S", help="seconds to measure (default: the protocol's)")
-    parser.add_argument("--images", type=int, metavar="N", help="total samples of all iterations (protocol dell)")
-    parser.add_argument("--epochs", type=int, metavar="N", default=1, help="passes over --images (default: 1)")
-
-
-def add_energy_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare --of, the quantity that is tested."""
-    parser.add_argument(
-        "--of",
-        choices=("time", "energy"),
-        default="time",
-        help="quantity of the curve: time, or energy, in joules per step and sample (default: time)",
+    how.add_argument(
+        "--time-limit",
+        type=float,
+        metavar="S",
+        help=f"seconds to measure a network (default: the protocol's, {usual_s:g}; with --quick {quick_s:g})",
     )
 
 
@@ -242,18 +248,16 @@ def protocol_of(args: argparse.Namespace) -> Protocol:
     from .base.errors import CurvescopeError
     from .profiling.measure.protocol import get_protocol
 
-    protocol = get_protocol("quick" if args.quick else args.protocol)
+    name, _, samples = args.protocol.partition(":")
+    protocol = get_protocol("quick" if args.quick else name)
     if args.time_limit is not None:
         if not args.time_limit > 0:
             raise CurvescopeError(f"--time-limit {args.time_limit}: write seconds, more than 0.")
         protocol = replace(protocol, time_limit_s=args.time_limit)
-    if args.images is not None or args.epochs != 1:
-        if protocol.images is None:
-            raise CurvescopeError(f"--images and --epochs are for --protocol dell, not {protocol.name}.")
-        images = (args.images or protocol.images) * args.epochs
-        if images < 1:
-            raise CurvescopeError("--images and --epochs must be at least 1.")
-        protocol = replace(protocol, images=images)
+    if samples:
+        if protocol.images is None or not samples.isdecimal() or not int(samples):
+            raise CurvescopeError(f"--protocol {args.protocol}: dell alone takes a number of samples, e.g. dell:10000.")
+        protocol = replace(protocol, images=int(samples))
     if args.until is not None:
         until = parse_share("--until", args.until, "a share of the step time, e.g. 1% or 0.01")
         # The time limit ends the run; the protocol's maximum number of rounds would end it sooner.
@@ -284,24 +288,27 @@ def sample_of(args: argparse.Namespace, network: str) -> tuple[tuple[int, ...] |
     """
     from .profiling.workload.networks import get_network
 
-    if ":" in network:
-        return input_shape(args.input_shape), None
+    if (shape := shape_of(args, network)) is not None:
+        return shape, None
     return None, args.sequence_length if get_network(network).reads_text else None
 
 
-def input_shape(text: str | None) -> tuple[int, ...]:
-    """Parse the value of `--input-shape`.
+def shape_of(args: argparse.Namespace, network: str) -> tuple[int, ...] | None:
+    """The value of `--input-shape` for a network of the user; None for a network by name.
 
     Raises:
         CurvescopeError: the value is missing, or not a shape.
     """
     from .base.errors import CurvescopeError
 
+    if ":" not in network:
+        return None
     try:
-        return tuple(int(extent) for extent in (text or "").split(","))
+        return tuple(int(extent) for extent in (args.input_shape or "").split(","))
     except ValueError:
         raise CurvescopeError(
-            f"--input-shape {text or 'is missing'}: write the shape of one sample, e.g. --input-shape 3,224,224."
+            f"--input-shape {args.input_shape or 'is missing'}: write the shape of one sample, e.g. "
+            "--input-shape 3,224,224."
         ) from None
 
 
@@ -312,7 +319,7 @@ def add_experiments_argument(parser: argparse.ArgumentParser, more: str) -> None
         parser: parser of the command.
         more: addition to the help, e.g. the default.
     """
-    parser.add_argument(
+    group(parser, HOW).add_argument(
         "--experiments", metavar="TIME", help=f"time limit of the experiments that test causes, e.g. 60s or 2m{more}"
     )
 

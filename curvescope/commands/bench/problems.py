@@ -1,0 +1,219 @@
+"""What each benchmark measures; the docstrings are the descriptions of `curvescope bench WHAT --help`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...base.errors import CurvescopeError
+from ...options import WHAT
+from ...parsers import group
+
+if TYPE_CHECKING:
+    from ...kernels.backends import Backend
+    from ...kernels.conv import Conv
+    from ...kernels.gemm import Gemm
+    from ...kernels.sweeps import Sweep
+
+# FLOPs of every problem with --reduced, at most: milliseconds on any machine.
+_REDUCED_FLOPS = 2_000_000
+
+
+def gemm(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
+    """Matrix products in isolation: C (m x n) = op(A) (m x k) · op(B) (k x n), column-major as in BLAS.
+
+    Axes: m, n, k, transpose (NN, NT, TN, TT). `--axis n=1,2,4..256` is a cost curve over n, which `curvescope explain`
+    reads: n is the batch size of a fully connected layer. `--from vgg_a --batch 1..64` measures the fully connected
+    layers of a network, `--set deepbench` DeepBench's training products.
+    """
+    from ...kernels.gemm import Gemm
+
+    return _problems_of(args, Gemm(2048, 2048, 2048))
+
+
+def conv(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
+    """Convolutions in isolation: forward, backward to the data, backward to the weights.
+
+    Axes: n (the batch), c, h, w, k (filters), r, s (filter height and width), stride, padding, dilation (one number, or
+    height and width as 2x1), groups, direction (fwd, bwd_data, bwd_weights), layout (nchw, nhwc). The default is VGG's
+    conv3_1 at batch 8. `--from vgg_a --batch 1..64` measures the layers of a network, `--set deepbench` DeepBench's
+    training convolutions.
+    """
+    from ...kernels.conv import Conv
+
+    return _problems_of(args, Conv(8, 128, 56, 56, 256, 3, 3, padding=(1, 1)))
+
+
+def attention(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
+    """Scaled dot-product attention: softmax(Q Kᵀ / √size) V of shape (batch, heads, length, size), and its gradients.
+
+    Axes: batch, heads, length, size (of a head), algorithm (flash, efficient, cudnn, math), causal (0, 1), direction
+    (fwd, bwd: the gradients of all three). Each algorithm is called itself, so that none takes the place of another; a
+    device that lacks one says so. `--axis length=128..4096` is a cost curve over the length.
+    """
+    from ...kernels.attention import ALGORITHMS, Attention
+    from ...kernels.sweeps import span
+
+    axes = _with_all(args.axis, "algorithm", ALGORITHMS)
+    return span(Attention(8, 16, 1024, 64), axes, args.precision, "batch")
+
+
+def operators(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
+    """Operators over the rows of a matrix: normalisation, softmax, elementwise work and embedding.
+
+    Axes: rows, columns, kind (layer_norm, rms_norm, softmax, add, mul, relu, silu, embedding). `--axis kind=softmax
+    --axis rows=256..65536` is a cost curve over the rows. They move memory: read GB/s, which counts each operand once.
+    """
+    from ...kernels.row_operators import KINDS, RowOperator
+    from ...kernels.sweeps import span
+
+    return span(RowOperator(8192, 1024), _with_all(args.axis, "kind", KINDS), args.precision, "rows")
+
+
+def memory(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
+    """Memory traffic: copy, scale, add, triad, read and write at sizes from the first cache to DRAM.
+
+    Axes: kind (copy, scale, add, triad, read, write), size (bytes that all arrays span), stride (elements). Without an
+    axis every kind is measured once in each memory level. `--axis kind=triad --axis size=16384..268435456` is a curve.
+    """
+    from ...kernels.levels import memory_levels
+    from ...kernels.memory import KINDS, Memory
+    from ...kernels.sweeps import span
+
+    sizes = [level.size_bytes for level in memory_levels(backend.describe())]
+    axes = _with_all(_with_all(args.axis, "size", sizes), "kind", KINDS)
+    return span(Memory("triad", sizes[0]), axes, args.precision, "size")
+
+
+def latency(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
+    """Latency of the memory levels: a chain of dependent loads through buffers of each size, in ns per load.
+
+    Axes: size (bytes of the buffer), loads (of one chain). Without an axis each memory level is measured once.
+    """
+    from ...kernels.latency import Latency
+    from ...kernels.levels import memory_levels
+    from ...kernels.sweeps import span
+
+    sizes = [level.size_bytes for level in memory_levels(backend.describe(), processors=1)]
+    return span(Latency(4096), _with_all(args.axis, "size", sizes), args.precision, "size")
+
+
+def launch(_args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
+    """Kernel launch latency and throughput: one call, a call and its wait, many queued calls, and a CUDA graph of many.
+
+    On a CPU only the call itself can be measured.
+    """
+    from ...kernels.launch import KINDS, Launch
+    from ...kernels.sweeps import single
+
+    return [single(Launch(kind)) for kind in KINDS]
+
+
+def transfer(args: argparse.Namespace, _backend: Backend) -> list[Sweep]:
+    """Copies between the host and a GPU: bandwidth in both directions, with pinned and with pageable memory.
+
+    Axes: kind (to_device, to_host), host (pinned, pageable), size (bytes). Without an axis every kind is measured with
+    both kinds of memory. `--axis kind=to_device --axis host=pinned --axis size=4096..134217728` is a curve.
+    """
+    from ...kernels.sweeps import span
+    from ...kernels.transfer import HOSTS, KINDS, Transfer
+
+    axes = _with_all(_with_all(args.axis, "kind", KINDS), "host", HOSTS)
+    return span(Transfer(), axes, args.precision, "size")
+
+
+def peak(args: argparse.Namespace, backend: Backend) -> list[Sweep]:
+    """Arithmetic peak: fused multiply-adds that stay in registers, on every thread."""
+    from ...kernels.backends import peak_problem
+    from ...kernels.sweeps import single
+
+    return [single(peak_problem(backend, precision)) for precision in args.precision.split(",")]
+
+
+def add_precision(parser: argparse.ArgumentParser, default: str, choices: str) -> None:
+    """Declare --precision with its default; `choices` are its values in words."""
+    words = f"precisions: {choices}, or several (default: {default})"
+    group(parser, WHAT).add_argument("--precision", default=default, help=words)
+
+
+def add_axes(parser: argparse.ArgumentParser, precision: str = "fp32", choices: str = "fp32 or fp64") -> None:
+    """Declare --axis, and --precision as `add_precision`."""
+    group(parser, WHAT).add_argument(
+        "--axis",
+        action="append",
+        default=[],
+        metavar="NAME=VALUES",
+        help="values of an axis, e.g. size=4096..65536; once for each axis",
+    )
+    add_precision(parser, precision, choices)
+
+
+def _with_all(axes: Sequence[str], name: str, values: Iterable[object]) -> list[str]:
+    """The axes, and before them one of all values of `name` unless the user gave that axis."""
+    given = any(axis.startswith(f"{name}=") for axis in axes)
+    return [*axes] if given else [f"{name}={','.join(map(str, values))}", *axes]
+
+
+def add_problems(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that choose matrix products or convolutions."""
+    what = group(parser, WHAT)
+    which = what.add_mutually_exclusive_group()
+    which.add_argument(
+        "--axis",
+        action="append",
+        default=[],
+        metavar="NAME=VALUES",
+        help="values of an axis, e.g. n=1,2,4..256; once for each axis",
+    )
+    which.add_argument(
+        "--from", dest="network", metavar="NETWORK", help="network whose layers are measured, e.g. vgg_a"
+    )
+    which.add_argument("--set", choices=("deepbench",), help="published set of problems")
+    what.add_argument("--batch", default="64", help="batch sizes for --from: 64, or 1,2,4 or 1..64 (default: 64)")
+    what.add_argument(
+        "--against",
+        type=Path,
+        metavar="RECORDING",
+        help="with --from: recording of a step, to compare each layer alone with its cost there",
+    )
+    what.add_argument("--reduced", action="store_true", help="shrink every problem, to try that all of them run")
+    what.add_argument(
+        "--precision",
+        default="fp32",
+        help="precisions, e.g. fp32,bf16: fp64, fp32, tf32, fp16, bf16, and of products fp8 and int8 (default: fp32)",
+    )
+
+
+def _problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
+    """The sweeps that the options of `add_problems` choose.
+
+    Args:
+        args: parsed arguments.
+        base: problem whose fields `--axis` changes; its type chooses the problems of a set or network.
+
+    Raises:
+        CurvescopeError: the options contradict each other, or choose no problem.
+    """
+    from ...kernels import problem_sets, sweeps
+    from ...kernels.gemm import Gemm
+    from ...profiling.measure.protocol import parse_batches
+    from ...profiling.workload.networks import get_network
+
+    if args.against is not None and (args.network is None or args.reduced):
+        raise CurvescopeError("--against needs --from NETWORK, and cannot be used with --reduced.")
+    precisions = list(dict.fromkeys(args.precision.split(",")))
+    if args.network is not None:
+        network, batches = get_network(args.network), parse_batches(args.batch)
+        chosen = [s for p in precisions for s in problem_sets.layer_sweeps(network, batches, type(base), p)]
+        if not chosen:
+            raise CurvescopeError(f"{args.network} has no such layer: try `bench gemm` for `bench conv` or back.")
+    elif args.set is not None:
+        read_set = problem_sets.deepbench_gemm if isinstance(base, Gemm) else problem_sets.deepbench_conv
+        chosen = sweeps.group([problem for precision in precisions for problem in read_set(precision)], "n")
+    else:
+        chosen = sweeps.span(base, args.axis, args.precision)
+    if not args.reduced:
+        return chosen
+    return [problem_sets.reduce_sweep(sweep, _REDUCED_FLOPS) for sweep in chosen]

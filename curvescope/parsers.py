@@ -1,0 +1,108 @@
+"""Commands and their parsers, whose help shows groups of options, and the options that were replaced."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import keyword
+import re
+import shutil
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from .base.errors import CurvescopeError
+
+# Commands, the pattern of what they took before, and what to write instead.
+_MODEL = "`curvescope model NETWORK --device GPU`"
+_COMPARE = (
+    "`curvescope diagnose NETWORK -o NEW --experiments 0`, then `curvescope compare RUN NEW`, with --fail-over or not"
+)
+FORMER = (
+    ("diagnose", r"--device model:\S*|--library|--framework|--what-if", _MODEL),
+    ("diagnose", "--of", "`curvescope energy NETWORK` for energy; `diagnose` is of time"),
+    ("diagnose", "--against|--fail-over", _COMPARE),
+    ("diagnose", "--counters", "`curvescope counters RUN` after `diagnose`"),
+    ("diagnose step", "--model", "the function as the network, e.g. `my_model:build --input-shape 3,224,224`"),
+    ("diagnose sweep scale", "--images|--epochs", "`--protocol dell:SAMPLES`; epochs multiply the samples"),
+    ("diagnose sweep scale step", "--phase", "--mode"),
+    ("diagnose sweep explain", "--axis (log2|linear|throughput)", "--curvature"),
+)
+
+
+Run: TypeAlias = "Callable[[argparse.Namespace], int]"  # what a command does; returns its exit code
+
+
+class Command(NamedTuple):
+    """A command, or a benchmark (`bench NAME`), with its line in the help.
+
+    Its module in `commands`, with _ for - and after a keyword, defines `add_arguments(parser)` and `run(args) -> int`,
+    and is imported only by `build`.
+    """
+
+    name: str
+    help: str
+
+    def build(self) -> tuple[CommandParser, Run]:
+        """Its parser, and what runs it."""
+        name = self.name.replace("-", "_").replace(" ", ".") + "_" * keyword.iskeyword(self.name)
+        module = importlib.import_module(f".commands.{name}", __package__)
+        parser = CommandParser(f"curvescope {self.name}", module.__doc__)
+        module.add_arguments(parser)
+        return parser, module.run
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser of one command: `group` puts its options under titles; those without a group come last."""
+
+    def __init__(self, prog: str, description: str | None) -> None:
+        super().__init__(prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+        self._positionals.title = "arguments"
+
+    def format_usage(self) -> str:
+        """One line where a list of all options would be longer than what it says."""
+        if not self._has_groups():
+            return super().format_usage()
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, [action for action in self._actions if not action.option_strings], [])
+        return formatter.format_help().replace(self.prog, f"{self.prog} [options]", 1)
+
+    def format_help(self) -> str:
+        """Usage, description, positional arguments, then the options by group."""
+        formatter = self._get_formatter()
+        formatter.add_text(_filled(self.description or ""))
+        for group in sorted(self._action_groups, key=lambda group: group is self._optionals):
+            last = group is self._optionals and self._has_groups()
+            formatter.start_section("output" if last else group.title)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return f"{self.format_usage()}\n{formatter.format_help()}"
+
+    def _has_groups(self) -> bool:
+        return len(self._action_groups) > 2  # every parser has positional arguments and options
+
+
+def group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
+    """The group of options with a title, which is added at the first call."""
+    known = (group for group in parser._action_groups if group.title == title)
+    return next(known, None) or parser.add_argument_group(title)
+
+
+def refuse_former(command: str, arguments: Sequence[str]) -> None:
+    """Refuse an option that was replaced, with its new form.
+
+    Raises:
+        CurvescopeError: there is one.
+    """
+    line = " ".join(["", *arguments, ""]).replace("=", " ")
+    for commands, pattern, now in FORMER:
+        if command in commands.split() and (given := re.search(f" ({pattern}) ", line)):
+            raise CurvescopeError(f"{command} no longer takes {given[1]}: write {now}.")
+
+
+def _filled(text: str) -> str:
+    """A description whose sentences fill the width; examples, which are indented, stay unmodified."""
+    width = min(shutil.get_terminal_size().columns - 2, 100)
+    paragraphs = text.strip().split("\n\n")
+    return "\n\n".join(part if part.startswith(" ") else textwrap.fill(part, width) for part in paragraphs)

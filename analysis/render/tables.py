@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import rich.table
+from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import Segment
@@ -13,7 +15,8 @@ from rich.text import Text
 from ...base.escaping import escape_controls
 from .names import CHANGE, fit_all, readable
 
-UNLIMITED = 100_000  # width of a console without a terminal: nothing is shortened, wrapped or left out
+UNLIMITED = 100_000  # width of a console without a terminal: text is not wrapped, no column is left out
+_WIDEST_UNLIMITED = 200  # width of tables on such a console, beyond which their columns continue below
 WHOLE, NAMES, WORDS = "whole", "names", "words"  # how the cells of a column fit: not at all, shortened, wrapped
 _LEAST = {NAMES: 32, WORDS: 16}  # width to which a column of that kind narrows before an optional one is left out
 _WORDS_BESIDE = 32  # width of a column of words below which no optional column stands beside it
@@ -74,13 +77,17 @@ class Table:
         """Leave a line before the next row."""
         self._rows.append(None)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Text]:
-        """The lines of the table, none wider than the console; tables with many columns continue below."""
-        widths, gap, shown, rest = _layout(self, options.max_width)
-        yield from self._lines(widths, gap, shown, shortened=options.max_width < UNLIMITED)
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The table, no wider than the console if its numbers fit; tables with many columns continue below."""
+        widths, gap, rest, shortened = _layout(self, options.max_width)
+        drawn = self._drawn(widths, gap, shortened=shortened)
+        for line in console.render_lines(drawn, options.update(width=sum(widths.values()) + gap * len(widths))):
+            text = Text.assemble(*((piece.text, piece.style or "") for piece in line), no_wrap=True, overflow="ignore")
+            text.rstrip()
+            yield text
         if rest:
             yield Text()
-            yield from self._part([shown[0], *rest]).__rich_console__(console, options)
+            yield self._part([next(iter(widths)), *rest])
 
     def _part(self, chosen: Sequence[int]) -> Table:
         part = Table([self.columns[index] for index in chosen])
@@ -91,25 +98,25 @@ class Table:
         """The cells of one column."""
         return [row[index] for row in self._rows if row is not None]
 
-    def _lines(self, widths: Sequence[int], gap: int, shown: Sequence[int], *, shortened: bool) -> Iterable[Text]:
-        columns = [self.columns[index] for index in shown]
-        heads = [_wrapped(Text(column.heading), width) for column, width in zip(columns, widths, strict=True)]
-        tall = max(map(len, heads))
-        heads = [[Text()] * (tall - len(head)) + head for head in heads]
-        yield from _joined(heads, columns, widths, gap)
-        yield _line([Text("─" * (sum(widths) + gap * (len(widths) - 1)))])
-        fitting = []
-        for index, column, width in zip(shown, columns, widths, strict=True):
-            cells = self.cells(index)
-            if column.kind == NAMES and shortened:
-                fitting.append(iter(_names(cells, width)))
-            else:
-                fitting.append(iter([_wrapped(cell, width) if column.kind == WORDS else [cell] for cell in cells]))
+    def _drawn(self, widths: Mapping[int, int], gap: int, *, shortened: bool) -> rich.table.Table:
+        """The columns that have a width; between them stand a padding and a border of one space."""
+        padding = (0, 1, 0, gap - 2)
+        drawn = rich.table.Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=padding, header_style="")
+        columns = []
+        for index, width in widths.items():
+            column, cells = self.columns[index], self.cells(index)
+            drawn.add_column(Text(column.heading), justify="right" if column.right else "left", width=width)
+            names = column.kind == NAMES and shortened
+            fitting = _names(cells, width) if names else cells
+            for cell in fitting:
+                cell.no_wrap = column.kind != WORDS or cell_len(cell.plain) <= width
+            columns.append(iter(fitting))
         for row in self._rows:
             if row is None:
-                yield Text()
+                drawn.add_section()
             else:
-                yield from _joined([next(cells) for cells in fitting], columns, widths, gap)
+                drawn.add_row(*map(next, columns))
+        return drawn
 
 
 def table(
@@ -138,31 +145,34 @@ def table(
     return Table(made)
 
 
-def _layout(made: Table, width: int) -> tuple[list[int], int, list[int], list[int]]:
-    """Widths of the columns that are shown, the gap between them, their indices, and the indices that follow below."""
+def _layout(made: Table, width: int) -> tuple[dict[int, int], int, list[int], bool]:
+    """Widths by index of the columns shown, their gap, those that follow below, and whether names are shortened."""
     shown = [index for index in range(len(made.columns)) if not index or _has_values(made, index)]
-    most = {index: _natural(made, index, width < UNLIMITED) for index in shown}
+    unlimited = width > UNLIMITED // 2  # an indented table has a little less
+    whole = {index: _natural(made, index, width < UNLIMITED) for index in shown}
+    if unlimited and sum(whole.values()) + _GAPS[0] * (len(shown) - 1) <= _WIDEST_UNLIMITED:
+        return whole, _GAPS[0], [], width < UNLIMITED
+    width = min(width, _WIDEST_UNLIMITED) if unlimited else width
+    most = {index: _natural(made, index, True) for index in shown}
     headed = {index: _least(made, index, most[index]) for index in shown}
-    if width >= UNLIMITED:
-        return [most[index] for index in shown], _GAPS[0], shown, []
     while True:
-        droppable = [index for index in shown if made.columns[index].optional]
+        droppable = [index for index in shown if made.columns[index].optional and not unlimited]
         wordy = [index for index in shown if droppable and made.columns[index].kind == WORDS]
         wanted = headed | {index: max(headed[index], min(most[index], _WORDS_BESIDE)) for index in wordy}
         for gap in _GAPS:
             room = width - gap * (len(shown) - 1)
             if sum(wanted[index] for index in shown) <= room:
-                return _shared(made, shown, most, headed, room), gap, shown, []
+                return _shared(made, shown, most, headed, room), gap, [], True
         if not droppable:
             break
         shown.remove(droppable[-1])
     # No column can be left out: names and words give what they have, and the last columns continue below.
-    least = {index: min(headed[index], _floor(made, index)) for index in shown}
+    least = headed if unlimited else {index: min(headed[index], _floor(made, index)) for index in shown}
     gap = _GAPS[-1]
     rest: list[int] = []
     while len(shown) > 2 and sum(least[index] + gap for index in shown) - gap > width:
         rest.insert(0, shown.pop())
-    return _shared(made, shown, most, least, width - gap * (len(shown) - 1)), gap, shown, rest
+    return _shared(made, shown, most, least, width - gap * (len(shown) - 1)), gap, rest, True
 
 
 def _has_values(made: Table, index: int) -> bool:
@@ -200,13 +210,13 @@ def _floor(made: Table, index: int) -> int:
 
 def _shared(
     made: Table, shown: Sequence[int], most: Mapping[int, int], least: Mapping[int, int], room: int
-) -> list[int]:
+) -> dict[int, int]:
     """Widths that fill the room: long words give first, as they lose nothing, then the widest column."""
     widths = {index: most[index] for index in shown}
     while sum(widths.values()) > room and (slack := [index for index in shown if widths[index] > least[index]]):
         wordy = [index for index in slack if made.columns[index].kind == WORDS and widths[index] > _LONGEST_WORD]
         widths[max(wordy or slack, key=lambda index: widths[index])] -= 1
-    return list(widths.values())
+    return widths
 
 
 def _cell(cell: str | Text, style: str) -> Text:
@@ -217,14 +227,14 @@ def _cell(cell: str | Text, style: str) -> Text:
     return made
 
 
-def _names(cells: Sequence[Text], width: int) -> list[list[Text]]:
-    """The lines of cells with names: one, or two for a change that is too long for one."""
+def _names(cells: Sequence[Text], width: int) -> list[Text]:
+    """Cells with names: one line, or two for a change that is too long for one."""
     changes = [cell.plain.partition(CHANGE) if cell_len(cell.plain) > width else (cell.plain, "", "") for cell in cells]
     befores = _fitting([_like(cell, one) for cell, (one, _, _) in zip(cells, changes, strict=True)], width - 2)
     wholes = _fitting(cells, width)
     afters = _fitting([_like(cell, one) for cell, (_, _, one) in zip(cells, changes, strict=True)], width)
     return [
-        [Text.assemble(before, CHANGE.rstrip()), after] if arrow else [whole]
+        Text.assemble(before, f"{CHANGE.rstrip()}\n", after) if arrow else whole
         for whole, before, after, (_, arrow, _) in zip(wholes, befores, afters, changes, strict=True)
     ]
 
@@ -237,36 +247,3 @@ def _like(cell: Text, text: str) -> Text:
 def _fitting(cells: Sequence[Text], width: int) -> list[Text]:
     texts = fit_all([readable(cell.plain) for cell in cells], width)
     return [cell if cell.plain == text else _like(cell, text) for cell, text in zip(cells, texts, strict=True)]
-
-
-def _wrapped(cell: Text, width: int) -> list[Text]:
-    """Lines of at most `width` cells; a word that is longer is shortened."""
-    lines, line = [], Text()
-    for word in cell.split(" ") or [Text()]:
-        if cell_len(word.plain) > width:
-            (word,) = _fitting([word], width)
-        if line.plain and cell_len(line.plain) + 1 + cell_len(word.plain) > width:
-            lines.append(line)
-            line = Text()
-        line = Text.assemble(line, " ", word) if line.plain else word
-    return [*lines, line]
-
-
-def _joined(
-    cells: Sequence[Sequence[Text]], columns: Sequence[Column], widths: Sequence[int], gap: int
-) -> Iterable[Text]:
-    """The lines of one row, from the lines of its cells."""
-    for number in range(max(map(len, cells))):
-        pieces: list[Text] = []
-        for lines, column, width in zip(cells, columns, widths, strict=True):
-            text = lines[number] if number < len(lines) else Text()
-            blank = Text(" " * (width - cell_len(text.plain)))
-            pieces += [Text(" " * gap)] if pieces else []
-            pieces += [blank, text] if column.right else [text, blank]
-        yield _line(pieces)
-
-
-def _line(pieces: Iterable[Text]) -> Text:
-    line = Text.assemble(*pieces, no_wrap=True, overflow="ignore")
-    line.rstrip()
-    return line

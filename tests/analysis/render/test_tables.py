@@ -61,16 +61,29 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(seed, width)
         assert number in out
 
 
-def test_without_a_terminal_nothing_is_shortened_or_left_out(monkeypatch):
+def test_without_a_terminal_nothing_is_shortened_wrapped_or_left_out(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    name, remark = "void at::native::kernel<4, at::native::add<float> >(int, float*)", "word " * 21 + "end"
+    made = table("kernel", "± ms", "remark", words=("remark",), optional=("± ms",))
+    made.add_row(name, "0.1", remark)
+    heading, rule, row = printed(made).splitlines()
+    assert heading.split() == ["kernel", "±", "ms", "remark"]
+    assert len(rule) == len(row)
+    assert row.split("   ")[0] == name
+    assert row.endswith(remark)
+
+
+@pytest.mark.parametrize("indented", [False, True])
+def test_without_a_terminal_a_table_continues_below_at_200_columns(monkeypatch, indented):
     monkeypatch.delenv("COLUMNS", raising=False)
     name = "void at::native::kernel<4, at::native::add<float> >(int, float*) " * 8
     made = table("kernel", "± ms", *(f"batch {2**n}" for n in range(30)), optional=("± ms",))
-    made.add_row(name.strip(), "0.1", *("12.34 of 33%",) * 30)
-    heading, rule, row = printed(made).splitlines()
-    assert "± ms" in heading
-    assert len(rule) == len(row)
-    assert row.startswith(name.strip())
-    assert row.endswith("12.34 of 33%")
+    made.add_row(name.strip(), "0.1", *(f"12.34 of {n}%" for n in range(10, 40)))
+    out = printed(Indented(made) if indented else made)
+    assert max(map(cell_len, out.splitlines())) <= 200
+    assert "± ms" in out
+    assert [n for n in range(10, 40) if f"12.34 of {n}%" in out] == list(range(10, 40))
+    assert out == printed(Indented(made) if indented else made)
 
 
 def test_the_variable_columns_gives_a_file_the_width_of_a_terminal(monkeypatch):

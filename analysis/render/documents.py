@@ -5,6 +5,8 @@ Fields in `_s`, `_ms`, `_ns` are times, in `_bytes` sizes, in `_per_s` rates; a 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +38,7 @@ from .headline import answer_on, headline
 
 # A field that is renamed, removed or gets another meaning makes it the next number; new fields do not.
 DOCUMENT_VERSION = 1
+_BEYOND_ASCII = re.compile("[^ -~]")
 
 
 def kind_of(document: type) -> str:
@@ -54,8 +57,8 @@ def document_text(document: Any) -> str:
 
 
 def print_document(document: Any) -> None:
-    """Print a document on standard output."""
-    print(document_text(document))
+    """Print a document on standard output; what a terminal may obey is escaped, as everything beyond ASCII."""
+    print(_BEYOND_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], document_text(document)))
 
 
 def _plain(value: Any) -> Any:

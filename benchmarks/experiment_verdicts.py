@@ -160,7 +160,7 @@ def stressed(times: float, noise: str, seed: int) -> tuple[bool, bool]:
 
 
 def interval(share: float, noise: str, seed: int) -> tuple[bool, bool]:
-    """Whether the interval of the share taken away holds its true value, and whether it is infinite."""
+    """Whether the interval of the share removed holds its true value, and whether it is infinite."""
     random = np.random.default_rng(seed)
     one = experiment(Stage.CONFIRM, (RIGHT,), 0)
     taken = outcomes_of(one, run(one, costs_of(0.2, share), noise, random), {})[1].taken

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .runner import Watch
 
 _STAGES = {
-    Stage.ALONE: "alone",
+    Stage.ALONE: "in isolation",
     Stage.GRID: "finer grid",
     Stage.SCREEN: "screen",
     Stage.CONFIRM: "confirm",

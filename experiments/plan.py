@@ -50,7 +50,7 @@ _STEP, _FIRST, _OTHERS, _EACH = None, slice(1), slice(1, None), slice(None)
 
 def _stages_of_terms(turn: int, of: slice) -> tuple[_Row, ...]:
     return (
-        # A term that does not show its share alone suggests no factor.
+        # A term that does not show its share in isolation suggests no factor.
         _Row(turn, of, _always, Case.alone),
         # A few rounds for every factor, first those of causes with evidence, say which are worth fresh rounds.
         _Row(turn, of, lambda case: case.shows and not case.screened and not case.confirmed, Case.screen),

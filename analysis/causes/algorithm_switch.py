@@ -16,7 +16,7 @@ INTERVENTION = Intervention(
     ),
     term=("no_nnpack", "cudnn_benchmark", "deterministic", "before_switch"),
     step=("no_nnpack", "cudnn_benchmark", "deterministic"),
-    # Another library at all batch sizes takes away a switch from one library to another.
+    # Another library at all batch sizes removes a switch from one library to another.
     shared=("onednn", "no_onednn", "no_cudnn", "cublaslt"),
 )
 # A library's helper kernels vary; a switch takes at least this share of the term's time on one side.

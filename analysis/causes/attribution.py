@@ -155,7 +155,7 @@ class _Term:
         if outcome is not None and outcome.value is not None and outcome.changed is not None:
             facts = outcome.facts.what if outcome.facts else outcome.factor
             measured = (outcome.value.value, outcome.changed.value)
-            evidence = (seen(f"as it is, and when {facts}", measured, "ms", "experiments.duration_ns"), *evidence)
+            evidence = (seen(f"unmodified, and when {facts}", measured, "ms", "experiments.duration_ns"), *evidence)
         refuted_by = claim.refuted_by if claim else interventions()[cause].expected
         shown = Claim(cause, amount, 1.0, evidence, refuted_by, claim.detail if claim else None)
         self._add(cause, amount, shown, Verdict.CONFIRMED)

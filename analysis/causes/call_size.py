@@ -1,6 +1,6 @@
 """Size of one call: an operator costs more per sample in one large call than in two smaller ones.
 
-A recording has no evidence that tells this from other causes, so only an experiment names it.
+A recording has no evidence that distinguishes this from other causes, so only an experiment names it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from .case import Case, Claim, Intervention, seen
 CAUSE = OVERHEAD
 INTERVENTION = Intervention(
     expected="With a recorder of lower overhead, the term goes away.",
-    untested="it is measured as it is, by steps without the profiler",
+    untested="it is measured directly, by steps without the profiler",
 )
 
 

@@ -39,7 +39,7 @@ class IdleTime:
     """The idle time with one reason, in a mean step.
 
     Attributes:
-        reason: what the host did; None if neither a call nor a range tells it.
+        reason: what the host did; None if unknown.
         time_ms: idle time per step.
         gaps: number of gaps per step.
         before: layer of the device work that follows most of this time; None if that has no layer.
@@ -114,7 +114,7 @@ def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps
 def reasons(
     gaps: Gaps, processes: Sequence[float], calls: HostSpans, read_ranges: Callable[[], HostSpans] | None
 ) -> list[str | None]:
-    """The reason for each gap of a step; None where nothing tells it.
+    """The reason for each gap of a step; None if unknown.
 
     Args:
         gaps: the gaps.

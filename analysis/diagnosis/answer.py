@@ -38,7 +38,7 @@ _LEAST_LEADING = 0.1  # of an anomaly; a smaller cause does not lead the answer
 _MOSTLY = 0.5  # of an anomaly that a term makes
 # Least gain that is worth a remedy, as a share of the step, and of a term that was only run alone.
 _LEAST_STEP_GAIN, _LEAST_TERM_GAIN = 0.01, 0.05
-_GONE = 0.9  # share taken away that leaves nothing worth a word
+_GONE = 0.9  # share removed that leaves nothing worth a word
 _FRESH = (Stage.CONFIRM, Stage.REMEDY)
 # Evidence that counts something, by cause, to begin the sentence with.
 _COUNTED = {page_faults.CAUSE: page_faults.COUNT}
@@ -55,7 +55,7 @@ class Remedy:
         what: an instruction, e.g. "run fc6 forward through oneDNN".
         how: instructions to set it; None if `what` says it.
         batch: batch size of the gain: the largest of the experiment, for a fixed cost the smallest.
-        term_gain: share of the term's time saved at that batch size; None if it was not run alone.
+        term_gain: share of the term's time saved at that batch size; None if it was not run in isolation.
         step_gain: share of the complete step saved at that batch size; None if it was not measured on the step.
         step_gains: share saved at every batch size of the experiment, as (batch size, gain); empty as for `step_gain`.
         changed_results: differences, if it changes the results beyond rounding; else None.
@@ -79,8 +79,8 @@ class TermEvidence:
     Attributes:
         label: label of the term; "the step" for complete steps.
         share: the term's share in the step, in the functional's unit; None for the complete step.
-        alone: the term alone, without a change; None if it was not run. For the complete step, the step as it is.
-        reproduction: see `words.Reproduction`; None for the complete step, or if it was not run alone.
+        alone: the term in isolation, unmodified; None if it was not run. For the complete step, the unmodified step.
+        reproduction: see `words.Reproduction`; None for the complete step, or if it was not run in isolation.
         shape: shape of the curve on a finer grid; None if it was not run.
         factors: one outcome per factor, the decisive one: the last of those that were confirmed or refuted on fresh
             rounds, else the last; confirmed ones first.
@@ -107,9 +107,9 @@ class Answer:
         cause: the largest confirmed cause, else the largest that the recording suggests; None without any.
         verdict: verdict on that cause.
         why: the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a cause.
-        taken: share that the decisive factor takes away; None if nothing was tested.
+        taken: share that the decisive factor removes; None if nothing was tested.
         remedy: the remedy with the largest gain; None if no remedy was measured.
-        how_sure: verdict and interval, e.g. "confirmed, 83 % taken away, 71 to 95 %".
+        how_sure: verdict and interval, e.g. "confirmed, 83 % removed, 71 to 95 %".
         finding: what, where, why and how sure, in one or two sentences.
         advice: what to do and what it gains, in a sentence; empty without a remedy.
         evidence: experiments behind it, by term, the largest first.
@@ -335,7 +335,7 @@ def _how_sure(total: CauseTotal, outcome: Outcome | None, on_step: bool) -> str:
     if of_term_only or not math.isfinite(taken.low):
         return f"{total.verdict}: {total.reason}" if total.reason else str(total.verdict)
     interval = f"{100 * taken.low:.0f} to {_percent(taken.high)}"
-    return f"{total.verdict}, {_percent(taken.value)} taken away, {interval}"
+    return f"{total.verdict}, {_percent(taken.value)} removed, {interval}"
 
 
 def _sentence(

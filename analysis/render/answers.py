@@ -90,13 +90,14 @@ def reproduction_sentence(evidence: TermEvidence, unit: str) -> str:
     in_step = f"in the step it is {_value(evidence.share, unit)}"
     if alone is None:
         reason = evidence.alone.reason if evidence.alone is not None else None
-        return f"{evidence.label} was not run alone{f': {reason}' if reason else ''}; {in_step}."
+        return f"{evidence.label} was not run in isolation{f': {reason}' if reason else ''}; {in_step}."
     lead = {
-        Reproduction.REPRODUCES: f"{evidence.label} shows its share alone",
-        Reproduction.PARTLY: f"{evidence.label} shows part of its share alone",
-        Reproduction.NOT: f"{evidence.label} does not show its share alone",
+        Reproduction.REPRODUCES: f"{evidence.label} shows its share in isolation",
+        Reproduction.PARTLY: f"{evidence.label} shows part of its share in isolation",
+        Reproduction.NOT: f"{evidence.label} does not show its share in isolation",
     }.get(
-        evidence.reproduction or Reproduction.UNDECIDED, f"{evidence.label} alone, not yet distinguished from its share"
+        evidence.reproduction or Reproduction.UNDECIDED,
+        f"{evidence.label} in isolation, not yet distinguished from its share",
     )
     text = f"{lead}: {_value(alone, unit)}; {in_step}."
     if evidence.reproduction == Reproduction.NOT:
@@ -127,7 +128,7 @@ def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[R
     if listed:
         rows = table(
             "with this change",
-            "takes away",
+            "removes",
             time_heading(listed[0], axis),
             "verdict",
             "factor",
@@ -162,7 +163,7 @@ def time_heading(outcome: Outcome, axis: Axis) -> str:
 
 
 def factor_cells(outcome: Outcome) -> tuple[str, str]:
-    """The share that a change takes away, with its interval, and what it does to the time."""
+    """The share that a change removes, with its interval, and what it does to the time."""
     taken, gain = outcome.taken, outcome.gain
     return (
         "" if taken is None else f"{percent(taken.value)} ({percent_interval(taken)})",

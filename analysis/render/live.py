@@ -33,7 +33,7 @@ _SCALE = 32  # characters of the plot of intervals
 
 
 class LiveView:
-    """A view that is drawn only when it is told to, on standard error: on a terminal in place, else as lines.
+    """Live view on standard error: redrawn in place on a terminal, else printed line by line.
 
     No thread runs while a step is timed.
     """

@@ -68,7 +68,7 @@ def _evidence(evidence: TermEvidence, answer: Answer, axis: Axis) -> str:
     rows = [[factor_text(one), *factor_cells(one), one.verdict, one.reason or ""] for one in evidence.factors]
     if not rows:
         return sentence
-    head = ["with this change", "takes away", time_heading(evidence.factors[0], axis), "verdict", "reason"]
+    head = ["with this change", "removes", time_heading(evidence.factors[0], axis), "verdict", "reason"]
     return sentence + _table(head, rows)
 
 

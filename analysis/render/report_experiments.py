@@ -34,7 +34,7 @@ class TestedTerm:
     """What stands beside the experiments on one term, or on the complete step.
 
     Attributes:
-        sentence: whether the term shows its share alone.
+        sentence: whether the term shows its share in isolation.
         shape: the shape of its curve on a finer grid; None without one.
         step: the term in the step, at every batch size.
         grid: the term alone, on the finer grid.

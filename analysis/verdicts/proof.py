@@ -98,7 +98,7 @@ def _of_term(outcome: Outcome, share: Share, shown: Reproduction | None) -> Proo
     if outcome.taken is None or outcome.value is None or outcome.removed is None:
         return Proof(Verdict.UNTESTED, outcome, reason=outcome.reason)
     if outcome.value.value * share.value.value <= 0 or shown not in (Reproduction.REPRODUCES, Reproduction.PARTLY):
-        return Proof(Verdict.UNDECIDED, outcome, reason="the term alone does not show its share")
+        return Proof(Verdict.UNDECIDED, outcome, reason="the term in isolation does not show its share")
     if outcome.verdict != Verdict.CONFIRMED:
         return Proof(outcome.verdict, outcome, reason=outcome.reason)
     whole = abs(share.value.value)

@@ -25,9 +25,9 @@ _MOST_REMOVED = 1.5  # beyond it, the factor turns the anomaly round, to more th
 EARLY_LEVEL = 0.001  # of all tests at one look at an experiment that still runs
 TOO_WIDE = "the interval is too wide"
 ONLY_SCREENED = "only the screen of all changes shows it; fresh rounds have to confirm it"
-TOO_SLOW = "it slows the other sizes by more than the anomaly"
-OVERTAKEN = "it puts another bend in its place"
-LEVELLED = "it takes it away only by making other sizes slower"
+TOO_SLOW = "it slows the other batch sizes by more than the anomaly"
+OVERTAKEN = "it replaces the anomaly by another one"
+LEVELLED = "it removes the anomaly only by slowing other batch sizes"
 
 
 class Decision(NamedTuple):
@@ -58,7 +58,7 @@ def _by_share(measured: Measurement, share: Estimate, family: Sequence[float]) -
     if share.high < REFUTED_BELOW and effect != Effect.PARTIAL:
         return Decision(Verdict.REFUTED)
     if share.high < REFUTED_BELOW:
-        reason = "it takes away a part of the cause only"
+        reason = "it removes a part of the cause only"
     elif measured.rounds < 2:
         reason = "a single round has no interval"
     elif not math.isfinite(share.low):
@@ -72,7 +72,7 @@ def _by_share(measured: Measurement, share: Estimate, family: Sequence[float]) -
     ):
         reason = LEVELLED if _levels(measured) else TOO_WIDE
     elif effect == Effect.PARTIAL and not _is_material(measured):
-        reason = "what it takes away may be under 2 % of the step"
+        reason = "what it removes may be under 2 % of the step"
     # A screen tries many factors and shows some by luck; its rounds suggested the factor, and cannot confirm it too.
     elif measured.experiment.stage == Stage.SCREEN:
         reason = ONLY_SCREENED

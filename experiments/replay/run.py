@@ -271,7 +271,7 @@ class TermRunner(Runner):
         """The reason why a factor cannot be changed for any call of the term."""
         term, change = self._term, term_change(name)
         if not term.families:
-            return "none of the term's operators can run alone"
+            return "none of the term's operators can run in isolation"
         if change.piece is not None and change.piece(term.families, self.experiment.batches) is None:
             return "the kernel with the most time runs at all sizes"
         by_time = sorted(term.families, key=duration_ns, reverse=True)

@@ -44,7 +44,7 @@ class Work:
 
 
 class BatchSource(IntEnum):
-    """What tells a batch size; a higher one is more reliable."""
+    """Source of a batch size; a higher one is more reliable."""
 
     MATRIX = 1  # the rows of a matrix product, which may be samples times tokens
     TENSOR = 2  # the first extent of another operand with three or more dimensions, which may be tokens

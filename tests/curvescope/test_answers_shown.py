@@ -143,12 +143,12 @@ def test_everything_fits_80_columns(tested, capsys):
         "not significant",
         "no cause",
         "Experiments on bend at 4",
-        "shows its share alone",
+        "shows its share in isolation",
         "On a finer grid",
-        "takes away",
+        "removes",
         "-43% confirmed",
         "undecided ¹",
-        "¹ It takes it away only by making other sizes slower.",
+        "¹ It removes the anomaly only by slowing other batch sizes.",
         "Untested (images and filters",
         "no operand is an image",
         "1 of 3 operators was not rebuilt.",
@@ -169,7 +169,7 @@ def test_a_command_to_copy_is_one_line_in_a_narrow_window(tested, capsys, monkey
 
 def test_factors_have_a_column_where_the_words_have_room(tested, capsys, monkeypatch):
     shown = explained(capsys, tested, "--all")
-    assert "other sizes slower" in " ".join(shown.split())
+    assert "slowing other batch sizes" in " ".join(shown.split())
     assert "padded_batch\n" not in shown
     monkeypatch.setenv("COLUMNS", "120")
     assert "padded_batch\n" in explained(capsys, tested, "--all")
@@ -335,7 +335,7 @@ def test_a_change_is_chosen_and_described(page):
         while opened.evaluate("document.getElementById('tip').hidden"):
             opened.hover("#experiments .mark.is-confirmed circle")
         tip = opened.evaluate("document.getElementById('tip').textContent")
-        assert "takes away" in tip
+        assert "removes" in tip
         assert "time at batch 8: −43 %" in tip
         line = "document.querySelector('#experiments path.with').getAttribute('d')"
         drawn = "document.querySelectorAll('#experiments path.with').length"

@@ -18,7 +18,7 @@ function experimentsSection(run) {
   const tools = answers.length > 1
     ? [choice("of", byFunctional(answers), answers[0], change)] : [];
   const made = block("experiments", answers.length > 1 ? "Experiments" : `Experiments on ${answers[0].functional.label}`, tools, host,
-    note("Each change is made alone, in rounds interleaved with runs as it is. The share taken away is (F − F′)/F: F is the anomaly as it is, " +
+    note("Each change is made alone, in rounds interleaved with runs unmodified. The share removed is (F − F′)/F: F is the anomaly unmodified, " +
       "F′ with the change; lines are 95 % intervals. A cause is confirmed where the whole interval lies above 1/2, refuted where it lies below 1/5. " +
       "Taking an anomaly away is a remedy only if the time gets shorter, too."));
   made.classList.add("long");
@@ -54,7 +54,7 @@ function untriedFactors(factors) {
 function curvesKey(term, anyChanged) {
   const sample = (kind, text) => html("li", {}, svg("svg", { width: 28, height: 10, "aria-hidden": "true" },
     svg("line", { class: kind, x1: 0, x2: 26, y1: 5, y2: 5 })), ` ${text}`);
-  return html("ul", { class: "key" }, sample("curve", "as it is"), term.grid.times_ms.length ? sample("fine", "as it is, finer grid") : null,
+  return html("ul", { class: "key" }, sample("curve", "unmodified"), term.grid.times_ms.length ? sample("fine", "unmodified, finer grid") : null,
     anyChanged ? sample("with", "with the change") : null);
 }
 
@@ -98,7 +98,7 @@ function termPanel(run, title, lines, factor, [b0, b1], highest, width, height) 
   for (const [kind, list] of lines) {
     drawn.push(...list.map((p) => described(
       svg("circle", { class: kind === "with" ? "dot with" : kind === "fine" ? "faint" : "dot", cx: x(p.batch), cy: y(p.ms), r: kind === "fine" ? 3 : 4.5 }),
-      `${run.axis.name} ${p.batch}${kind === "with" ? `, ${whatOf(factor)}` : ", as it is"}\n${number(p.ms)} ms (${between(p.low, p.high)})`)));
+      `${run.axis.name} ${p.batch}${kind === "with" ? `, ${whatOf(factor)}` : ", unmodified"}\n${number(p.ms)} ms (${between(p.low, p.high)})`)));
   }
   return drawn;
 }
@@ -119,7 +119,7 @@ function factorLines(run, tested, factors, width) {
     root.append(svg("line", { class: limit ? "limit" : "grid", x1: x(value), x2: x(value), y1: top - 8, y2: height - 8 }),
       svg("text", { x: x(value), y: top - 13, "text-anchor": "middle" }, text));
   }
-  root.append(svg("text", { x: left, y: 10, class: "strong" }, "share taken away"));
+  root.append(svg("text", { x: left, y: 10, class: "strong" }, "share removed"));
   if (!narrow) root.append(svg("text", { x: width - 6, y: 10, "text-anchor": "end", class: "strong" }, `time at ${run.axis.name} ${gainBatch(factors[0])}`));
   factors.forEach((factor, index) => {
     const y = top + index * step;
@@ -165,10 +165,10 @@ function factorTip(run, tested, factor) {
   const gain = counting(factor, factor.gains);
   const lines = [`${whatOf(factor)}: ${factor.verdict}${factor.reason ? ` (${factor.reason})` : ""}`];
   if (factor.taken) {
-    lines.push(`takes away ${percent(factor.taken.value)} %` +
+    lines.push(`removes ${percent(factor.taken.value)} %` +
       (factor.taken.low === null || factor.taken.high === null ? ", interval unknown" : ` (${percent(factor.taken.low)} … ${percent(factor.taken.high)} %)`));
   }
-  if (factor.value && factor.changed) lines.push(`${tested.functional.label}: ${estimate(factor.value, tested.functional.unit)} as it is, ${estimate(factor.changed, tested.functional.unit)} with the change`);
+  if (factor.value && factor.changed) lines.push(`${tested.functional.label}: ${estimate(factor.value, tested.functional.unit)} unmodified, ${estimate(factor.changed, tested.functional.unit)} with the change`);
   if (gain) {
     lines.push(`time at ${run.axis.name} ${gainBatch(factor)}: ${signed(-100 * gain.value, 2)} %` +
       (gain.low === null || gain.high === null ? "" : ` (${percent(-gain.high)} … ${percent(-gain.low)} %)`));

@@ -109,7 +109,7 @@ def test_a_term_that_shows_nothing_alone_proves_nothing():
     nothing = {None: PROPORTIONAL, "onednn": {4: 12.0, 8: 30.0, 16: 48.0}}
     causes = explained("slow library call", [(on_conv3("onednn"), nothing)])
     assert causes["slow library call"].verdict == Verdict.UNDECIDED
-    assert causes["slow library call"].reason == "the term alone does not show its share"
+    assert causes["slow library call"].reason == "the term in isolation does not show its share"
 
 
 def test_splitting_takes_what_a_more_telling_experiment_leaves():

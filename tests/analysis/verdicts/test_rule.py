@@ -28,7 +28,7 @@ from curvescope.profiling.recording.experiments import Stage
 from ...experiments.planted_experiments import FACTS, experiment
 
 CONFIRMED, REFUTED, UNDECIDED = Verdict.CONFIRMED, Verdict.REFUTED, Verdict.UNDECIDED
-IN_PART = "it takes away a part of the cause only"
+IN_PART = "it removes a part of the cause only"
 SURE = 0.0001
 
 
@@ -82,7 +82,7 @@ def measured(low, high, factor="onednn", *, f=10.0, kind="bend", stage=Stage.CON
         (measured(0.0, 0.1, "replayed_operators", kind=FIXED_COST), (UNDECIDED, IN_PART)),
         (
             measured(0.3, 0.9, "replayed_operators", kind=FIXED_COST, f=5.0),
-            (UNDECIDED, "what it takes away may be under 2 % of the step"),
+            (UNDECIDED, "what it removes may be under 2 % of the step"),
         ),
     ],
 )

@@ -273,7 +273,7 @@ def test_operators_that_cannot_run_alone_are_left_out_with_their_share(writer: R
 def test_a_term_without_operators_that_can_run_leaves_all_factors_untested(writer: RecordingWriter) -> None:
     recording = record(writer, [row(2, "mine::op", [tensor(2, 8)])])
     done = run_term(recording, experiment("split_batch"), writer, backend=Backend())
-    assert done.untested == {"split_batch": "none of the term's operators can run alone"}
+    assert done.untested == {"split_batch": "none of the term's operators can run in isolation"}
     assert done.done
     assert not visits(writer.path)
 

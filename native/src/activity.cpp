@@ -261,12 +261,18 @@ void read_buffers(Session* s, ChunkWriter* writer, bool in_exit) noexcept {
   }
 }
 
-// Writes the rows of the buffers that were read; these buffers no longer count as unsaved.
+// The buffers that were read no longer count as unsaved, once what was lost of them is on the disk, too.
+void settle_buffers(Session* s, const ChunkWriter* writer) noexcept {
+  if (writer->owes_losses()) return;
+  if (s->counts != nullptr) s->counts->gpu_buffers -= s->buffers_read;
+  s->buffers_read = 0;
+}
+
+// Writes the rows of the buffers that were read.
 void write_rows(Session* s, ChunkWriter* writer) noexcept {
   s->reader.write(writer);
   graphs::write(writer);
-  if (s->counts != nullptr) s->counts->gpu_buffers -= s->buffers_read;
-  s->buffers_read = 0;
+  settle_buffers(s, writer);
 }
 
 // Keeps the narrowest of a few brackets: interruptions between the readings widen them.
@@ -450,6 +456,10 @@ void drain(ChunkWriter* writer) noexcept {
     s->buffers.prepare();
   }
   facts::write(writer);
+}
+
+void settle(const ChunkWriter* writer) noexcept {
+  if (Session* s = session) settle_buffers(s, writer);
 }
 
 void yield_to_exit() noexcept { exiting = true; }

@@ -11,6 +11,9 @@ void start(Names* names) noexcept;
 // In the writer: writes all completed buffers to disk, and flushes CUPTI from time to time.
 void drain(ChunkWriter* writer) noexcept;
 
+// In the writer, after its losses are written: buffers of which something was lost are saved as far as they can be.
+void settle(const ChunkWriter* writer) noexcept;
+
 // At exit, first: the writer finishes its current buffer and leaves CUPTI to the exiting thread.
 void yield_to_exit() noexcept;
 

@@ -28,6 +28,7 @@ class ChunkWriter {
   // Counts lost things by name; written with the next call of write_losses.
   void lose(const char* what, std::uint64_t count) noexcept;
   void write_losses() noexcept;
+  bool owes_losses() const noexcept { return !lost_.empty(); }  // counted, and not on the disk yet
 
   Names* names() noexcept { return names_; }
   std::int64_t started_ns() const noexcept { return file_.started_ns(); }

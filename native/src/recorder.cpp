@@ -185,6 +185,7 @@ void write_losses(Process& p) noexcept {
   if (total != p.lost_written && p.writer->write_lost(lost)) p.lost_written = total;
   if (const std::uint64_t unshared = p.unshared.exchange(0)) p.writer->lose("memory_not_shared", unshared);
   p.writer->write_losses();
+  activity::settle(p.writer.get());
 }
 
 void* write_forever(void* argument) {

@@ -42,7 +42,7 @@ def add_result_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_NETWORK)"
     )
     add_curvature_argument(parser)
-    parser.add_argument("--all", action="store_true", help="show every anomaly and every term")
+    parser.add_argument("--all", action="store_true", help="show everything: all anomalies, terms and tests")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 

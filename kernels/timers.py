@@ -67,7 +67,6 @@ class PerfCounter:
         self.resolution_ns = max(1.0, statistics.median(b - a for a, b in pairwise(reads)))
 
     def take(self, run: Run, calls: int, count: int, before: Run | None) -> list[Sample]:
-        """See `Timer.take`."""
         clock = self._clock_ns
         samples = []
         for _ in repeat(None, count):
@@ -125,7 +124,6 @@ class CudaEvents:
     _call_ns: float = 0.0  # what the host last took to queue one call
 
     def take(self, run: Run, calls: int, count: int, before: Run | None) -> list[Sample]:
-        """See `Timer.take`."""
         api, clock_ns = self.api, self.clock_ns
         origin = api.create()
         events = [(api.create(), api.create()) for _ in range(count)]

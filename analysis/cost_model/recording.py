@@ -22,7 +22,6 @@ from .launches import ModelledGpu
 from .networks import CONTEXT_BYTES, Operations, Step, estimate_step
 
 _MODEL = "model"
-DEVICE_PREFIX = "model:"
 # Default library by architecture: the library of the published times.
 _USUAL_LIBRARY = {
     "kepler": "cudnn5", "maxwell": "cudnn5", "pascal": "cudnn5.1", "volta": "cudnn7", "turing": "cudnn7.6",

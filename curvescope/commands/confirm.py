@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, f" (default: {DEFAULT_EXPERIMENTS_S:g}s, for a recording of a GPU {CUDA_EXPERIMENTS_S:g}s)"
     )
     options.add_curvature_argument(parser)
-    parser.add_argument("--all", action="store_true", help="show every anomaly and every term")
+    parser.add_argument("--all", action="store_true", help="show everything: all anomalies, terms and tests")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 

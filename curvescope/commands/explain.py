@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="for a table of times: standard error of times without repeats, e.g. 2%% (default: estimated)",
     )
-    parser.add_argument("--all", action="store_true", help="show every anomaly and every term")
+    parser.add_argument("--all", action="store_true", help="show everything: all anomalies, terms and tests")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 

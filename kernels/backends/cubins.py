@@ -85,7 +85,6 @@ class CubinBackend(CudaBackend):
         return peak_rounds(precision, self._architecture, self._facts.sm_count, self._wgmma)
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
-        """See `Backend.prepare`."""
         planned = plan(problem, operands, self._facts.sm_count)
         buffers = [self._driver.upload(array) for array in planned.buffers]
         for launch in planned.setup:

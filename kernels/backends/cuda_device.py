@@ -47,7 +47,6 @@ class CudaBackend(FlushingBackend):
         self.watch = CudaWatch(ClockSampler(f"cuda:{index}"))
 
     def describe(self) -> dict[str, Any]:
-        """See `Backend.describe`."""
         return self._facts.describe()
 
     def _synchronize(self) -> None:

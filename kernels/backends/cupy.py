@@ -58,27 +58,22 @@ class CupyDriver:
         self._modules: list[int] = []  # unloaded with the process
 
     def load(self, cubin: bytes, kernel: str) -> int:
-        """See `Driver.load`."""
         self._modules.append(self._driver.moduleLoadData(cubin))
         function: int = self._driver.moduleGetFunction(self._modules[-1], kernel)
         return function
 
     def upload(self, array: Array) -> Any:
-        """See `Driver.upload`."""
         return self._cupy.asarray(array)
 
     def download(self, buffer: Any, like: Array) -> Array:
-        """See `Driver.download`."""
         return np.asarray(self._cupy.asnumpy(buffer)).reshape(like.shape)
 
     def address(self, buffer: Any) -> int:
-        """See `Driver.address`."""
         return int(buffer.data.ptr)
 
     def launcher(
         self, function: int, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: tuple[Any, ...]
     ) -> Run:
-        """See `Driver.launcher`."""
         values = tuple(a if isinstance(a, np.generic) else self.address(a) for a in arguments)
         packed = PackedArguments(values, arguments)
         launch = self._driver.launchKernel

@@ -55,7 +55,6 @@ class NumbaCpuBackend(FlushingBackend):
         self.watch = CpuWatch()
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
-        """See `Backend.prepare`."""
         build = _BUILDERS.get(type(problem))
         if build is None:
             raise UnsupportedError(f"numba has no {type(problem).__name__} on the CPU; use the torch backend")
@@ -64,7 +63,6 @@ class NumbaCpuBackend(FlushingBackend):
         return build(problem, operands, self._threads)
 
     def describe(self) -> dict[str, Any]:
-        """See `Backend.describe`."""
         return {"kind": "cpu", "name": cpu_name(), "threads": self._threads}
 
     def peak(self, precision: str) -> Peak:

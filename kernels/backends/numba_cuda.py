@@ -74,7 +74,6 @@ class NumbaCudaBackend(CudaBackend):
         self._cuda = cuda
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
-        """See `Backend.prepare`."""
         if problem.precision != "fp32":
             raise UnsupportedError("Curvescope's numba kernels are fp32")
         if isinstance(problem, Memory):

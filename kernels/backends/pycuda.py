@@ -61,26 +61,21 @@ class PycudaDriver:
         self._modules: list[Any] = []  # keeps modules alive, which functions do not
 
     def load(self, cubin: bytes, kernel: str) -> Any:
-        """See `Driver.load`."""
         self._modules.append(self._driver.module_from_buffer(cubin))
         return self._modules[-1].get_function(kernel)
 
     def upload(self, array: Array) -> Any:
-        """See `Driver.upload`."""
         return self._driver.to_device(np.ascontiguousarray(array))
 
     def download(self, buffer: Any, like: Array) -> Array:
-        """See `Driver.download`."""
         result = np.empty_like(like)
         self._driver.memcpy_dtoh(result, buffer)
         return result
 
     def address(self, buffer: Any) -> int:
-        """See `Driver.address`."""
         return int(buffer)
 
     def launcher(
         self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: tuple[Any, ...]
     ) -> Run:
-        """See `Driver.launcher`."""
         return partial(function, *arguments, grid=grid, block=block)

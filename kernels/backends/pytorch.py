@@ -48,7 +48,6 @@ class TorchBackend(FlushingBackend):
         super().__init__(self._cache_bytes())
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
-        """See `Backend.prepare`."""
         self._need(problem.precision)
         if isinstance(problem, PreparesItself):
             return problem.prepare(self._device)
@@ -77,7 +76,6 @@ class TorchBackend(FlushingBackend):
         return torch_step.record_step(step, (), device=self._device)
 
     def describe(self) -> dict[str, Any]:
-        """See `Backend.describe`."""
         return describe_device(self._device)
 
     def _need(self, precision: str) -> None:

@@ -69,7 +69,6 @@ class CounterMeter:
         self.source = EnergySource("NVML's total energy counter", "the GPU's board", 0.2)
 
     def read(self) -> float | None:
-        """See `EnergyMeter`; the counter has millijoules."""
         millijoules = self._gpu.read("nvmlDeviceGetTotalEnergyConsumption")
         return None if millijoules is None else millijoules / 1e3
 
@@ -92,7 +91,6 @@ class PowerMeter:
         )
 
     def read(self) -> float | None:
-        """See `EnergyMeter`."""
         if self._instant:
             power_w = _instant_power_w(self._gpu)
         else:
@@ -123,7 +121,6 @@ class RaplMeter:
         self.source = EnergySource("RAPL", f"{counted(count, 'CPU package')}, with the work of other processes", 0.02)
 
     def read(self) -> float | None:
-        """See `EnergyMeter`."""
         try:
             counts = self._counts()
         except (OSError, ValueError):

@@ -63,7 +63,6 @@ class GraphedSteps(AnyWorkload):
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """See `AnyWorkload.spec`."""
         return {**self._workload.spec, "graphed": True}
 
     @property
@@ -112,11 +111,9 @@ class GraphedSteps(AnyWorkload):
         self._workload.release()
 
     def free_others(self) -> bool:
-        """See `AnyWorkload.free_others`."""
         return self._workload.free_others()
 
     def describe_error(self, error: BaseException) -> str:
-        """See `AnyWorkload.describe_error`."""
         return self._workload.describe_error(error)
 
     def _drop(self) -> None:

@@ -5,7 +5,7 @@ module may have `possible(case, amount) -> bool`: where that is False, no experi
 """
 
 from .attribution import attribute, claims_of_steps, outcomes_of_steps
-from .case import Case, Claim, Fact, Intervention
+from .case import Case, Claim, Evidence, Intervention
 from .catalogue import (
     CAUSES,
     LAST_OF_CONFIRMED,
@@ -27,7 +27,7 @@ __all__ = [
     "Case",
     "CauseTotal",
     "Claim",
-    "Fact",
+    "Evidence",
     "Intervention",
     "TermCause",
     "Weighed",

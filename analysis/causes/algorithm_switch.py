@@ -6,7 +6,7 @@ Amount: the contribution of kernels that run at only one of the two sizes; compu
 from __future__ import annotations
 
 from ...profiling.attribution.kernel_names import ALGORITHMS, read_name, short_name
-from .case import Case, Claim, Fact, Intervention
+from .case import Case, Claim, Evidence, Intervention
 
 CAUSE = "algorithm switch"
 INTERVENTION = Intervention(
@@ -41,9 +41,9 @@ def weigh(case: Case) -> Claim | None:
     else:
         score = 0.85
     evidence = [
-        Fact("kernel with the most time", main[0], main[1], "", "kernels.name"),
-        Fact("its family", families[0], families[1], "", "kernels.name"),
-        Fact(
+        Evidence("kernel with the most time", main[0], main[1], "", "kernels.name"),
+        Evidence("its family", families[0], families[1], "", "kernels.name"),
+        Evidence(
             "time of kernels that run only at this size",
             share[case.before] * case.time_ms(case.before),
             share[case.after] * case.time_ms(case.after),

@@ -8,7 +8,7 @@ if it moves more of them per compulsory byte at the larger size.
 from __future__ import annotations
 
 from ...profiling.attribution.kernel_names import short_name
-from .case import Case, Claim, Fact, Intervention, counted_total, seen, total
+from .case import Case, Claim, Evidence, Intervention, counted_total, seen, total
 
 CAUSE = "cache capacity"
 INTERVENTION = Intervention(
@@ -34,7 +34,7 @@ def weigh(case: Case) -> Claim | None:
     if cache is None or case.share.key.kind != "kernels":
         return None
     amount = 0.0
-    evidence: list[Fact] = []
+    evidence: list[Evidence] = []
     for name in case.common_names():
         low, high = case.at(case.before, name), case.at(case.after, name)
         before_bytes, after_bytes = total(low, "bytes_compulsory"), total(high, "bytes_compulsory")
@@ -54,7 +54,7 @@ def weigh(case: Case) -> Claim | None:
         amount += case.coefficient(case.after) * (after_ms - after_bytes / bandwidth[0] / 1e6)
         evidence += [
             seen(f"bytes of one launch of {short_name(name)}", sets, "B", "kernels.bytes_compulsory"),
-            Fact("the cache", float(cache), float(cache), "B", "recording.json"),
+            Evidence("the cache", float(cache), float(cache), "B", "recording.json"),
             seen("its bandwidth", bandwidth, "GB/s", "kernels.bytes_compulsory, duration_ns"),
         ]
         if traffic is not None:

@@ -139,7 +139,7 @@ class BatchFacts:
 
 
 @dataclass(frozen=True)
-class Fact:
+class Evidence:
     """One fact from the recording.
 
     Attributes:
@@ -157,10 +157,10 @@ class Fact:
     table: str
 
 
-def seen(what: str, sides: Iterable[float | None], unit: str, table: str) -> Fact:
-    """Fact from two values: at the smaller and at the larger batch size."""
+def seen(what: str, sides: Iterable[float | None], unit: str, table: str) -> Evidence:
+    """Evidence from two values: at the smaller and at the larger batch size."""
     before, after = sides
-    return Fact(what, before, after, unit, table)
+    return Evidence(what, before, after, unit, table)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Claim:
     cause: str
     amount: float
     score: float
-    evidence: tuple[Fact, ...]
+    evidence: tuple[Evidence, ...]
     refuted_by: str
     detail: str | None = None
 

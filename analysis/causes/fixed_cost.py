@@ -7,7 +7,7 @@ the smaller size's time. What the fixed cost consists of is a functional of its 
 from __future__ import annotations
 
 from ..decompose.terms import LEFT_OVER, OVERHEAD
-from .case import Case, Claim, Fact, Intervention, seen
+from .case import Case, Claim, Evidence, Intervention, seen
 
 CAUSE = "fixed cost amortised"
 INTERVENTION = Intervention(
@@ -32,6 +32,6 @@ def weigh(case: Case) -> Claim | None:
         return None
     evidence = (
         seen("time per step", times, "ms", "kernels.duration_ns"),
-        Fact("fixed part, if the rest is proportional", fixed_ms, fixed_ms, "ms", "the two above"),
+        Evidence("fixed part, if the rest is proportional", fixed_ms, fixed_ms, "ms", "the two above"),
     )
     return Claim(CAUSE, value, _SCORE, evidence, "At other sizes the term does not lie on the same straight line.")

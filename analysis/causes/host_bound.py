@@ -5,7 +5,7 @@ Amount: the idle term, or the term of host-to-device copies. Memory pressure tak
 
 from __future__ import annotations
 
-from .case import BatchFacts, Case, Claim, Fact, Intervention, seen
+from .case import BatchFacts, Case, Claim, Evidence, Intervention, seen
 
 CAUSE = "launch- or host-bound"
 INTERVENTION = Intervention(
@@ -38,9 +38,9 @@ def _idle(case: Case) -> Claim | None:
     if max(shares) < _LEAST_IDLE:
         return None
     evidence = [
-        Fact("idle per step", before.idle_ms, after.idle_ms, "ms", "kernels.start_ns, steps.duration_ns"),
+        Evidence("idle per step", before.idle_ms, after.idle_ms, "ms", "kernels.start_ns, steps.duration_ns"),
         seen("share of the profiled step", shares, "1", "the same"),
-        Fact("kernels per step", before.kernel_calls, after.kernel_calls, "", "kernels"),
+        Evidence("kernels per step", before.kernel_calls, after.kernel_calls, "", "kernels"),
         seen("mean time of a kernel", map(_mean_kernel_us, (before, after)), "µs", "kernels.duration_ns"),
     ]
     for kind in ("synchronous copy", "synchronisation", "launch"):

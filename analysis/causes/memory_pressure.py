@@ -7,7 +7,7 @@ switch if memory is so full that the faster algorithm's workspace may not have f
 from __future__ import annotations
 
 from . import algorithm_switch
-from .case import Case, Claim, Fact, HostCalls, Intervention, seen
+from .case import Case, Claim, Evidence, HostCalls, Intervention, seen
 
 CAUSE = "memory pressure"
 INTERVENTION = Intervention(
@@ -44,8 +44,8 @@ def _allocations(case: Case) -> Claim | None:
     if after.calls <= before.calls:
         return None
     evidence = (
-        Fact("allocations and frees per step", before.calls, after.calls, "calls", "api_calls.name"),
-        Fact("their time per step", before.time_ms, after.time_ms, "ms", "api_calls.duration_ns"),
+        Evidence("allocations and frees per step", before.calls, after.calls, "calls", "api_calls.name"),
+        Evidence("their time per step", before.time_ms, after.time_ms, "ms", "api_calls.duration_ns"),
         *memory_evidence(case),
     )
     refutation = "With free memory (smaller model, larger device, or a warm allocator cache), idle does not shrink."
@@ -57,7 +57,7 @@ def _fullness(case: Case, batch: int) -> float | None:
     return None if peak is None or capacity is None else peak / capacity
 
 
-def memory_evidence(case: Case) -> list[Fact]:
+def memory_evidence(case: Case) -> list[Evidence]:
     """Peak memory and allocator retries, where known."""
     batches = (case.before, case.after)
     peaks = [case.facts[batch].peak_memory_bytes for batch in batches]

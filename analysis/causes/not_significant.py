@@ -12,7 +12,7 @@ import numpy as np
 
 from ..decompose.statistics import LEVEL
 from ..decompose.terms import LEFT_OVER, OVERHEAD
-from .case import Case, Claim, Fact, Floats
+from .case import Case, Claim, Evidence, Floats
 
 CAUSE = "not significant"
 
@@ -23,11 +23,11 @@ def weigh(case: Case) -> Claim | None:
     if not math.isfinite(value.low) or value.p < LEVEL:
         return None
     unit = case.functional.unit
-    evidence = [Fact("95 % interval of the term contains 0", value.low, value.high, unit, "kernels, steps")]
+    evidence = [Evidence("95 % interval of the term contains 0", value.low, value.high, unit, "kernels, steps")]
     if case.share.key.kind in (LEFT_OVER, OVERHEAD):
         for batch in (case.before, case.after):
             if groups := two_groups(case.facts[batch].timed_ms):
-                evidence.append(Fact(f"steps at {batch} fall into two groups", *groups, "ms", "steps.duration_ns"))
+                evidence.append(Evidence(f"steps at {batch} fall into two groups", *groups, "ms", "steps.duration_ns"))
     refutation = "With more rounds on a quiet machine, the interval excludes 0."
     return Claim(CAUSE, value.value, 0.99, tuple(evidence), refutation)
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from ...profiling.hardware.heap import FEW_FAULTS
-from .case import BatchFacts, Case, Claim, Fact, Intervention, MeanHostUse, seen
+from .case import BatchFacts, Case, Claim, Evidence, Intervention, MeanHostUse, seen
 from .memory_pressure import memory_evidence
 
 CAUSE = "page faults"
@@ -52,8 +52,8 @@ def weigh(case: Case) -> Claim | None:
         return None
     shares = [share_of(case, batch) for batch in (case.before, case.after)]
     evidence = (
-        Fact(COUNT, before.page_faults, after.page_faults, "", "steps.page_faults"),
-        Fact("time in the system per step", before.system_ms, after.system_ms, "ms", "steps.system_time_ns"),
+        Evidence(COUNT, before.page_faults, after.page_faults, "", "steps.page_faults"),
+        Evidence("time in the system per step", before.system_ms, after.system_ms, "ms", "steps.system_time_ns"),
         seen(f"share of the term in the step's {of_what}", shares, "1", table),
         *memory_evidence(case),
     )

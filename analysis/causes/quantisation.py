@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from ...profiling.attribution.kernel_names import read_name, short_name
-from .case import Case, Claim, Fact, Intervention, Use
+from .case import Case, Claim, Evidence, Intervention, Use
 
 CAUSE = "wave and tile quantisation"
 INTERVENTION = Intervention(
@@ -26,7 +26,7 @@ def weigh(case: Case) -> Claim | None:
     """Claim the empty part of last waves, and blocks beyond proportional growth."""
     names = [name for name in case.common_names() if case.at(case.before, name) and case.at(case.after, name)]
     claimed = predicted = measured = 0.0
-    evidence: list[Fact] = []
+    evidence: list[Evidence] = []
     for name in names:
         waves = {batch: _waves(case, case.at(batch, name)) for batch in (case.before, case.after)}
         low, high = waves[case.before], waves[case.after]
@@ -44,7 +44,7 @@ def weigh(case: Case) -> Claim | None:
         return None
     miss = abs(predicted - measured) / measured
     what = "time at the larger size: predicted by ceil(waves), recorded"
-    evidence.append(Fact(what, predicted, measured, "ms", "model; kernels.duration_ns"))
+    evidence.append(Evidence(what, predicted, measured, "ms", "model; kernels.duration_ns"))
     # A prediction within 5 % is as good as the model gets; an error above 30 % makes it useless.
     score = 0.9 * max(0.0, min(1.0, (0.30 - miss) / 0.25))
     if score == 0:
@@ -76,10 +76,10 @@ def _padding(case: Case, name: str) -> float:
     return max(0.0, 1 - case.factor * blocks[case.before] / blocks[case.after]) if blocks[case.after] else 0.0
 
 
-def _evidence(name: str, low: float, high: float, padding: float) -> list[Fact]:
+def _evidence(name: str, low: float, high: float, padding: float) -> list[Evidence]:
     tile = read_name(name).tile
     label = short_name(name) if tile is None else f"{short_name(name)} (tile {tile[0]}x{tile[1]})"
-    evidence = [Fact(f"waves of {label}", low, high, "waves", "kernels.grid_x, block_x, registers_per_thread")]
+    evidence = [Evidence(f"waves of {label}", low, high, "waves", "kernels.grid_x, block_x, registers_per_thread")]
     if padding > 0:
-        evidence.append(Fact("blocks beyond proportional growth", 0.0, padding, "of blocks", "kernels.grid_x"))
+        evidence.append(Evidence("blocks beyond proportional growth", 0.0, padding, "of blocks", "kernels.grid_x"))
     return evidence

@@ -7,7 +7,7 @@ compulsory.
 
 from __future__ import annotations
 
-from .case import Case, Claim, Fact, Intervention, counted_total, total
+from .case import Case, Claim, Evidence, Intervention, counted_total, total
 
 CAUSE = "roof change"
 INTERVENTION = Intervention(
@@ -43,7 +43,7 @@ def weigh(case: Case) -> Claim | None:
     per = f"FLOPs per {'measured' if measured else 'compulsory'} byte (ridge {ridge:.3g})"
     what = "time at the larger size: predicted by the roofline, recorded"
     evidence = (
-        Fact(per, low, high, "FLOP/B", f"kernels.flops, {column}"),
-        Fact(what, predicted, recorded, "ms", f"model ({compute.kind}s); kernels.duration_ns"),
+        Evidence(per, low, high, "FLOP/B", f"kernels.flops, {column}"),
+        Evidence(what, predicted, recorded, "ms", f"model ({compute.kind}s); kernels.duration_ns"),
     )
     return Claim(CAUSE, amount, score, evidence, "At sizes on one side of the ridge, the excess is as large.")

@@ -8,7 +8,7 @@ stands in for samples that are missing.
 
 from __future__ import annotations
 
-from .case import Case, Claim, Fact, Intervention, counted_total
+from .case import Case, Claim, Evidence, Intervention, counted_total
 
 CAUSE = "throttling"
 INTERVENTION = Intervention(
@@ -32,7 +32,7 @@ def weigh(case: Case) -> Claim | None:
     for what, low, high, table in sources:
         if low and high:
             ratio = high / low
-            evidence.append(Fact(what, low / 1e6, high / 1e6, "MHz", table))
+            evidence.append(Evidence(what, low / 1e6, high / 1e6, "MHz", table))
             if ratio > _FALLEN:
                 return None
     if not evidence:
@@ -40,7 +40,7 @@ def weigh(case: Case) -> Claim | None:
     reasons = after.throttle_reasons - before.throttle_reasons
     if reasons:
         old, new = (", ".join(sorted(facts.throttle_reasons)) or "none" for facts in (before, after))
-        evidence.append(Fact("throttle reasons", old, new, "", "clocks.throttle_reasons"))
+        evidence.append(Evidence("throttle reasons", old, new, "", "clocks.throttle_reasons"))
     amount = case.coefficient(case.after) * case.time_ms(case.after) * (1 - ratio)
     score = 0.93 if reasons else 0.82
     return Claim(CAUSE, amount, score, tuple(evidence), "With locked clocks, the excess is as large.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from .case import Case, Claim, Fact, Intervention, seen, total
+from .case import Case, Claim, Evidence, Intervention, seen, total
 
 CAUSE = "weights read every step"
 INTERVENTION = Intervention(
@@ -48,7 +48,7 @@ def weigh(case: Case) -> Claim | None:
     amount = fixed_ms * math.fsum(weight for _, weight in case.functional.coefficients)
     evidence = (
         seen("compulsory bytes per step", (before, after), "B", "kernels.bytes_compulsory"),
-        Fact("bytes that do not grow", fixed, fixed, "B", "the two above"),
+        Evidence("bytes that do not grow", fixed, fixed, "B", "the two above"),
         seen("time per step", (time_ms, case.time_ms(case.after)), "ms", "kernels.duration_ns"),
     )
     refutation = "With weights of half as many bytes, the term keeps its value."

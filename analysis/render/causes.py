@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.numbers import number, quantity, signed
-from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Fact
+from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
 from ..decompose.statistics import Estimate
 from ..verdicts.words import Verdict
 from .answers import VERDICT_STYLES
@@ -116,7 +116,7 @@ def refutation_text(claim: Claim) -> str:
     return f"Refuted if: {claim.refuted_by[0].lower()}{claim.refuted_by[1:]}"
 
 
-def evidence_text(evidence: Fact) -> str:
+def evidence_text(evidence: Evidence) -> str:
     """One fact in a line, with its table."""
     before, after = (_value(v, evidence.unit) for v in (evidence.before, evidence.after))
     both = before if before == after else f"{before} → {after}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from . import measuring
+from . import options
 from .base.errors import CurvescopeError
 from .base.escaping import escape_controls
 from .profiling.measure.process_group import ProcessGroup
@@ -33,7 +33,7 @@ def _measure(folder: Path) -> None:
         raise CurvescopeError("This is one rank of several: start it with torchrun.")
     plan.configuration.find_network()  # report import errors before the ranks connect
     with ProcessGroup(rank, plan.timeout_s) as ranks:
-        run_rank(folder, plan, ranks, precise=measuring.precise_enough(plan.protocol))
+        run_rank(folder, plan, ranks, precise=options.precise_enough(plan.protocol))
 
 
 if __name__ == "__main__":

@@ -247,7 +247,11 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     command = [sys.executable, "-m", "curvescope", "scale", *NETWORK, "--devices", "1,2", "-o", str(folder)]
     process = subprocess.Popen(command, cwd=HERE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 600
-    while not list(folder.glob("devices2/rank1/steps/*.parquet")) and time.monotonic() < deadline:
+    while (
+        process.poll() is None
+        and not list(folder.glob("devices2/rank1/steps/*.parquet"))
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=600)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import norm, t
 
 from .decompose.curve import Curve, cost_curve
 from .decompose.findings import Finding, FindingVerdict, find, judge
@@ -122,7 +121,9 @@ def estimate_noise(steps: pd.DataFrame) -> float | None:
         groups = [[size for sizes in residuals.values() for size in sizes]]
     if len(groups[0]) < _LEAST_RESIDUALS:
         return None
-    quiet = [np.quantile(sizes, _QUIET) / norm.ppf((1 + _QUIET) / 2) for sizes in groups]
+    from scipy.special import ndtri
+
+    quiet = [np.quantile(sizes, _QUIET) / ndtri((1 + _QUIET) / 2) for sizes in groups]
     return max(LEAST_NOISE, float(np.quantile(quiet, _QUIET)))
 
 
@@ -174,6 +175,8 @@ def pool(listed: Sequence[TestedCurve], names: Sequence[str | None] | None = Non
     Returns:
         The bends of five curves or more: anomalies first, the largest first.
     """
+    from scipy.special import stdtrit
+
     effects: dict[tuple[str, str], list[float]] = {}
     for name, series in zip(names or [series.problem for series in listed], listed, strict=True):
         for finding in series.findings:
@@ -184,7 +187,7 @@ def pool(listed: Sequence[TestedCurve], names: Sequence[str | None] | None = Non
     for ((name, label), values), p in zip(
         pooled_effects, holm([_p_of_mean(values) for _, values in pooled_effects]), strict=True
     ):
-        half = float(t.ppf(1 - LEVEL / 2, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5)
+        half = float(stdtrit(len(values) - 1, 1 - LEVEL / 2) * values.std(ddof=1) / len(values) ** 0.5)
         mean = float(values.mean())
         large = FindingVerdict.ANOMALY if abs(mean) >= MATERIAL else FindingVerdict.SMALL_IN_TABLE
         verdict = large if p < LEVEL else FindingVerdict.NOISE
@@ -205,4 +208,6 @@ def pool(listed: Sequence[TestedCurve], names: Sequence[str | None] | None = Non
 
 def _p_of_mean(values: npt.NDArray[np.float64]) -> float:
     error = values.std(ddof=1) / len(values) ** 0.5
-    return float(2 * t.sf(abs(values.mean()) / error, len(values) - 1)) if error > 0 else 1.0
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(len(values) - 1, -abs(values.mean()) / error)) if error > 0 else 1.0

@@ -44,13 +44,13 @@ def show_diagnosis(
         everything: whether to show every test, anomaly, term, cause and experiment.
         as_json: whether to print one JSON document on standard output.
     """
-    evidence = recorded(recording, mode)
     modelled = is_modelled(recording.meta)
     diagnosis = explain(recording, axis, mode)
     explanations = diagnosis.explanations
     if pair is not None or at is not None:
         if diagnosis.terms is None:
             raise CurvescopeError(f"{recording.path} has no profiled step: its anomalies can be tested but not split.")
+        evidence = recorded(recording, mode)
         functional = _asked_for(diagnosis.curve.conditions, axis, pair, at)
         explanations = (split.explain(functional, diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, evidence),)
     if as_json:

@@ -26,7 +26,7 @@ from .aligned_rows import KEYS, align
 from .causes.context import sample_clock
 from .cost_model.recording import is_modelled
 from .decompose.curve import UNKNOWN, Curve, cost_curve
-from .decompose.kernel_times import device_work, kernel_times
+from .decompose.marked import step_times
 from .decompose.statistics import LEVEL, Floats, estimate, holm
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
 
@@ -171,7 +171,7 @@ def recorded_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
     Raises:
         CurvescopeError: there is no step.
     """
-    times = kernel_times(device_work(recording), steps, KEYS, ())
+    times, _ = step_times(recording, steps, KEYS, ())
     return side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
 
 
@@ -351,7 +351,7 @@ def _rows(
     terms, families = [], []
     tables = [side.kernel_times[side.kernel_times["batch"] == batch] for side in sides]
     for side, keyed in zip(sides, _keyed(tables, by), strict=True):
-        terms.append(estimate_terms(keyed, side.steps))
+        terms.append(estimate_terms(keyed, side.steps, statistic=side.curve.statistic))
         families.append(_main_families(keyed))
     keys = list(dict.fromkeys(key for of_side in terms for key in of_side.keys))
     lines = []

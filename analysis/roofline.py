@@ -19,7 +19,8 @@ from ..profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ..profiling.hardware.limits import Hardware, Roof, hardware_of
 from ..profiling.recording.store import Recording
 from .decompose.curve import native
-from .decompose.kernel_times import device_work, kernel_times, kernel_totals
+from .decompose.kernel_times import device_work, kernel_totals
+from .decompose.marked import step_times
 from .decompose.terms import IDLE, undisturbed_steps, work_label
 from .likely_bounds import LikelyPoint, likely_point
 
@@ -115,8 +116,8 @@ def recorded_roofline(recording: Recording, by: str = "kernel", batch: int | Non
     Raises:
         CurvescopeError: the batch size was not profiled, or no kernel has a time.
     """
-    steps, work = recording.frame("steps"), device_work(recording)
-    times = kernel_totals(work) if steps.empty else kernel_times(work, steps)
+    steps = recording.frame("steps")
+    times = kernel_totals(device_work(recording)) if steps.empty else step_times(recording, steps)[0]
     return roofline(times, hardware_of(recording.meta), by, batch)
 
 

@@ -28,7 +28,6 @@ from .decompose.terms import (
     COMMUNICATION,
     IDLE,
     KERNELS,
-    LEFT_OVER,
     OVERHEAD,
     Key,
     Share,
@@ -45,7 +44,7 @@ SMALLER_BATCH = "smaller batch"
 # Names of the kinds of lost time, in the order of display.
 SLOWER_KERNELS, IMBALANCE = "slower kernels", "load imbalance"
 _NAMES = {COMMUNICATION: COMMUNICATION, WAITING: IMBALANCE, KERNELS: SLOWER_KERNELS}
-_NAMES |= {kind: kind for kind in (INPUT, IDLE, SMALLER_BATCH, LEFT_OVER, OVERHEAD)}
+_NAMES |= {kind: kind for kind in (INPUT, IDLE, SMALLER_BATCH, OVERHEAD)}
 LOSS_KINDS = tuple(_NAMES.values())
 
 
@@ -227,7 +226,7 @@ class _Run:
             parts.append(self._parts[point].assign(point=point, exclusive_ms=mean_ms))
         self._curve = cost_curve(pd.concat(steps), statistic, by="point") if steps else None
         split = [part for part in parts if len(part)]
-        self._terms = estimate_terms(pd.concat(split), pd.concat(steps), "point") if split else None
+        self._terms = estimate_terms(pd.concat(split), pd.concat(steps), "point", statistic) if split else None
 
     def series(self, points: Sequence[ScalingPoint], strong: bool) -> tuple[ScaledPoint, ...]:
         present = [point for point in points if point in self._tables]
@@ -278,7 +277,7 @@ class _Run:
         if strong:
             smaller = self._terms.sum(_functional({alone: 1.0, base: -1.0 / point.devices}))
             shares.append(Share(Key(None, None, SMALLER_BATCH), smaller))
-        shares += [share for share in by_kind.decompose(lost, self._curve) if share.key.kind in (LEFT_OVER, OVERHEAD)]
+        shares += [share for share in by_kind.decompose(lost, self._curve) if share.key.kind == OVERHEAD]
         kernels = [share for share in self._terms.decompose(others) if share.key.kind == KERNELS]
         return Loss(
             self._curve.evaluate(lost),

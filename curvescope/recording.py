@@ -29,11 +29,9 @@ class Recording(store.Recording):
             by: what a row is: layer, kernel, phase or op.
             batch: a measured batch size; default: the largest.
         """
-        from .analysis.decompose.breakdown import break_down
-        from .analysis.decompose.kernel_times import device_work
+        from .analysis.decompose.breakdown import recorded_breakdown
 
-        work, classes = device_work(self, copied_bytes=True), self.meta.get("layer_classes")
-        return _frame(map(asdict, break_down(self.frame("steps"), work, by, batch, self.statistic, classes).rows))
+        return _frame(map(asdict, recorded_breakdown(self, by, batch).rows))
 
     def roofline(self, by: str = "kernel", batch: int | None = None) -> pd.DataFrame:
         """Arithmetic intensity and rates: a row per point and memory level, longest first, after a row per roof.

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ..decompose.functionals import Functional
-from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Share, undisturbed, undisturbed_steps
+from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Samples, Share, undisturbed, undisturbed_steps
 from ..verdicts.outcome import Outcome
 from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, Use
 from .graph_padding import graph_batches
@@ -51,6 +51,7 @@ class Recorded:
         notes: sentences on the choice of the steps.
         slow_downs: result of `communication.slow_downs`; None without communication.
         term_faults: result of `count_faults`.
+        sampled: keys and samples of marked steps, see `marked.Marked.samples`; None if none were marked.
     """
 
     steps: pd.DataFrame
@@ -64,6 +65,7 @@ class Recorded:
     notes: tuple[str, ...] = ()
     slow_downs: pd.DataFrame | None = None
     term_faults: Mapping[int, Mapping[Key, float]] = field(default_factory=dict)
+    sampled: tuple[Sequence[Key], Mapping[int, Samples]] | None = None
 
 
 @dataclass(frozen=True)

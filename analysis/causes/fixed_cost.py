@@ -6,7 +6,7 @@ the smaller size's time. What the fixed cost consists of is a functional of its 
 
 from __future__ import annotations
 
-from ..decompose.terms import LEFT_OVER, OVERHEAD
+from ..decompose.terms import OVERHEAD
 from .case import Case, Claim, Evidence, Intervention, seen
 
 CAUSE = "fixed cost amortised"
@@ -21,7 +21,7 @@ _SCORE = 0.3
 def weigh(case: Case) -> Claim | None:
     """Claim negative terms of an excess."""
     value = case.share.value.value
-    if case.functional.kind != "excess" or value >= 0 or case.share.key.kind in (LEFT_OVER, OVERHEAD):
+    if case.functional.kind != "excess" or value >= 0 or case.share.key.kind == OVERHEAD:
         return None
     times = [
         case.facts[batch].idle_ms if case.share.key.kind == "idle" else case.time_ms(batch)

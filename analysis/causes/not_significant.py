@@ -1,7 +1,7 @@
 """Not significant: statistics cannot tell the term from nothing, so no physical cause is named for it.
 
 That is no cause: it is listed after the causes, with all of the term as its amount, so that amounts add up. Steps of a
-batch size that fall into two groups are further evidence that its overhead, and what is left over, are noise.
+batch size that fall into two groups are further evidence that its overhead is noise.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ..decompose.statistics import LEVEL
-from ..decompose.terms import LEFT_OVER, OVERHEAD
+from ..decompose.terms import OVERHEAD
 from .case import Case, Claim, Evidence, Floats
 
 CAUSE = "not significant"
@@ -24,7 +24,7 @@ def weigh(case: Case) -> Claim | None:
         return None
     unit = case.functional.unit
     evidence = [Evidence("95 % interval of the term contains 0", value.low, value.high, unit, "kernels, steps")]
-    if case.share.key.kind in (LEFT_OVER, OVERHEAD):
+    if case.share.key.kind == OVERHEAD:
         for batch in (case.before, case.after):
             if groups := two_groups(case.facts[batch].timed_ms):
                 evidence.append(Evidence(f"steps at {batch} fall into two groups", *groups, "ms", "steps.duration_ns"))

@@ -12,18 +12,11 @@ import pandas as pd
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.hardware.limits import Hardware
+from ...profiling.recording.store import Recording
 from .curve import Curve, Floats, cost_curve
-from .kernel_times import COPIES, Ints, Work, group_times, kernel_totals, profiled_steps, with_kind
-from .terms import (
-    IDLE,
-    LEFT_OVER,
-    OVERHEAD,
-    RECORD_DEVICE,
-    Key,
-    Samples,
-    overhead_ms,
-    undisturbed,
-)
+from .kernel_times import COPIES, Ints, Work, device_work, kernel_times, kernel_totals, profiled_steps
+from .marked import Marked, marked_steps
+from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key, averaged
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
 _TENSOR = "tensor_pipe_use"
@@ -36,10 +29,10 @@ class Row:
     """One group of a breakdown.
 
     Attributes:
-        label: the group; idle, left over and profiling overhead are groups of their own.
+        label: the group; idle and profiling overhead are groups of their own.
         time_ms: its share of the step.
         spread_ms: half the interquartile range of its time over the profiled steps used; that of the complete step for
-            the last two; None if that is a single step.
+            profiling overhead; None if that is a single step.
         calls: kernels per step, of a fused one its part; None for idle and what follows it.
         flops: FLOPs per step; None if no row's work is known.
         gflop_per_s: known FLOPs over the time of the kernels that have them; None if none are known.
@@ -94,11 +87,11 @@ class Breakdown:
     Attributes:
         batch: samples in a step; None if the profile does not name it.
         time_ms: T(b) of the unprofiled steps, else the mean of the profiled steps used.
-        rows: largest first, then, with steps, idle and, if steps ran unprofiled, left over and profiling overhead.
+        rows: largest first, then, with steps, idle and, if steps ran unprofiled, profiling overhead.
         overhead_ms: the profiling overhead; None if no step ran unprofiled.
         n_timed: number of timed steps behind `time_ms`.
         n_profiled: number of profiled steps; 0 for a recording without steps, whose rows are sums over all of it.
-        n_used: number of undisturbed profiled steps, which the rows average.
+        n_used: number of profiled steps that the rows average: those that T takes, e.g. the faster half.
     """
 
     batch: int | None
@@ -110,6 +103,14 @@ class Breakdown:
     n_used: int
 
 
+def recorded_breakdown(recording: Recording, by: str = "layer", batch: int | None = None) -> Breakdown:
+    """Split the step of a recording at one batch size; for the arguments see `break_down`."""
+    steps, classes = recording.frame("steps"), recording.meta.get("layer_classes")
+    marked = None if steps.empty else marked_steps(recording.frame("marks"), steps, recording.statistic)
+    work = device_work(recording, copied_bytes=True)
+    return break_down(steps, work, by, batch, recording.statistic, classes, marked)
+
+
 def break_down(
     steps: pd.DataFrame,
     work: Work,
@@ -117,6 +118,7 @@ def break_down(
     batch: int | None = None,
     statistic: str = "median",
     layer_classes: Mapping[str, str] | None = None,
+    marked: Marked | None = None,
 ) -> Breakdown:
     """Split the step at one batch size.
 
@@ -127,6 +129,7 @@ def break_down(
         batch: a measured batch size; default: the largest.
         statistic: statistic for T(b), see `statistics.STATISTICS`.
         layer_classes: class of each layer, by path, for the labels.
+        marked: the marked steps; None if there are none.
 
     Raises:
         CurvescopeError: no such batch size, nothing was profiled there, or no work of the device was recorded.
@@ -137,31 +140,29 @@ def break_down(
     profiled = profiled_steps(steps, batch)
     if profiled.empty:
         raise CurvescopeError(f"No step of batch {batch} was profiled: there is nothing to break down.")
-    groups, idle_ns = group_times(work, profiled, _grouped_by(by), (*_AMOUNTS, _DURATION))
-    if groups.empty and not any(piece.num_rows for piece in work(["step"])):  # unrecorded work is not idle time
+    times = kernel_times(work, profiled, _grouped_by(by), (*_AMOUNTS, _DURATION))
+    busy = (times["name"] != IDLE).to_numpy()
+    if not busy.any() and not any(piece.num_rows for piece in work(["step"])):  # unrecorded work is not idle time
         raise CurvescopeError(
             f"No kernel, memcpy or memset of the device was recorded: there is nothing to break down. {RECORD_DEVICE}"
         )
-    window, idle_ms = profiled["duration_ns"].to_numpy(np.int64), idle_ns / 1e6
-    used = undisturbed(window / 1e6)
-    rows = _rows(groups, by, layer_classes or {}, used, len(window))
+    walls_ms = profiled["duration_ns"].to_numpy(np.float64) / 1e6
+    used = averaged(walls_ms, None if curve is None else statistic)
+    if marked is not None:
+        times, _ = marked.settle(times)
+        busy = (times["name"] != IDLE).to_numpy()
+    times["step"] = np.searchsorted(profiled["step"].to_numpy(), times["step"].to_numpy())
+    rows = _rows(times[busy], by, layer_classes or {}, used, len(walls_ms))
+    idle_ms = np.bincount(times["step"].to_numpy()[~busy], times["exclusive_ms"].to_numpy()[~busy], len(walls_ms))
     (spread,) = _spreads(idle_ms[None, used])
     rows.append(Row(IDLE, float(idle_ms[used].mean()), spread, None, None, None, None))
+    whole_ms = math.fsum(row.time_ms for row in rows)
     if curve is None:
-        return Breakdown(batch, math.fsum(row.time_ms for row in rows), tuple(rows), None, 0, len(window), len(used))
-    timed = steps[~steps["profiled"].astype(bool) & (steps["batch"] == batch)]
-    samples = Samples(
-        window[:, None] / 1e6,
-        profiled["round"].to_numpy(np.int64),
-        timed["duration_ns"].to_numpy(np.float64) / 1e6,
-        timed["round"].to_numpy(np.int64),
-    )
-    point, overhead = curve.at(batch), overhead_ms(samples, used)
-    rest = math.fsum([point.time_ms.value, -overhead, *(-row.time_ms for row in rows)])
-    (spread,) = _spreads(window[None, used] / 1e6)
-    for label, time_ms in ((LEFT_OVER, rest), (OVERHEAD, overhead)):
-        rows.append(Row(label, time_ms, spread, None, None, None, None))
-    return Breakdown(batch, point.time_ms.value, tuple(rows), overhead, point.n, len(window), len(used))
+        return Breakdown(batch, whole_ms, tuple(rows), None, 0, len(walls_ms), len(used))
+    point = curve.at(batch)
+    (spread,) = _spreads(walls_ms[None, used])
+    rows.append(Row(OVERHEAD, overhead := point.time_ms.value - whole_ms, spread, None, None, None, None))
+    return Breakdown(batch, point.time_ms.value, tuple(rows), overhead, point.n, len(walls_ms), len(used))
 
 
 def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple[int | None, Curve | None]:
@@ -195,13 +196,12 @@ def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
 
 
 def _grouped_by(by: str) -> list[str]:
-    """Columns of `kernels` to group by, with the names, which tell communication and copies from other work."""
-    return list(dict.fromkeys([*KEYS[by], "name"]))
+    """Columns of `kernels` to group by: also the place, and the names, which tell communication and copies."""
+    return list(dict.fromkeys([*KEYS[by], *KEYS["layer"], "name"]))
 
 
 def _with_layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> pd.DataFrame:
     """The groups with the label of the work, which names layer and phase, in place of the layer."""
-    groups = with_kind(groups)
     columns = ["layer", "phase", "kind"]
     code = groups.groupby(columns, dropna=False, sort=False).ngroup().to_numpy()
     different = groups[columns].iloc[np.unique(code, return_index=True)[1]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -155,14 +155,19 @@ def _text(code: int, calls: HostSpans, read_ranges: Callable[[], HostSpans] | No
 
 
 def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tuple[IdleTime, ...]:
-    """The idle time of a breakdown by reason, see `idle_times`; empty if it is below `LEAST_SHARE` of the step."""
+    """The idle time of a breakdown by reason, see `idle_times`; empty if it is below `LEAST_SHARE` of the step.
+
+    Of marked steps it is not all that a profiled step idles: each reason has its share of it.
+    """
     idle_ms = sum(row.time_ms for row in breakdown.rows if row.label == IDLE)
     if not breakdown.n_profiled or idle_ms < LEAST_SHARE * breakdown.time_ms:
         return ()
     profiled = profiled_steps(recording.frame("steps"), breakdown.batch)
     used = profiled.iloc[undisturbed(profiled["duration_ns"].to_numpy(np.float64) / 1e6)]
     calls = HostSpans(recording.frame("api_calls", HOST_COLUMNS))
-    return idle_times(work, used, calls, cache(lambda: HostSpans(recording.frame("ranges", HOST_COLUMNS))))
+    times = idle_times(work, used, calls, cache(lambda: HostSpans(recording.frame("ranges", HOST_COLUMNS))))
+    profiled_ms = sum(idle.time_ms for idle in times)
+    return tuple(replace(idle, time_ms=idle.time_ms * idle_ms / profiled_ms) for idle in times)
 
 
 def idle_times(

@@ -135,7 +135,7 @@ def kernel_totals(work: Work, keys: Sequence[str] = KEYS, amounts: Sequence[str]
         timed = piece.filter(piece["duration_ns"].is_valid())
         collected.add(timed.append_column("exclusive_ns", timed["duration_ns"]))
     groups = split_fused(collected.frame(), keys, amounts)
-    return groups.assign(exclusive_ms=groups["exclusive_ns"] / 1e6)
+    return with_kind(groups.assign(exclusive_ms=groups["exclusive_ns"] / 1e6))
 
 
 def _with_fused(keys: Sequence[str]) -> list[str]:

@@ -95,8 +95,8 @@ def widened(replicates: Floats, value: Any, rounds: int) -> Any:
     return value + (replicates - value) * np.sqrt((rounds + 2) / rounds)
 
 
-FASTER_HALF = "mean of the faster half"
-STATISTICS: dict[str, Callable[..., Any]] = {"median": medians, "mean": np.nanmean, FASTER_HALF: faster_half}
+FASTER_HALF, MEDIAN = "mean of the faster half", "median"
+STATISTICS: dict[str, Callable[..., Any]] = {MEDIAN: medians, "mean": np.nanmean, FASTER_HALF: faster_half}
 
 
 def replicate(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64], statistic: str = "median") -> Floats:

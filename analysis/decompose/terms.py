@@ -1,19 +1,17 @@
-"""The terms of T: exclusive time of kernels by layer and phase, idle, and profiling overhead, at every condition.
+"""The terms of T: time of kernels and idle time by layer and phase, and profiling overhead, at every condition.
 
 A condition is a property by which steps differ: a batch size, a number of devices with a batch size, a run, a rank. At
 each condition
 
-    T = Σ terms + idle + left over + profiling overhead,
+    T = Σ terms + profiling overhead,
 
-and the same holds for every functional of T, to the last digit. T is the time of unprofiled steps. Terms and idle are
-means over the undisturbed profiled steps, each of which counts in all terms, so that terms add up. The overhead is the
-mean difference of unprofiled and profiled steps of one visit (the same round and condition), without disturbed steps on
-both sides: effects of a round on both cancel. The rest is left over: T is the mean of the faster half of the steps, or
-their median, where terms are means, and T uses all rounds, also those without a profiled step.
+and the same holds for every functional of T, to the last digit. T is a statistic of the unprofiled steps; the terms are
+the same statistic of steps whose parts are known, marked or profiled ones: their mean over the steps that the statistic
+takes, e.g. the faster half by the time of the whole step, so that they add up. What differs is profiling overhead.
 
-A replicate draws rounds, the same for T, terms and overhead and for all conditions, and takes all steps of a drawn
+A replicate draws rounds, the same for T and the terms and for all conditions, and takes all steps of a drawn
 round: with means, resampling the steps inside as well would count their noise twice (Davison and Hinkley, Bootstrap
-Methods and their Application, 1997, section 3.8). Degrees of freedom are those of the rounds with profiled steps.
+Methods and their Application, 1997, section 3.8). Degrees of freedom are those of the rounds with such steps.
 """
 
 from __future__ import annotations
@@ -30,7 +28,18 @@ import pandas as pd
 
 from .curve import Curve, Point, coefficients, focused_rounds, native, shared_rounds, steps_in_rounds
 from .functionals import Condition, Functional
-from .statistics import LEVEL, REPLICATES, Estimate, estimate, holm, resample_rounds, time_estimate
+from .statistics import (
+    FASTER_HALF,
+    LEVEL,
+    MEDIAN,
+    REPLICATES,
+    Estimate,
+    estimate,
+    holm,
+    resample_rounds,
+    time_estimate,
+    widened,
+)
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -38,7 +47,6 @@ Ints = npt.NDArray[np.int64]
 KERNELS = "kernels"
 COMMUNICATION = "communication"  # of GPUs or processes with each other: its layer is that of the hook that started it
 IDLE = "idle"
-LEFT_OVER = "left over"
 OVERHEAD = "profiling overhead"
 OUTSIDE, OPTIMIZER = "outside layers", "optimizer"  # labels of work that belongs to no layer
 # Remedy for a recording without any device work.
@@ -51,8 +59,6 @@ _SEED = 2
 # median absolute deviation), and than 5 %: three quiet steps may agree far more closely than a fourth one.
 _FAR = 4 * 1.4826
 _LEAST_FAR = 0.05
-# A smaller share of T is rounding.
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -76,14 +82,15 @@ class Key:
 
     @property
     def label(self) -> str:
-        """Layer and phase of kernels, else the kind."""
+        """Layer and phase of kernels, also of idle time that has a place; else the kind."""
         return self.labelled()
 
     def labelled(self, layer_class: str | None = None) -> str:
         """The same with the class of the layer, e.g. `2 (Conv2d) forward`."""
-        if self.kind != KERNELS:
-            return self.kind
-        return work_label(self.layer, self.phase, layer_class)
+        work = work_label(self.layer, self.phase, layer_class)
+        if self.kind == IDLE and (self.layer, self.phase) != (None, None):
+            return f"{IDLE} in {work}"
+        return work if self.kind == KERNELS else self.kind
 
 
 def work_label(layer: str | None, phase: str | None, layer_class: str | None = None) -> str:
@@ -144,37 +151,30 @@ def total_ms(shares: Iterable[Share]) -> float:
 
 @dataclass(frozen=True)
 class Samples:
-    """Profiled steps of one condition, and the unprofiled ones beside them.
+    """Steps of one condition whose parts are known.
 
     Attributes:
-        times_ms: time of every term in every profiled step, shape (steps, terms).
-        rounds: round of every profiled step, shape (steps,).
-        unprofiled_ms: durations of unprofiled steps, shape (unprofiled,).
-        unprofiled_rounds: their rounds, shape (unprofiled,).
-        used: positions of the profiled steps to average; those that are not disturbed if None.
+        times_ms: time of every term in every step, shape (steps, terms).
+        rounds: round of every step, shape (steps,).
+        used: positions of the steps to average; those that are not disturbed if None.
     """
 
     times_ms: Floats
     rounds: Ints
-    unprofiled_ms: Floats = field(default_factory=lambda: np.zeros(0))
-    unprofiled_rounds: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     used: Ints | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The terms at every condition, estimated from the profiled steps.
+    """The terms at every condition.
 
     Attributes:
         keys: keys of the terms, without profiling overhead.
         conditions: conditions with a profiled step, increasing.
         values_ms: times, shape (conditions, terms).
         replicates_ms: bootstrap replicates, shape (replicates, conditions, terms).
-        profiled: numbers of profiled and of used steps, by condition.
-        rounds: number of rounds of the used steps, by condition.
-        overhead_ms: profiling overhead, shape (conditions,); None if no step ran unprofiled. It is unprofiled minus
-            profiled time, so below 0 if the profiler slows the step.
-        overhead_replicates_ms: replicates of the overhead, shape (replicates, conditions).
+        profiled: numbers of steps whose parts are known, and of those that are averaged, by condition.
+        rounds: number of rounds of the averaged steps, by condition.
         shared: rounds that the replicates draw from.
         focused: terms over some of the conditions, each from more rounds than these; see `Curve.focused`.
     """
@@ -185,8 +185,6 @@ class Terms:
     replicates_ms: Floats
     profiled: Mapping[Condition, tuple[int, int]]
     rounds: Mapping[Condition, int]
-    overhead_ms: Floats | None = None
-    overhead_replicates_ms: Floats | None = None
     shared: tuple[int, ...] = ()
     focused: tuple[Terms, ...] = ()
 
@@ -203,8 +201,7 @@ class Terms:
             curve: curve of the same recording; without it T is the sum of the terms.
 
         Returns:
-            A share per term, then the share left over, if any, then the profiling overhead, if steps ran unprofiled;
-            all tested as one family.
+            A share per term, then the profiling overhead, if steps ran unprofiled; all tested as one family.
         """
         terms = self.behind(functional)
         if terms is not self:
@@ -215,21 +212,12 @@ class Terms:
         shares = [Share(key, self._estimate(functional, weights, i, scale)) for i, key in enumerate(self.keys)]
         if curve is None or curve.profiled:
             return tested(shares)
-        values, drawn = [weights @ self.values_ms], np.einsum("b,rbt->r", weights, self.replicates_ms)
-        overhead = []
-        if self.overhead_ms is not None and self.overhead_replicates_ms is not None:
-            replicates = self.overhead_replicates_ms @ weights
-            value = float(weights @ self.overhead_ms)
-            overhead = [Share(Key(None, None, OVERHEAD), estimate(value, replicates, rounds, scale))]
-            values.append(np.array([value]))
-            drawn = drawn + replicates
         timed = coefficients(functional, curve.conditions)
         times = np.array([point.time_ms.value for point in curve.points])
-        rest = math.fsum([*(timed * times), *(-np.concatenate(values))])
-        if abs(rest) > _ROUNDING * float(np.abs(timed * times).max()):
-            value_of = estimate(rest, curve.replicates_ms @ timed - drawn, min(rounds, curve.rounds), scale)
-            shares.append(Share(Key(None, None, LEFT_OVER), value_of))
-        return tested([*shares, *overhead])
+        value = math.fsum([*(timed * times), *-(weights @ self.values_ms)])
+        drawn = curve.replicates_ms @ timed - np.einsum("b,rbt->r", weights, self.replicates_ms)
+        overhead = Share(Key(None, None, OVERHEAD), estimate(value, drawn, min(rounds, curve.rounds), scale))
+        return tested([*shares, overhead])
 
     def sum(self, functional: Functional, wanted: Callable[[Key], bool] | None = None) -> Estimate:
         """Sum of the contributions of some terms to a functional.
@@ -312,37 +300,60 @@ class Terms:
         return 1 + float(min(1 / (variances**2 / free).sum(), free.max()))
 
 
-def estimate_terms(kernel_times: pd.DataFrame, steps: pd.DataFrame, by: str = "batch") -> Terms:
+def estimate_terms(
+    kernel_times: pd.DataFrame,
+    steps: pd.DataFrame,
+    by: str = "batch",
+    statistic: str = FASTER_HALF,
+    sampled: tuple[Sequence[Key], Mapping[Condition, Samples]] | None = None,
+) -> Terms:
     """Terms by layer and phase.
 
     Args:
         kernel_times: result of `kernel_times`, or a table whose column `kind` has further kinds.
-        steps: their `steps` table; its unprofiled steps give the profiling overhead.
+        steps: their `steps` table; its unprofiled steps give T.
         by: column of the condition in both tables.
+        statistic: statistic for T, see `statistics.STATISTICS`.
+        sampled: keys and samples of marked steps, see `marked.Marked.samples`; default: those of the profiled steps.
     """
+    timed = steps[~steps["profiled"].astype(bool)]
+    keys, samples = sampled or _profiled_samples(kernel_times, steps, by)
+    shared = shared_rounds(steps if timed.empty else timed, by)
+    focused = tuple(
+        terms_of(keys, of_focus, rounds, statistic)
+        for conditions, rounds in focused_rounds(timed, by)
+        if len(of_focus := _in_rounds(samples, conditions, rounds)) == len(conditions)
+    )
+    if focused and len(shared) > 1:
+        samples = _in_rounds(samples, tuple(samples), shared)
+    return replace(terms_of(keys, samples, shared, None if timed.empty else statistic), focused=focused)
+
+
+def _profiled_samples(
+    kernel_times: pd.DataFrame, steps: pd.DataFrame, by: str
+) -> tuple[list[Key], dict[Condition, Samples]]:
+    """Keys of the terms, and their times in the profiled steps of each condition."""
     grouped = kernel_times.groupby([by, "step", "layer", "phase", "kind"], dropna=False, sort=False)
     table = grouped["exclusive_ms"].sum().unstack(["layer", "phase", "kind"]).fillna(0.0).sort_index(axis=1)
-    keys = [Key.of(*column) for column in table]
-    profiled = steps["profiled"].astype(bool)
-    under, timed = steps[profiled], steps[~profiled]
-    of_focus = (in_rounds(kernel_times, steps, *focus, by) for focus in focused_rounds(timed, by))
-    focused = tuple(estimate_terms(times, of_rounds, by) for times, of_rounds in of_focus if len(times))
-    shared = shared_rounds(steps if timed.empty else timed, by)
-    if focused and len(shared) > 1:
-        under, timed = (rows[rows["round"].isin(shared)] for rows in (under, timed))
-        table = table[table.index.get_level_values("step").isin(under["step"])]
+    round_of = steps[steps["profiled"].astype(bool)].set_index([by, "step"])["round"]
     samples = {}
     for condition in sorted(table.index.unique(by)):
         of_condition = table.xs(condition, level=by)
-        beside = timed[timed[by] == condition]
-        round_of = under[under[by] == condition].set_index("step")["round"]
-        samples[native(condition)] = Samples(
-            of_condition.to_numpy(np.float64),
-            round_of.loc[of_condition.index].to_numpy(np.int64),
-            beside["duration_ns"].to_numpy(np.float64) / 1e6,
-            beside["round"].to_numpy(np.int64),
-        )
-    return replace(terms_of(keys, samples, shared), focused=focused)
+        rounds = round_of.xs(condition, level=by).loc[of_condition.index].to_numpy(np.int64)
+        samples[native(condition)] = Samples(of_condition.to_numpy(np.float64), rounds)
+    return [Key.of(*column) for column in table], samples
+
+
+def _in_rounds(
+    samples: Mapping[Condition, Samples], conditions: Sequence[Condition], rounds: Sequence[int]
+) -> dict[Condition, Samples]:
+    """The samples of some conditions in some rounds; without a condition that has none there."""
+    inside = {condition: np.isin(samples[condition].rounds, rounds) for condition in conditions if condition in samples}
+    return {
+        condition: Samples(samples[condition].times_ms[which], samples[condition].rounds[which])
+        for condition, which in inside.items()
+        if which.any()
+    }
 
 
 def in_rounds(
@@ -353,7 +364,12 @@ def in_rounds(
     return kernel_times.merge(steps[[by, "step"]], on=[by, "step"]), steps
 
 
-def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: Sequence[int] | None = None) -> Terms:
+def terms_of(
+    keys: Sequence[Key],
+    samples: Mapping[Condition, Samples],
+    shared: Sequence[int] | None = None,
+    statistic: str | None = None,
+) -> Terms:
     """Estimate terms from their times.
 
     Args:
@@ -361,34 +377,32 @@ def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: 
         samples: samples by condition, increasing.
         shared: rounds that a replicate draws from, e.g. `curve.shared_rounds`. If there are fewer than two and all
             steps were profiled, steps are drawn instead of rounds.
+        statistic: statistic for T, see `statistics.STATISTICS`; None if T is the mean of the undisturbed steps.
     """
-    alone = not any(len(sample.unprofiled_ms) for sample in samples.values())
     if shared is None:
         shared = sorted(set.intersection(*(set(sample.rounds.tolist()) for sample in samples.values())))
-    drawn = None if alone and len(shared) < 2 else _drawn(len(shared))
+    by_step = statistic is None and len(shared) < 2
+    drawn = None if by_step else _drawn(len(shared))
     generator = np.random.default_rng(_SEED)
-    values, replicates, overheads, overhead_replicates = [], [], [], []
+    values, replicates = [], []
     profiled, rounds = {}, {}
     for condition, sample in samples.items():
-        used = undisturbed(sample.times_ms.sum(axis=1)) if sample.used is None else sample.used
+        used = _used(sample, statistic)
         times, of_round = sample.times_ms[used], sample.rounds[used]
-        profiled[condition] = (len(sample.times_ms), len(used))
+        taken = _taken(np.ones((1, len(used))), statistic)
+        value = (taken @ times)[0]
+        profiled[condition] = (len(sample.times_ms), int(np.count_nonzero(taken)))
         if drawn is None:
             counts = _counts(generator.integers(0, len(used), (REPLICATES, len(used))), len(used))
-            sums, sizes = times, np.ones(len(used))
+            rounds[condition] = len(used)
         else:
-            counts = drawn
-            sums, sizes = _by_round(times, of_round, shared)
-        value = times.mean(axis=0)
+            member = np.array(shared)[:, None] == of_round
+            counts = drawn @ member
+            rounds[condition] = int(member.any(axis=1).sum())
+        selected = _taken(counts, statistic)
+        drawn_ms = np.where(counts.sum(axis=1)[:, None] > 0, selected @ times, value)
         values.append(value)
-        replicates.append(_means(counts, sums, sizes, value))
-        rounds[condition] = int((sizes > 0).sum())
-        if not alone:
-            differences, weights, of_visit = _visits(sample, used)
-            overhead = np.average(differences, weights=weights, keepdims=True)
-            sums, sizes = _by_round(differences[:, None], of_visit, shared, weights)
-            overheads.append(float(overhead[0]))
-            overhead_replicates.append(_means(counts, sums, sizes, overhead)[:, 0])
+        replicates.append(widened(drawn_ms, value, len(shared)) if statistic == FASTER_HALF else drawn_ms)
     return Terms(
         keys=tuple(keys),
         conditions=tuple(samples),
@@ -396,47 +410,52 @@ def terms_of(keys: Sequence[Key], samples: Mapping[Condition, Samples], shared: 
         replicates_ms=np.stack(replicates, axis=1),
         profiled=profiled,
         rounds=rounds,
-        overhead_ms=None if alone else np.array(overheads),
-        overhead_replicates_ms=None if alone else np.stack(overhead_replicates, axis=1),
         shared=tuple(shared),
     )
 
 
-def overhead_ms(sample: Samples, used: Ints) -> float:
-    """Profiling overhead at one condition, below 0 if profiled steps take longer.
+def mean_parts(sample: Samples, statistic: str) -> Floats:
+    """The statistic of whole steps as the mean of their parts, shape (terms,)."""
+    used = _used(sample, statistic)
+    return np.asarray((_taken(np.ones((1, len(used))), statistic) @ sample.times_ms[used])[0])
+
+
+def averaged(walls_ms: Floats, statistic: str | None) -> Ints:
+    """Positions of the steps that `mean_parts` averages, increasing; without a statistic the undisturbed ones."""
+    used = _used(Samples(walls_ms[:, None], np.zeros(len(walls_ms), np.int64)), statistic)
+    return np.sort(used[_taken(np.ones((1, len(used))), statistic)[0] > 0])
+
+
+def _used(sample: Samples, statistic: str | None) -> Ints:
+    """Positions of the steps that may be averaged, the fastest first."""
+    walls = sample.times_ms.sum(axis=1)
+    used = sample.used
+    if used is None:
+        used = undisturbed(walls) if statistic is None else np.arange(len(walls))
+    return np.asarray(used[np.argsort(walls[used], kind="stable")], np.int64)
+
+
+def _taken(counts: Floats, statistic: str | None) -> Floats:
+    """Weights of steps, the fastest first, in a mean that takes what the statistic takes.
+
+    The median has no weights of its own: the mean of the middle half stands for it.
 
     Args:
-        sample: steps of the condition, some of them unprofiled.
-        used: positions of the profiled steps that the terms average.
+        counts: how often each step was drawn, shape (replicates, steps).
+        statistic: see `terms_of`.
+
+    Returns:
+        Weights of the same shape, which add up to 1 in each replicate with a step.
     """
-    differences, weights, _ = _visits(sample, used)
-    return float(np.average(differences, weights=weights))
-
-
-def _visits(sample: Samples, used: Ints) -> tuple[Floats, Floats, Ints]:
-    """Unprofiled minus profiled time of every visit with both, its number of profiled steps, and its round.
-
-    A condition without such a visit counts as one visit.
-    """
-    walls, of_round = sample.times_ms.sum(axis=1)[used], sample.rounds[used]
-    kept = undisturbed(sample.unprofiled_ms)
-    timed, timed_round = sample.unprofiled_ms[kept], sample.unprofiled_rounds[kept]
-    both = np.intersect1d(of_round, timed_round)
-    if not len(both):
-        difference = (timed.mean() if len(timed) else walls.mean()) - walls.mean()
-        return np.array([difference]), np.ones(1), of_round[:1]
-    differences = [timed[timed_round == number].mean() - walls[of_round == number].mean() for number in both]
-    return np.array(differences), np.array([(of_round == number).sum() for number in both], np.float64), both
-
-
-def _by_round(
-    times: Floats, of_round: Ints, shared: Sequence[int], weights: Floats | None = None
-) -> tuple[Floats, Floats]:
-    """Weighted sums of the times over each shared round, shape (rounds, terms), and the weights, shape (rounds,)."""
-    member = (np.array(shared)[:, None] == of_round).astype(np.float64)
-    if weights is not None:
-        member *= weights
-    return member @ times, member.sum(axis=1)
+    total, upto = counts.sum(axis=1, keepdims=True), np.cumsum(counts, axis=1)
+    if statistic == FASTER_HALF:
+        low, high = 0 * total, (total + 1) // 2
+    elif statistic == MEDIAN:
+        low, high = total // 4, total - total // 4
+    else:
+        low, high = 0 * total, total
+    taken = np.clip(np.minimum(upto, high) - np.maximum(upto - counts, low), 0, None)
+    return np.asarray(taken / np.maximum(high - low, 1))
 
 
 @cache
@@ -451,12 +470,6 @@ def _counts(drawn: Ints, size: int) -> Floats:
     if size:
         np.add.at(counts, (np.arange(len(drawn))[:, None], drawn), 1.0)
     return counts
-
-
-def _means(counts: Floats, sums: Floats, sizes: Floats, otherwise: Floats) -> Floats:
-    """Means over the drawn rounds; a replicate without any step has the value `otherwise`."""
-    steps = (counts @ sizes)[:, None]
-    return np.where(steps > 0, counts @ sums / np.maximum(steps, 1e-12), otherwise)
 
 
 def undisturbed(times: Floats, size: float | None = None) -> Ints:

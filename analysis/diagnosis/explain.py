@@ -14,7 +14,8 @@ from ..causes.context import Recorded, count_faults
 from ..cost_model.recording import is_modelled
 from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE
-from ..decompose.kernel_times import KEYS, device_work, kernel_times
+from ..decompose.kernel_times import KEYS, device_work
+from ..decompose.marked import step_times
 from ..decompose.terms import COMMUNICATION, undisturbed_steps
 from ..served_steps import is_served, select_served
 from ..verdicts.outcome import outcomes
@@ -85,15 +86,6 @@ def explain_again(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
     return answered(split.with_outcomes(diagnosis, now, waits_for_time=waits), recording, now)
 
 
-def exclusive_times(recording: Recording, steps: pd.DataFrame) -> pd.DataFrame:
-    """The exclusive times of a recording's kernels in these steps, as `kernel_times` gives them.
-
-    The error of a modelled kernel depends on its own work, so those are not added up.
-    """
-    keys = (*KEYS, "start_ns") if is_modelled(recording.meta) else KEYS
-    return kernel_times(device_work(recording), steps, keys)
-
-
 def recorded(recording: Recording, mode: str | None = None) -> Recorded:
     """The data of a recording that causes examine; of an inference server the steps of one mode, see `explain`.
 
@@ -123,7 +115,10 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
 
 def with_times(evidence: Recorded, recording: Recording) -> tuple[pd.DataFrame, Recorded]:
     """Exclusive times in the steps, and the same data with what these times tell."""
-    times = exclusive_times(recording, evidence.steps)
+    # The error of a modelled kernel depends on its own work, so those are not added up.
+    keys = (*KEYS, "start_ns") if is_modelled(recording.meta) else KEYS
+    times, sampled = step_times(recording, evidence.steps, keys)
+    evidence = replace(evidence, sampled=sampled)
     return times, _with_slow_downs(_with_layer_note(evidence, recording, times), recording, times)
 
 

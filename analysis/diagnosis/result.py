@@ -27,7 +27,7 @@ class Explanation:
     Attributes:
         functional: the functional.
         value: its value and interval.
-        shares: one per term; left over, idle and profiling overhead last.
+        shares: one per term; idle and profiling overhead last.
         attribution: the causes of the shares; their amounts add up to the value too.
         also: labels of other findings from the same term at the same batch size.
         weighed: the shares with what causes claim of them, in the order of the shares.

@@ -13,12 +13,12 @@ from ..causes.context import Examined, Recorded, cases, examine
 from ..decompose.curve import Curve, cost_curve
 from ..decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
 from ..decompose.functionals import Functional
-from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, Terms, estimate_terms, in_rounds, main_kernels
+from ..decompose.terms import IDLE, KERNELS, OVERHEAD, Share, Terms, estimate_terms, in_rounds, main_kernels
 from ..verdicts.outcome import Outcome
 from .result import Diagnosis, Explanation
 
 LARGE = 0.05  # of a step: worth more rounds while it is not distinguished from 0
-_LAST = {LEFT_OVER: 1, IDLE: 2, OVERHEAD: 3}  # of the shares, after those of kernels
+_LAST = {IDLE: 1, OVERHEAD: 2}  # of the shares, after those of kernels
 
 
 def explain(
@@ -114,7 +114,9 @@ def diagnose(
         recorded: tables that causes examine besides the kernels; default: the steps only.
     """
     recorded = recorded or Recorded(steps)
-    terms = None if kernel_times.empty else estimate_terms(kernel_times, steps)
+    terms = None
+    if not kernel_times.empty:
+        terms = estimate_terms(kernel_times, steps, statistic=statistic, sampled=recorded.sampled)
     # If every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead is unknown.
     profiled = terms is not None and steps["profiled"].astype(bool).all()
     curve = terms.curve(steps) if terms is not None and profiled else cost_curve(steps, statistic)

@@ -104,7 +104,7 @@ class SplitAnomaly:
     Attributes:
         functional: the functional.
         value: its value.
-        shares: one per term; left over, idle and profiling overhead last.
+        shares: one per term; idle and profiling overhead last.
         attribution: causes of the shares; their amounts add up to the value too.
         also: labels of other findings from the same term at the same batch size.
         verdict: the verdict in a sentence.

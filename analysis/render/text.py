@@ -17,7 +17,7 @@ from ..decompose.breakdown import Breakdown, Row, above_roofs
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.findings import Finding, FindingVerdict
 from ..decompose.statistics import Estimate
-from ..decompose.terms import IDLE, KERNELS, LEFT_OVER, OVERHEAD, Share, total_ms
+from ..decompose.terms import IDLE, KERNELS, OVERHEAD, Share, total_ms
 from ..diagnosis.result import Explanation
 from .names import CHANGE, fit, readable
 from .tables import Indented, Table, table
@@ -27,8 +27,7 @@ _MEANINGS = {
     "fixed cost": "Fixed cost of b → kb: (k·T(b) − T(kb)) / (k − 1), the time of a step that does not grow with b.",
 }
 _TERMS = {
-    LEFT_OVER: "Left over: T less the mean time of the rounds that were also profiled.",
-    OVERHEAD: "Profiling overhead: unprofiled less profiled time of the same visits.",
+    OVERHEAD: "Profiling overhead: unprofiled time less what the terms add up to.",
 }
 SAMPLES = Axis()
 
@@ -300,7 +299,7 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
     )
 
 
-_APART = (IDLE, LEFT_OVER, OVERHEAD)
+_APART = (IDLE, OVERHEAD)
 
 
 def breakdown_verdict(breakdown: Breakdown, axis: Axis = SAMPLES) -> str:

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..analysis.cost_model.recording import is_modelled
-    from ..analysis.decompose.breakdown import above_roofs, break_down
+    from ..analysis.decompose.breakdown import above_roofs, recorded_breakdown
     from ..analysis.decompose.communication import communication
     from ..analysis.decompose.idle import explain_idle
     from ..analysis.decompose.kernel_times import device_work
@@ -29,10 +29,8 @@ def run(args: argparse.Namespace) -> int:
 
     with open_any(args.recording) as recording:
         work = device_work(recording, copied_bytes=True)
-        classes = recording.meta.get("layer_classes")
-        steps = recording.frame("steps")
-        breakdown = break_down(steps, work, args.by, args.batch, recording.statistic, classes)
-        shared = communication(work, steps, breakdown.batch)
+        breakdown = recorded_breakdown(recording, args.by, args.batch)
+        shared = communication(work, recording.frame("steps"), breakdown.batch)
         idle = explain_idle(recording, work, breakdown)
         modelled = is_modelled(recording.meta)
         hardware = hardware_of(recording.meta)

@@ -101,18 +101,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _print_verdict(recording: Recording) -> None:
     """Say where the time went: by layer if there are layers, else by kernel; nothing if no kernel has a time."""
-    from ..analysis.decompose.breakdown import break_down
-    from ..analysis.decompose.kernel_times import device_work
+    from ..analysis.decompose.breakdown import recorded_breakdown
     from ..analysis.decompose.terms import is_outside
     from ..analysis.render.terminal import print_prose
     from ..analysis.render.text import breakdown_verdict
     from ..base.errors import CurvescopeError
 
-    steps, work, classes = recording.frame("steps"), device_work(recording), recording.meta.get("layer_classes")
     try:
-        found = break_down(steps, work, "layer", layer_classes=classes)
+        found = recorded_breakdown(recording)
         if not any(row.calls and not is_outside(row.label) for row in found.rows):
-            found = break_down(steps, work, "kernel")
+            found = recorded_breakdown(recording, "kernel")
     except CurvescopeError:
         return
     print_prose(f"curvescope: {breakdown_verdict(found)}", stderr=True)

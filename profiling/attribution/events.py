@@ -28,7 +28,7 @@ from .fused_kernels import (
     plain_name,
     shares_of,
 )
-from .library_calls import LibraryCalls, Operators, VerboseLog, own_time
+from .library_calls import LibraryCalls, MklCall, Operators, VerboseLog, own_time
 from .nesting import NONE, Ints
 from .operator_calls import CountWork, LaunchedWork, attach_work
 from .operator_work import Operation
@@ -90,6 +90,7 @@ class StepRows:
         inputs: (start_ns, duration_ns) of the ranges in which the steps fetched their batches.
         operator_calls: the outermost operator calls of the first step; None without a step.
         api_calls: rows for the `api_calls` table, without `step`.
+        mkl_calls: MKL calls of the operators, in order, without durations.
     """
 
     kernels: list[dict[str, Any]]
@@ -98,6 +99,7 @@ class StepRows:
     inputs: list[tuple[int, int]] = field(default_factory=list)
     operator_calls: OperatorCalls | None = None
     api_calls: list[dict[str, Any]] = field(default_factory=list)
+    mkl_calls: list[MklCall] = field(default_factory=list)
 
     @property
     def operators(self) -> list[dict[str, Any]]:
@@ -186,7 +188,7 @@ def kernel_rows(
     spans = spans_of(events)
     placement = place(spans)
     lost: Counter[str] = Counter()
-    rows = _host_rows(events, spans, placement, verbose or VerboseLog(), lost) if host_rows else []
+    rows, mkl_calls = _host_rows(events, spans, placement, verbose or VerboseLog(), lost) if host_rows else ([], [])
     rows += _device_rows(device, events, spans, lost)
     windows, inputs = (_windows(events, name) for name in (STEP_RANGE, PHASE_RANGE + INPUT_PHASE))
     span = np.array([row.pop("span") for row in rows], np.int64)
@@ -206,7 +208,8 @@ def kernel_rows(
                 rows[at][name] = int(values[at])
     _describe_fused(rows, span, fused)
     rows.sort(key=lambda row: row["start_ns"])
-    return StepRows(rows, windows, {name: count for name, count in lost.items() if count}, inputs, operators)
+    lost_now = {name: count for name, count in lost.items() if count}
+    return StepRows(rows, windows, lost_now, inputs, operators, mkl_calls=mkl_calls)
 
 
 def _with_compiled(
@@ -272,12 +275,13 @@ def _windows(events: Sequence[HostEvent], name: str) -> list[tuple[int, int]]:
 
 def _host_rows(
     events: Sequence[HostEvent], spans: HostSpans, placement: Placement, verbose: VerboseLog, lost: Counter[str]
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], list[MklCall]]:
+    """The rows of operators and their library calls, and the MKL calls among these."""
     is_operator, nested = spans.is_operator, placement.nest
     calls = LibraryCalls(_operators(events, is_operator, nested.parent, nested.end_ns), own_time(nested, is_operator))
     calls.place(verbose)
     lost.update(calls.lost)
-    return [
+    rows = [
         {
             "name": events[row.span].name.removeprefix(NODE_PREFIX) if row.name is None else row.name,
             "start_ns": row.start_ns,
@@ -289,6 +293,7 @@ def _host_rows(
         }
         for row in calls.rows()
     ]
+    return rows, calls.named
 
 
 def _operators(events: Sequence[HostEvent], is_operator: Any, parent: Ints, end_ns: Ints) -> Operators:

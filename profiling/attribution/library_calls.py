@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -32,11 +32,17 @@ class Primitive:
 
 @dataclass(frozen=True)
 class MklCall:
-    """One MKL call; `sizes` are its leading integer arguments: m, n, k of a GEMM."""
+    """One MKL call.
+
+    Attributes:
+        name: function, with its letters, e.g. `mkl SGEMM(T,N)`.
+        sizes: its leading integer arguments: m, n, k of a GEMM.
+        duration_ns: its time; None of a call that another step made, which takes all the own time of its operator.
+    """
 
     name: str
     sizes: tuple[int, ...]
-    duration_ns: int
+    duration_ns: int | None
 
 
 @dataclass
@@ -91,8 +97,12 @@ class Operators(NamedTuple):
         A batched operator makes batched calls. MKL prints their extents as pointers, so only the order of calls and
         the duration decide.
         """
-        if call.duration_ns > self.duration_ns[span]:
+        if call.duration_ns is not None and call.duration_ns > self.duration_ns[span]:
             return False
+        return self.may_multiply(span, call)
+
+    def may_multiply(self, span: int, call: MklCall) -> bool:
+        """The same, whatever the duration."""
         if "BATCH" in call.name:
             return self.names[span] in _BATCHED_OPERATORS
         extents = self.extents.get(span, set())
@@ -114,10 +124,12 @@ class LibraryCalls:
 
     Attributes:
         lost: named counts of calls without a place.
+        named: the MKL calls with a place, in the order of their operators, without durations.
     """
 
     def __init__(self, operators: Operators, own: tuple[Ints, Ints, Ints]) -> None:
         self.lost: Counter[str] = Counter()
+        self.named: list[MklCall] = []
         self._operators = operators
         self._own = own
         self._by_span = np.argsort(own[2], kind="stable")
@@ -137,16 +149,29 @@ class LibraryCalls:
                 self.lost["primitives_outside_operators"] += 1
             else:
                 self._put(span, primitive.name, primitive.start_ns, primitive.duration_ns, "onednn")
-        calls = list(log.mkl_calls)
+        calls: dict[tuple[bool, tuple[int, ...]], list[tuple[int, MklCall]]] = {}  # a step may make 100,000, few differ
+        for number, call in enumerate(log.mkl_calls):
+            calls.setdefault(("BATCH" in call.name, call.sizes[:3]), []).append((number, call))
         products = [span for span in spans if operators.names[span] in _GEMM_OPERATORS]
         calling = {operators.parent[span] for span in products}
         for span in products:
-            index = next((i for i, call in enumerate(calls) if operators.multiplies(span, call)), None)
-            if span not in calling and index is not None:
-                call = calls.pop(index)
-                # The operator ends with the multiplication, after views and copies of operands.
-                self._put(span, call.name, operators.end_ns[span] - call.duration_ns, call.duration_ns, "mkl")
-        self.lost["mkl_calls_not_placed"] += len(calls)
+            if span in calling:
+                continue
+            able = [alike for alike in calls.values() if alike and operators.may_multiply(span, alike[0][1])]
+            fitting = (next((one for one in alike if operators.multiplies(span, one[1])), None) for alike in able)
+            first = min((one for one in fitting if one is not None), default=None)
+            if first is None:
+                continue
+            next(alike for alike in able if first in alike).remove(first)
+            call = first[1]
+            self.named.append(replace(call, duration_ns=None))
+            if call.duration_ns is None:
+                start_ns, end_ns = max(self._free_of(span), key=lambda times: times[1] - times[0], default=(0, 0))
+            else:  # the operator ends with the multiplication, after views and copies of operands
+                start_ns, end_ns = operators.end_ns[span] - call.duration_ns, operators.end_ns[span]
+            self._put(span, call.name, start_ns, end_ns - start_ns, "mkl")
+        left = sum(call.duration_ns is not None for alike in calls.values() for _, call in alike)
+        self.lost["mkl_calls_not_placed"] += left
         self.lost["primitives_without_time"] += log.untimed
 
     def rows(self) -> list[Stretch]:
@@ -159,10 +184,7 @@ class LibraryCalls:
 
     def _put(self, span: int, name: str, start_ns: int, duration_ns: int, source: str) -> None:
         """Cut a call to the free stretch of its operator around the call's middle, and remove it from there."""
-        if span not in self._free:
-            rows = self._by_span[slice(*np.searchsorted(self._spans, (span, span + 1)).tolist())]
-            self._free[span] = list(zip(*(column[rows].tolist() for column in self._own[:2]), strict=True))
-        free = self._free[span]
+        free = self._free_of(span)
         middle = start_ns + duration_ns // 2
         at = next((i for i, (_, end) in enumerate(free) if end > middle), None)
         if at is None:
@@ -172,3 +194,10 @@ class LibraryCalls:
         end = max(min(start_ns + duration_ns, high), start)
         free[at : at + 1] = [(low, start), (end, high)]
         self._calls.append(Stretch(span, start, end, name, source))
+
+    def _free_of(self, span: int) -> list[tuple[int, int]]:
+        """The own time of an operator that no call took."""
+        if span not in self._free:
+            rows = self._by_span[slice(*np.searchsorted(self._spans, (span, span + 1)).tolist())]
+            self._free[span] = list(zip(*(column[rows].tolist() for column in self._own[:2]), strict=True))
+        return self._free[span]

@@ -68,12 +68,18 @@ def _mkl_call(match: re.Match[str]) -> MklCall:
 
 
 @contextmanager
-def capture() -> Iterator[VerboseLog]:
+def capture(mkl: bool = True) -> Iterator[VerboseLog]:
     """Collect the verbose output of oneDNN and MKL in this process; the log is filled when the block ends.
+
+    A line costs MKL more than a small product: a step of an encoder took a seventh longer, and a step whose attention
+    multiplies small blocks three times as long (`benchmarks/instrument_cost.py`).
 
     File descriptor 1 is redirected to a temporary file meanwhile; output of the program goes to standard error
     afterwards.
     If torch was built without one of the libraries, its list stays empty.
+
+    Args:
+        mkl: whether to collect MKL's.
     """
     import torch
 
@@ -88,7 +94,7 @@ def capture() -> Iterator[VerboseLog]:
             with ExitStack() as stack:
                 if torch.backends.mkldnn.is_available():
                     stack.enter_context(torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON))
-                if torch.backends.mkl.is_available():
+                if mkl and torch.backends.mkl.is_available():
                     stack.enter_context(torch.backends.mkl.verbose(torch.backends.mkl.VERBOSE_ON))
                 yield log
         finally:

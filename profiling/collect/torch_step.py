@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..attribution.cupti_names import GPU_COPIES
 from ..attribution.events import DeviceEvent, HostEvent, StepRows, kernel_rows
-from ..attribution.library_calls import VerboseLog
+from ..attribution.library_calls import MklCall, VerboseLog
 from ..attribution.operator_calls import CountWork
 from ..attribution.outermost_operators import typed_list
 from ..attribution.range_names import COLLECTIVES, LAYER_RANGE, STEP_RANGE
@@ -65,6 +65,7 @@ def record_step(
     count_work: CountWork | None = None,
     before: Callable[[], object] = lambda: None,
     count_faults: bool = False,
+    mkl_calls: Sequence[MklCall] | None = None,
 ) -> StepRows:
     """Run one step under the profiler and return its rows.
 
@@ -77,11 +78,13 @@ def record_step(
         before: function that runs under the profiler right before the step and is not recorded: ranks meet in it,
             because their profilers start at different times. Its lost data counts with the step's.
         count_faults: whether to count the page faults inside the operators, which makes a step slower.
+        mkl_calls: those of another such step, which name the operators' MKL calls; None to have MKL print them, which
+            makes a step slower.
     """
     from torch.autograd.profiler import profile, record_function
 
     cuda = device != "cpu"
-    verbose = contextlib.nullcontext(VerboseLog()) if cuda else onednn.capture()
+    verbose = contextlib.nullcontext(VerboseLog()) if cuda else onednn.capture(mkl_calls is None)
     config = exposing_config() if cuda else None
     counter: contextlib.AbstractContextManager[list[tuple[int, int]] | None] = contextlib.nullcontext()
     if count_faults:
@@ -101,6 +104,8 @@ def record_step(
             step(record_function)
     # Kineto and oneDNN use the system clock, recordings the monotonic clock.
     offset_ns = time.time_ns() - time.monotonic_ns()
+    if mkl_calls is not None:
+        log.mkl_calls = list(mkl_calls)
     results = profiler.kineto_results
     events = split_events(results, exposed=config is not None)
     rows = kernel_rows(

@@ -47,6 +47,7 @@ class Visit:
         unprofiled: row of the `steps` table for each unprofiled step, without the columns that `VisitWriter` adds.
         profiled: rows of each profiled step; each has one window.
         profile_fits: False if a step fitted the memory only without the profiler.
+        marked: rows of the `marks` table of each marked step, without the columns that `VisitWriter` adds.
         clocks: rows of the `clocks` table.
         layer_classes: class of each layer, by path.
         discarded_steps: number of steps that were not recorded.
@@ -55,6 +56,7 @@ class Visit:
     unprofiled: list[StepRow]
     profiled: list[StepRows] = field(default_factory=list)
     profile_fits: bool = True
+    marked: list[list[dict[str, Any]]] = field(default_factory=list)
     clocks: list[dict[str, Any]] = field(default_factory=list)
     layer_classes: dict[str, str] = field(default_factory=dict)
     discarded_steps: int = 1
@@ -220,6 +222,11 @@ class VisitWriter:
         # A copy that is benched is the problem, and has its work.
         tables["kernels"], tables["memory"] = split_copies(kernels, self._mode != OPERATOR_MODE)
         tables["clocks"] = visit.clocks
+        tables["marks"] = [
+            {"batch": batch, "round": round_, "index": index, **row}
+            for index, rows in enumerate(visit.marked)
+            for row in rows
+        ]
         for table, rows in {**tables, "steps": self.steps[first:]}.items():
             self.writer.write(table, columns_of(rows), part_of_visit(batch, round_))
 

@@ -15,9 +15,9 @@ from ...base.errors import CurvescopeError
 class Protocol:
     """How a sweep measures; printed with every result.
 
-    A visit profiles as many steps as it times unprofiled, but at least one, at most `profiled_steps`, and none that
-    would make its profiled part longer than the rest of the visit: profiling at most about doubles a visit, or adds one
-    step to it where that step alone takes longer.
+    A visit marks as many steps as it times unprofiled, on a CPU, and profiles as many, but at least one, at most
+    `profiled_steps`, and none that would make its profiled part longer than the rest of the visit: profiling at most
+    about doubles a visit, or adds one step to it where that step alone takes longer.
 
     Attributes:
         name: name of the protocol.

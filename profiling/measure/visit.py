@@ -1,10 +1,10 @@
-"""One visit of one batch size: discarded steps, unprofiled steps, then profiled ones."""
+"""One visit of one batch size: discarded steps, unprofiled steps, marked ones, then profiled ones."""
 
 from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..attribution.events import StepRows
 from ..attribution.operator_calls import CountWork
@@ -12,6 +12,7 @@ from ..attribution.operator_work import count_work
 from ..attribution.outermost_operators import OperatorCalls
 from ..collect import torch_step
 from ..collect.inductor import COMPILED
+from ..collect.marks import Marks
 from ..hardware.energy import EnergyMeter, meter_of
 from ..hardware.heap import FEW_FAULTS
 from ..hardware.host_usage import host_use_between, read_host_use
@@ -87,18 +88,23 @@ def _is_short_of_memory(result: Visit | Empty) -> bool:
 
 def _visit(workload: AnyWorkload, batch: int, protocol: Protocol, between: Callable[[], object]) -> Visit | Empty:
     unprofiled: list[StepRow] = []
+    marked: list[list[dict[str, Any]]] = []
     profiled: list[StepRows] = []
     began_ns = workload.clock_ns()
     try:
         warm_ups = [discard_steps(workload, batch, protocol.discarded_steps)]
         unprofiled = time_steps(workload, protocol.steps_of_visit(batch, warm_ups[0].last_ns), between)
         most = min(len(unprofiled), protocol.profiled_steps)
+        if most:
+            marked = mark_steps(workload, len(unprofiled))
         # One by one: if memory runs out, the steps before are kept.
         limit_ns = workload.clock_ns() - began_ns
         for rows in profile_steps(workload, most, limit_ns, warm_up=lambda: warm_ups.append(warm_up_device(workload))):
             profiled.append(rows)
         discarded = sum(one.steps for one in warm_ups)
-        return Visit(unprofiled, profiled, layer_classes=workload.layer_classes(), discarded_steps=discarded)
+        return Visit(
+            unprofiled, profiled, marked=marked, layer_classes=workload.layer_classes(), discarded_steps=discarded
+        )
     except (Exception, SystemExit) as error:
         if not isinstance(error, (MemoryError, RuntimeError)) or not memory_ran_out(error):
             if workload.errors_are_results:
@@ -106,7 +112,7 @@ def _visit(workload: AnyWorkload, batch: int, protocol: Protocol, between: Calla
             raise
         empty = Empty(OUT_OF_MEMORY, (str(error).strip() or type(error).__name__).splitlines()[0])
     # The profiler needs memory of its own: a step that fits without it was measured.
-    return Visit(unprofiled, profiled, profile_fits=False) if unprofiled else empty
+    return Visit(unprofiled, profiled, profile_fits=False, marked=marked) if unprofiled else empty
 
 
 def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
@@ -253,6 +259,18 @@ def share_energy(
         row["energy_uj"] = round(used_j * 1e6 * row["duration_ns"] / span_ns)
 
 
+def mark_steps(workload: AnyWorkload, count: int) -> list[list[dict[str, Any]]]:
+    """Time the layers and phases of steps of the loaded batch; rows of each step as in `Visit.marked`.
+
+    A device computes while the host goes on, so its steps have no marks. Layers are marked unless compiled graphs ran
+    in this process: a graph may look at the modules in it, and would be compiled again.
+    """
+    if workload.cuda:
+        return []
+    with Marks(workload.clock_ns).installed([] if COMPILED else workload.layers()) as marks:
+        return [marks.run(workload.run) for _ in range(count)]
+
+
 def profile_steps(
     workload: AnyWorkload,
     most: int,
@@ -289,10 +307,14 @@ def profile_steps(
 
 
 def warm_up_profiler(workload: AnyWorkload) -> None:
-    """Profile one step that is not recorded, because the first start of the profiler and its libraries is slow."""
-    if not workload.profiler_is_warm:
-        record_step(workload)
-        workload.profiler_is_warm = True
+    """Profile one step that is not recorded, because the first start of the profiler and its libraries is slow.
+
+    On a CPU it names the MKL calls of the loaded batch, which MKL prints at a cost that no other step pays.
+    """
+    assert workload.loaded is not None, "load() a batch first"
+    known = workload.mkl_calls
+    if workload.loaded not in known and not (workload.cuda and known):
+        known[workload.loaded] = record_step(workload).mkl_calls
 
 
 def record_step(
@@ -310,4 +332,5 @@ def record_step(
         count_work=count,
         before=before,
         count_faults=count_faults,
+        mkl_calls=None if workload.loaded is None else workload.mkl_calls.get(workload.loaded),
     )

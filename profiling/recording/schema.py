@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 SCHEMA_VERSION = 2
 
 OPERATOR_MODE = "operator"  # mode of the steps of a benchmark
-PHASES = ("input", "forward", "backward", "optimizer")
+PHASES = (INPUT, FORWARD, BACKWARD, OPTIMIZER) = ("input", "forward", "backward", "optimizer")
 SOURCES = (
     "cupti",
     "nvtx",
@@ -337,6 +337,20 @@ OPERATORS = Table(
     ),
 )
 
+MARKS = Table(
+    "marks",
+    "Steps without the profiler that note the time at the borders of layers and phases: the time between the borders.",
+    (
+        _key("batch", _I64, "Samples in the step; null if unknown.", unit="samples"),
+        _key("round", _I32, "Round (pass over all batch sizes) of the step.", nullable=False),
+        _key("index", _I32, "Position of the step among the marked ones of its round and batch size.", nullable=False),
+        _LAYER,
+        _key("phase", _TEXT, "input, forward, backward or optimizer.", nullable=False),
+        Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Time between borders; without the work of the marks."),
+        _sum("marks", "", "Marks before and after this time, each counted for half."),
+    ),
+)
+
 EXPERIMENTS = Table(
     "experiments",
     "Timed runs of experiments that test causes; `recording.json` describes each experiment.",
@@ -356,7 +370,7 @@ EXPERIMENTS = Table(
 )
 
 TABLES: dict[str, Table] = {
-    t.name: t for t in (KERNELS, RANGES, MEMORY, API_CALLS, CLOCKS, STEPS, OPERATORS, EXPERIMENTS)
+    t.name: t for t in (KERNELS, RANGES, MEMORY, API_CALLS, CLOCKS, STEPS, MARKS, OPERATORS, EXPERIMENTS)
 }
 
 

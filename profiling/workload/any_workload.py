@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ..attribution.library_calls import MklCall
 from ..attribution.range_names import STEP_RANGE
 from .annotate import annotate, layers_of
 
@@ -23,7 +24,7 @@ class AnyWorkload:
         compiled: whether torch.compile runs the model, so that its modules are not called one by one.
         model: module whose layers are marked; None if there is none.
         clock_ns: clock that times steps, nanoseconds.
-        profiler_is_warm: whether a step has been profiled, see `measure.visit.warm_up_profiler`.
+        mkl_calls: MKL calls of a profiled step of each batch size, see `measure.visit.warm_up_profiler`.
         is_users: whether the user wrote the step, so that it may do anything.
         errors_are_results: whether an error of a step costs only its batch size.
     """
@@ -34,7 +35,7 @@ class AnyWorkload:
     compiled: bool
     model: Any
     clock_ns: Callable[[], int]
-    profiler_is_warm: bool
+    mkl_calls: dict[int, list[MklCall]]
     is_users: bool = False
     errors_are_results: bool = False
 

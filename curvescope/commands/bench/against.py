@@ -42,8 +42,7 @@ def compare_with_step(recording_path: Path, measured: Sequence[tuple[Sweep, Sequ
     Raises:
         CurvescopeError: the recording does not exist, or contains none of the layers and batch sizes.
     """
-    from ...analysis.decompose.breakdown import break_down
-    from ...analysis.decompose.kernel_times import device_work
+    from ...analysis.decompose.breakdown import recorded_breakdown
     from ...base.errors import CurvescopeError
     from ...profiling.recording.store import open_recording
 
@@ -51,10 +50,9 @@ def compare_with_step(recording_path: Path, measured: Sequence[tuple[Sweep, Sequ
     steps = recording.frame("steps")
     alone = _alone_ms(measured)
     recorded = {int(b) for b in steps.loc[steps["profiled"].astype(bool), "batch"].dropna()}
-    work = device_work(recording)
     costs = []
     for batch in sorted(recorded & {batch for _, _, batch in alone}):
-        rows = {row.label: row.time_ms for row in break_down(steps, work, "layer", batch, recording.statistic).rows}
+        rows = {row.label: row.time_ms for row in recorded_breakdown(recording, "layer", batch).rows}
         costs += [
             LayerCost(layer, phase, batch, rows[f"{layer} {phase}"], alone_ms)
             for (layer, phase, at), alone_ms in alone.items()

@@ -1,0 +1,213 @@
+"""Times the layers and phases of a step without a profiler: clock values at the borders between them.
+
+A border is crossed where a layer's forward pass begins or ends, where the backward pass reaches the operators of
+another layer, and where a phase begins or ends. Marks are made in the thread of the step, so what a device computes
+meanwhile is not seen. What a mark does between its two readings of the clock belongs to no layer; what is left of its
+cost is the call of its function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from threading import get_ident
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..attribution.range_names import LAYER_RANGE, PHASE_RANGE
+from ..recording.schema import BACKWARD, FORWARD, OPTIMIZER
+
+_BACKWARD = "_engine_run_backward"
+Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
+
+
+class Place(NamedTuple):
+    """Where the time of a step goes: a layer (None outside layers) in a phase."""
+
+    layer: str | None
+    phase: str
+
+
+class Marks:
+    """Borders of layers and phases in the steps of one thread."""
+
+    def __init__(self, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """Prepare; `installed` makes modules cross borders.
+
+        Args:
+            clock_ns: clock, nanoseconds.
+        """
+        self._clock_ns = clock_ns
+        self._thread = get_ident()
+        self._codes: dict[Place, int] = {}
+        # The time before the work of each mark, the time after it, and the code of the place that begins.
+        self._borders: list[tuple[int, int, int]] = []
+        self._layer: str | None = None
+        self._phase = FORWARD
+        self._nodes: set[Any] = set()  # autograd nodes with a mark
+
+    def run(self, step: Callable[[Ranges], object]) -> list[dict[str, Any]]:
+        """Run and time one step.
+
+        Args:
+            step: function that runs the step; its argument marks phases and layers by the names of their ranges.
+
+        Returns:
+            A row of the table `marks` for each place, without the step's condition.
+        """
+        self._borders, self._layer, self._phase = [], None, FORWARD
+        self._cross(self._clock_ns())
+        step(self.range_)
+        self._cross(self._clock_ns())
+        self._nodes.clear()
+        before, after, place = np.array(self._borders, np.int64).T
+        time_ns = np.bincount(place[:-1], before[1:] - after[:-1], len(self._codes))
+        # Each time lies between two marks, each of which has another time on its other side.
+        marks = np.bincount(place[:-1], minlength=len(self._codes))
+        return [
+            {**where._asdict(), "duration_ns": int(time_ns[code]), "marks": int(marks[code])}
+            for where, code in self._codes.items()
+            if marks[code]
+        ]
+
+    def range_(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """A range of a phase, or of a layer that is no module."""
+        if name.startswith(PHASE_RANGE):
+            return self._in_phase(name.removeprefix(PHASE_RANGE))
+        return self._in_layer(name.removeprefix(LAYER_RANGE))
+
+    @contextlib.contextmanager
+    def installed(self, layers: Iterable[tuple[str, Any]]) -> Iterator[Marks]:
+        """Mark these modules, given by path, autograd's backward passes and torch's optimizers until the block ends."""
+        with contextlib.ExitStack() as undo:
+            for path, module in layers:
+                self._wrap_forward(path, module, undo)
+            if "torch" in sys.modules:
+                self._wrap_backward(undo)
+                self._hook_optimizers(undo)
+            yield self
+
+    def _wrap_forward(self, path: str, module: Any, undo: contextlib.ExitStack) -> None:
+        """Give a module a forward that marks it: torch calls hooks in a tenfold time."""
+        forward, before = module.forward, module.__dict__.get("forward")
+
+        def marked(*arguments: Any, **named: Any) -> Any:
+            before_ns = self._clock_ns()
+            if get_ident() != self._thread:
+                return forward(*arguments, **named)
+            outer, place = self._layer, self._place
+            self._own(arguments, outer)
+            self._layer = path
+            self._cross(before_ns)
+            result: Any = None
+            try:
+                result = forward(*arguments, **named)
+            finally:
+                before_ns = self._clock_ns()
+                self._own(result, path)
+                self._layer = outer
+                self._cross(before_ns, place)
+            return result
+
+        try:
+            module.forward = marked
+        except Exception:  # e.g. of a scripted module
+            return
+        if before is None:
+            undo.callback(module.__dict__.pop, "forward", None)
+        else:
+            undo.callback(module.__dict__.__setitem__, "forward", before)
+
+    def _wrap_backward(self, undo: contextlib.ExitStack) -> None:
+        """Mark the phase of backward passes, all of which begin in one function; torch has no hook there."""
+        from torch import autograd
+
+        run: Any = getattr(autograd, _BACKWARD, None)
+        if run is None:
+            return
+
+        def marked(*arguments: Any, **named: Any) -> Any:
+            if get_ident() != self._thread:
+                return run(*arguments, **named)
+            with self._in_phase(BACKWARD):
+                return run(*arguments, **named)
+
+        setattr(autograd, _BACKWARD, marked)
+        undo.callback(setattr, autograd, _BACKWARD, run)
+
+    def _hook_optimizers(self, undo: contextlib.ExitStack) -> None:
+        from torch.optim import optimizer
+
+        phases: list[Any] = []
+
+        def begin(*_: Any) -> None:
+            phases.append(self._in_phase(OPTIMIZER))
+            phases[-1].__enter__()
+
+        def end(*_: Any) -> None:
+            phases.pop().__exit__(None, None, None)
+
+        undo.callback(optimizer.register_optimizer_step_pre_hook(begin).remove)
+        undo.callback(optimizer.register_optimizer_step_post_hook(end).remove)
+
+    @contextlib.contextmanager
+    def _in_phase(self, phase: str) -> Iterator[None]:
+        before_ns = self._clock_ns()
+        outer, place, self._phase = self._phase, self._place, phase
+        self._cross(before_ns)
+        try:
+            yield
+        finally:
+            before_ns = self._clock_ns()
+            self._phase = outer
+            self._cross(before_ns, place)
+
+    @contextlib.contextmanager
+    def _in_layer(self, layer: str) -> Iterator[None]:
+        before_ns = self._clock_ns()
+        outer, place, self._layer = self._layer, self._place, layer
+        self._cross(before_ns)
+        try:
+            yield
+        finally:
+            before_ns = self._clock_ns()
+            self._layer = outer
+            self._cross(before_ns, place)
+
+    @property
+    def _place(self) -> int:
+        """Code of the current place."""
+        return self._borders[-1][2]
+
+    def _cross(self, before_ns: int, place: int | None = None) -> None:
+        """End the current place; the next one is given, or that of the current layer and phase."""
+        code = self._code(self._layer, self._phase) if place is None else place
+        self._borders.append((before_ns, self._clock_ns(), code))
+
+    def _code(self, layer: str | None, phase: str) -> int:
+        return self._codes.setdefault(Place(layer, phase), len(self._codes))
+
+    def _own(self, value: Any, layer: str | None) -> None:
+        """Mark the backward of the operators that made these tensors as a layer's, unless one inside it has them."""
+        if isinstance(value, (tuple, list)):
+            for item in value:
+                self._own(item, layer)
+        elif isinstance(value, dict):
+            for item in value.values():
+                self._own(item, layer)
+        elif (node := getattr(value, "grad_fn", None)) is not None and node not in self._nodes:
+            self._nodes.add(node)
+            node.register_prehook(self._reached(self._code(layer, BACKWARD)))
+
+    def _reached(self, code: int) -> Callable[[Any], None]:
+        borders, clock_ns, thread = self._borders, self._clock_ns, self._thread
+
+        def reached(_: Any) -> None:
+            before_ns = clock_ns()
+            if get_ident() == thread:
+                borders.append((before_ns, clock_ns(), code))
+
+        return reached

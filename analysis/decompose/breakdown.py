@@ -237,7 +237,8 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
         known = inside & groups[amount].notna().to_numpy()
         for times, of_groups in ((known_ms, exclusive), (rated_ms, rated)):
             times[i] = np.bincount(code[known], of_groups[known] / 1e6, len(labels))
-    fused_ns = np.bincount(code[inside], (groups["exclusive_ns"] * groups["shared"])[inside], len(labels))
+    shared = groups["shared"] & (by in ("layer", "op"))  # the operators of a fused kernel are of one kernel
+    fused_ns = np.bincount(code[inside], (groups["exclusive_ns"] * shared)[inside], len(labels))
     rows = []
     for i, (label, calls, *amounts) in enumerate(zip(labels, *(sums[c] for c in sums), strict=True)):
         time_ms = float(per_step_ns[i].sum()) / 1e6

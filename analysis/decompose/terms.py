@@ -38,7 +38,6 @@ from .statistics import (
     holm,
     resample_rounds,
     time_estimate,
-    widened,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -402,7 +401,7 @@ def terms_of(
         selected = _taken(counts, statistic)
         drawn_ms = np.where(counts.sum(axis=1)[:, None] > 0, selected @ times, value)
         values.append(value)
-        replicates.append(widened(drawn_ms, value, len(shared)) if statistic == FASTER_HALF else drawn_ms)
+        replicates.append(drawn_ms)
     return Terms(
         keys=tuple(keys),
         conditions=tuple(samples),

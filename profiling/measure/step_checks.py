@@ -47,7 +47,7 @@ class StepChecks:
 
     def note(self, batch: int, visit: Visit) -> None:
         """Note one visit, right after it."""
-        self._steps += visit.discarded_steps + len(visit.unprofiled) + len(visit.profiled)
+        self._steps += visit.discarded_steps + len(visit.unprofiled) + len(visit.marked) + len(visit.profiled)
         held = read_current(self.device)
         if held is not None:
             self._memory.setdefault(batch, []).append((self._steps, held))

@@ -95,10 +95,10 @@ def _visit(workload: AnyWorkload, batch: int, protocol: Protocol, between: Calla
         warm_ups = [discard_steps(workload, batch, protocol.discarded_steps)]
         unprofiled = time_steps(workload, protocol.steps_of_visit(batch, warm_ups[0].last_ns), between)
         most = min(len(unprofiled), protocol.profiled_steps)
+        limit_ns = workload.clock_ns() - began_ns
         if most:
             marked = mark_steps(workload, len(unprofiled))
         # One by one: if memory runs out, the steps before are kept.
-        limit_ns = workload.clock_ns() - began_ns
         for rows in profile_steps(workload, most, limit_ns, warm_up=lambda: warm_ups.append(warm_up_device(workload))):
             profiled.append(rows)
         discarded = sum(one.steps for one in warm_ups)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from curvescope.analysis.decompose.breakdown import KEYS, Row, break_down
 from curvescope.analysis.decompose.exclusive import exclusive_ns
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
-from curvescope.analysis.decompose.terms import IDLE, LEFT_OVER, OVERHEAD, undisturbed_steps
+from curvescope.analysis.decompose.terms import IDLE, OVERHEAD, undisturbed_steps
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.recording.store import open_recording
@@ -87,14 +87,14 @@ def plainly(steps, kernels, by, batch=None):
 
 def assert_as_plainly(found, steps, kernels, by, batch=None):
     """Times to a thousandth of a nanosecond; groups of equal times may come in either order."""
-    rows = sorted((row for row in found.rows if row.label not in (LEFT_OVER, OVERHEAD)), key=lambda row: row.label)
+    rows = sorted((row for row in found.rows if row.label != OVERHEAD), key=lambda row: row.label)
     expected = sorted(plainly(steps, kernels, by, batch), key=lambda row: row.label)
     assert [row.label for row in rows] == [row.label for row in expected]
     for one, two in zip(rows, expected, strict=True):
         for name, value in dataclasses.asdict(two).items():
             near = isinstance(value, float)
             assert getattr(one, name) == (pytest.approx(value, rel=1e-12, abs=1e-9) if near else value), (name, two)
-    times = [row.time_ms for row in found.rows if row.label not in (IDLE, LEFT_OVER, OVERHEAD)]
+    times = [row.time_ms for row in found.rows if row.label not in (IDLE, OVERHEAD)]
     assert times == sorted(times, reverse=True)
     assert sum(row.time_ms for row in found.rows) == pytest.approx(found.time_ms, rel=1e-12)
 

@@ -10,6 +10,8 @@ import pytest
 
 from curvescope.analysis.causes import context
 from curvescope.analysis.decompose.curve import cost_curve
+from curvescope.analysis.decompose.functionals import Functional
+from curvescope.analysis.decompose.terms import OVERHEAD
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.kernels import sweeps
 from curvescope.kernels.backends import Prepared
@@ -77,7 +79,8 @@ def test_a_sweep_records_every_step_but_the_discarded_ones(tmp_path, clock):
     recorded = set(steps["start_ns"])
     trial, *ran = workload.log
     assert trial == (1, 1_000_000_000, step_ns(1) + COLD_NS)
-    assert len(recorded) == len(steps) == len(ran) - 2 * 9  # two discarded in each of nine visits
+    # Two discarded and four marked ones in each of nine visits.
+    assert len(recorded) == len(steps) == len(ran) - 6 * 9
     assert recorded < {start for _, start, _ in ran}
     assert all(took == step_ns(batch) for batch, start, took in ran if start in recorded)
 
@@ -245,7 +248,7 @@ def test_profiled_steps_are_as_many_as_unprofiled_ones_in_every_visit_and_follow
 
 @pytest.mark.parametrize(("cost", "expected"), [(1, 4), (2, 2), (7, 1)])
 def test_profiling_at_most_doubles_a_visit(clock, monkeypatch, cost, expected):
-    """Two discarded and four unprofiled steps; a session costs that many steps."""
+    """Two discarded, four unprofiled and four marked steps; a session costs that many steps."""
     workload = FakeWorkload(clock, step_ns)
 
     def dear(*arguments):
@@ -255,8 +258,8 @@ def test_profiling_at_most_doubles_a_visit(clock, monkeypatch, cost, expected):
     monkeypatch.setattr(visit_module, "record_step", dear)
     began_ns = clock.now_ns
     found = visit_module.visit(workload, 2, THREE)
-    assert (len(found.unprofiled), len(found.profiled)) == (4, expected)
-    spent_ns = clock.now_ns - began_ns - 6 * step_ns(2) - COLD_NS
+    assert (len(found.unprofiled), len(found.marked), len(found.profiled)) == (4, 4, expected)
+    spent_ns = clock.now_ns - began_ns - 10 * step_ns(2) - COLD_NS
     assert spent_ns == WARM_UP_NS + expected * (cost * step_ns(2) + OVERHEAD_NS + SESSION_NS)
     assert spent_ns <= 6 * step_ns(2) + COLD_NS or expected == 1
 
@@ -417,14 +420,16 @@ def test_a_peak_that_counts_from_before_the_visit_is_not_recorded(tmp_path, cloc
 def test_a_machine_that_slows_down_over_the_run_does_not_show_as_profiling_overhead(tmp_path, clock):
     """Steps take 10 % more at the end of the run than at its beginning; profiling takes 40 ns a step."""
     protocol = Protocol("drift", (20, 20), 1, (3, 3), visit_s=0.0, profiled_steps=3, time_limit_s=None)
-    run_ns = 20 * 7 * sum(map(step_ns, BATCHES))
+    run_ns = 20 * 10 * sum(map(step_ns, BATCHES))
     began_ns = clock.now_ns
     workload = FakeWorkload(clock, lambda batch: round(step_ns(batch) * (1 + 0.1 * (clock.now_ns - began_ns) / run_ns)))
     run_sweep(workload, BATCHES, protocol, tmp_path / "r", clock_s=clock.seconds)
-    terms = explain(open_recording(tmp_path / "r")).terms
-    for batch, overhead_ms in zip(BATCHES, terms.overhead_ms, strict=True):
+    found = explain(open_recording(tmp_path / "r"))
+    for batch in BATCHES:
+        whole = Functional("time", batch, None, ((batch, 1.0),))
+        overhead = next(share for share in found.terms.decompose(whole, found.curve) if share.label == OVERHEAD)
         # Inside a visit, one of sixty, the machine slows down by 10 % / 60 = 0.17 %.
-        assert abs(overhead_ms) < 0.002 * step_ns(batch) / 1e6
+        assert abs(overhead.value.value) < 0.002 * step_ns(batch) / 1e6
 
 
 # Scaling runs

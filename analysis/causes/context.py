@@ -94,9 +94,7 @@ def examine(batches: Iterable[int], kernel_times: pd.DataFrame, recorded: Record
         recorded: other tables.
     """
     of_batch = kernel_times["batch"]
-    used = {
-        batch: undisturbed_steps(kernel_times.loc[of_batch == batch, ["step", "exclusive_ms"]]) for batch in batches
-    }
+    used = {batch: undisturbed_steps(kernel_times[of_batch == batch]) for batch in batches}
     rows = kernel_times[kernel_times["step"].isin([step for steps in used.values() for step in steps])]
     graphs = graph_batches(kernel_times, recorded.steps, recorded.api_calls)
     facts = {batch: _facts(batch, steps, rows, recorded, graphs.get(batch)) for batch, steps in used.items()}

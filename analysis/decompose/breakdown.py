@@ -15,8 +15,8 @@ from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.store import Recording
 from .curve import Curve, Floats, cost_curve
 from .kernel_times import COPIES, Ints, Work, device_work, kernel_times, kernel_totals, profiled_steps
-from .marked import Marked, marked_steps
-from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key, averaged
+from .marked import Marked, marked_steps, with_averaged
+from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key, undisturbed_steps
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
 _TENSOR = "tensor_pipe_use"
@@ -147,13 +147,15 @@ def break_down(
             f"No kernel, memcpy or memset of the device was recorded: there is nothing to break down. {RECORD_DEVICE}"
         )
     walls_ms = profiled["duration_ns"].to_numpy(np.float64) / 1e6
-    used = averaged(walls_ms, None if curve is None else statistic)
+    times = with_averaged(times, None if curve is None else statistic)
+    used = np.searchsorted(profiled["step"].to_numpy(), undisturbed_steps(times))
     if marked is not None:
         times, _ = marked.settle(times)
         busy = (times["name"] != IDLE).to_numpy()
     times["step"] = np.searchsorted(profiled["step"].to_numpy(), times["step"].to_numpy())
     rows = _rows(times[busy], by, layer_classes or {}, used, len(walls_ms))
-    idle_ms = np.bincount(times["step"].to_numpy()[~busy], times["exclusive_ms"].to_numpy()[~busy], len(walls_ms))
+    idle_ms = np.zeros(len(walls_ms))
+    np.add.at(idle_ms, times["step"].to_numpy()[~busy], times["exclusive_ms"].to_numpy()[~busy])
     (spread,) = _spreads(idle_ms[None, used])
     rows.append(Row(IDLE, float(idle_ms[used].mean()), spread, None, None, None, None))
     whole_ms = math.fsum(row.time_ms for row in rows)

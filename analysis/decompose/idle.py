@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -20,8 +20,9 @@ import pandas as pd
 from ...profiling.attribution.range_names import RangeNames
 from ...profiling.recording.store import Recording
 from .breakdown import Breakdown
-from .kernel_times import Ints, Work, of_steps, profiled_steps
-from .terms import IDLE, undisturbed
+from .kernel_times import KEYS, Ints, Work, of_steps, profiled_steps
+from .marked import step_times
+from .terms import IDLE, Key, undisturbed, work_label
 
 HOST_COLUMNS = ("name", "start_ns", "duration_ns", "process")  # of `api_calls` and `ranges`
 OUTSIDE_CALLS = "host outside API calls"
@@ -41,13 +42,13 @@ class IdleTime:
     Attributes:
         reason: what the host did; None if unknown.
         time_ms: idle time per step.
-        gaps: number of gaps per step.
+        gaps: number of gaps per step; None if marked steps tell the idle time.
         before: layer of the device work that follows most of this time; None if that has no layer.
     """
 
     reason: str | None
     time_ms: float
-    gaps: float
+    gaps: float | None
     before: str | None
 
 
@@ -157,17 +158,27 @@ def _text(code: int, calls: HostSpans, read_ranges: Callable[[], HostSpans] | No
 def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tuple[IdleTime, ...]:
     """The idle time of a breakdown by reason, see `idle_times`; empty if it is below `LEAST_SHARE` of the step.
 
-    Of marked steps it is not all that a profiled step idles: each reason has its share of it.
+    Marked steps tell the layer and phase whose code the host ran.
     """
     idle_ms = sum(row.time_ms for row in breakdown.rows if row.label == IDLE)
     if not breakdown.n_profiled or idle_ms < LEAST_SHARE * breakdown.time_ms:
         return ()
     profiled = profiled_steps(recording.frame("steps"), breakdown.batch)
+    times, sampled = step_times(recording, recording.frame("steps"), KEYS, ())
+    if sampled is not None:
+        of_step = times[(times["step"] == profiled["step"].iloc[0]) & (times["kind"] == IDLE)]
+        classes = recording.meta.get("layer_classes") or {}
+        rows = [(Key.of(row.layer, row.phase, IDLE), row.exclusive_ms) for row in of_step.itertuples()]
+        rows.sort(key=lambda row: -row[1])
+        return tuple(
+            IdleTime(f"host in {work_label(key.layer, key.phase, classes.get(key.layer or ''))}", time_ms, None, None)
+            if (key.layer, key.phase) != (None, None)
+            else IdleTime("host in other layers", time_ms, None, None)
+            for key, time_ms in rows
+        )
     used = profiled.iloc[undisturbed(profiled["duration_ns"].to_numpy(np.float64) / 1e6)]
     calls = HostSpans(recording.frame("api_calls", HOST_COLUMNS))
-    times = idle_times(work, used, calls, cache(lambda: HostSpans(recording.frame("ranges", HOST_COLUMNS))))
-    profiled_ms = sum(idle.time_ms for idle in times)
-    return tuple(replace(idle, time_ms=idle.time_ms * idle_ms / profiled_ms) for idle in times)
+    return idle_times(work, used, calls, cache(lambda: HostSpans(recording.frame("ranges", HOST_COLUMNS))))
 
 
 def idle_times(

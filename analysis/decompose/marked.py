@@ -11,24 +11,23 @@ at a place, is taken from the place. It is the same at all batch sizes, so it ex
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...profiling.recording.schema import FORWARD
 from ...profiling.recording.store import Recording
 from .kernel_times import AMOUNTS, KEYS, device_work, kernel_times
-from .statistics import MATERIAL, STATISTICS
-from .terms import IDLE, Floats, Key, Samples, averaged, mean_parts
+from .statistics import STATISTICS
+from .terms import IDLE, Floats, Ints, Key, Samples, averaged, mean_parts, undisturbed_steps
 
 Place = tuple[str | None, str]
 Sampled = tuple[Sequence[Key], Mapping[int, Samples]]
 _STEP = ["batch", "round", "index"]
+_LEAST_PLACED = 0.005  # of the step: a smaller idle time is no term of its own
 
 
 @dataclass(frozen=True)
@@ -49,64 +48,54 @@ class Marked:
         """Exclusive times that add up to those of the marked steps at each place, and the terms' times in these steps.
 
         Args:
-            kernel_times: result of `kernel_times`, all of whose batch sizes have marked steps.
+            kernel_times: result of `with_averaged`, all of whose batch sizes have marked steps.
 
         Returns:
             The same table. Kernels keep their times, or all take a part of them if together they took more than their
-            place does. Idle rows are by place; idle times of less than 2 % of the step at every batch size are together
-            and have no place. And the keys of the terms, with their times in the marked steps of each batch size: a
-            place's time in a step is shared out over its terms as it is on average.
+            place does. Idle rows are by place; idle times of less than 0.5 % of the step at every batch size are
+            together and have no place. And the keys of the terms, with their times in the marked steps of each batch
+            size: a place's time in a step is shared out over its terms as it is on average.
         """
         work = kernel_times[kernel_times["kind"] != IDLE]
         keys = [Key.of(*key) for key in work[["layer", "phase", "kind"]].itertuples(index=False)]
-        terms = list(dict.fromkeys(keys))
-        number = {key: index for index, key in enumerate(terms)}
-        term, place = np.array([number[key] for key in keys], np.int64), self._place_of(work)
-        step, batch = work["step"].to_numpy(), work["batch"].to_numpy()
+        terms = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        rows = _Rows(self._place_of(work), np.array([terms[key] for key in keys], np.int64), work)
         factor = np.ones(len(work))
-        busy_ms, taken_ms = {}, {}
-        for of_batch, rows in kernel_times.groupby("batch"):
-            walls = rows.groupby("step")["exclusive_ms"].sum()
-            used = walls.index[averaged(walls.to_numpy(np.float64), self.statistic)]
-            inside, here = batch == of_batch, int(of_batch)
-            averages = inside & np.isin(step, used)
-            busy = np.zeros((len(self.places), len(terms)))
-            np.add.at(busy, (place[averages], term[averages]), work["exclusive_ms"].to_numpy()[averages] / len(used))
-            taken = mean_parts(self.steps[here], self.statistic)
-            whole = busy.sum(axis=1)
-            of_place = np.divide(taken, whole, out=np.ones_like(whole), where=whole > taken)
-            factor[inside] = of_place[place[inside]]
-            busy_ms[here], taken_ms[here] = busy * of_place[:, None], taken
+        parts: dict[int, tuple[Floats, Floats]] = {}
+        for batch, of_batch in kernel_times.groupby("batch"):
+            busy_ms = rows.mean(undisturbed_steps(of_batch), (len(self.places), len(terms)))
+            taken_ms = mean_parts(self.steps[int(batch)], self.statistic)
+            whole_ms = busy_ms.sum(axis=1)
+            kept = np.divide(taken_ms, whole_ms, out=np.ones_like(whole_ms), where=whole_ms > taken_ms)
+            here = (work["batch"] == batch).to_numpy()
+            factor[here] = kept[rows.place[here]]
+            parts[int(batch)] = busy_ms * kept[:, None], np.maximum(taken_ms - whole_ms, 0.0)
         settled = work.assign(**{name: work[name] * factor for name in ("exclusive_ms", "exclusive_ns")})
-        idle_ms = {here: np.maximum(taken_ms[here] - busy.sum(axis=1), 0.0) for here, busy in busy_ms.items()}
-        apart = np.max([idle / taken_ms[here].sum() for here, idle in idle_ms.items()], axis=0) >= MATERIAL
-        idle_terms = [
-            Key(*self._shown(place) if own else (None, None), IDLE)
-            for place, own in zip(self.places, apart, strict=True)
+        share = [idle_ms / (busy_ms.sum() + idle_ms.sum()) for busy_ms, idle_ms in parts.values()]
+        apart = np.max(share, axis=0) >= _LEAST_PLACED
+        phased = work["phase"].notna().any()  # steps that have no other phase than forward have none
+        idle = [
+            Key(layer, phase if phased else None, IDLE) if own else Key(None, None, IDLE)
+            for (layer, phase), own in zip(self.places, apart, strict=True)
         ]
-        every = [*terms, *dict.fromkeys(idle_terms)]
-        samples = {}
-        for here, busy in busy_ms.items():
-            parts = np.zeros((len(self.places), len(every)))
-            parts[:, : len(terms)] = busy
-            for index, key in enumerate(idle_terms):
-                parts[index, every.index(key)] = idle_ms[here][index]
-            shares = np.divide(
-                parts, taken_ms[here][:, None], out=np.zeros_like(parts), where=taken_ms[here][:, None] > 0
-            )
-            marked = self.steps[here]
-            samples[here] = Samples(marked.times_ms @ shares, marked.rounds)
-        rows = [
-            (here, key.layer, key.phase, math.fsum(times[[other == key for other in idle_terms]]))
-            for here, times in idle_ms.items()
-            for key in dict.fromkeys(idle_terms)
-        ]
-        idle = pd.DataFrame(rows, columns=["batch", "layer", "phase", "exclusive_ms"])
-        idle = kernel_times[["batch", "step"]].drop_duplicates().merge(idle, on="batch")
-        idle = idle.assign(name=IDLE, kind=IDLE, calls=1, shared=False, exclusive_ns=idle["exclusive_ms"] * 1e6)
-        return pd.concat([settled, idle], ignore_index=True), (every, samples)
+        every = [*terms, *dict.fromkeys(idle)]
+        samples, idle_rows = {}, []
+        for batch, (busy_ms, idle_ms) in parts.items():
+            of_terms = np.zeros((len(self.places), len(every)))
+            of_terms[:, : len(terms)] = busy_ms
+            of_terms[np.arange(len(idle)), [every.index(key) for key in idle]] = idle_ms
+            taken_ms = of_terms.sum(axis=1, keepdims=True)
+            shares = np.divide(of_terms, taken_ms, out=np.zeros_like(of_terms), where=taken_ms > 0)
+            samples[batch] = Samples(self.steps[batch].times_ms @ shares, self.steps[batch].rounds)
+            of_idle = zip(every[len(terms) :], of_terms.sum(axis=0)[len(terms) :], strict=True)
+            idle_rows += [(batch, key.layer, key.phase, time_ms) for key, time_ms in of_idle]
+        # One row for each profiled step and term.
+        table = pd.DataFrame(idle_rows, columns=["batch", "layer", "phase", "exclusive_ms"])
+        table = kernel_times[["batch", "step", "averaged"]].drop_duplicates().merge(table, on="batch")
+        table = table.assign(name=IDLE, kind=IDLE, calls=1, shared=False, exclusive_ns=table["exclusive_ms"] * 1e6)
+        return pd.concat([settled, table], ignore_index=True), (every, samples)
 
-    def _place_of(self, table: pd.DataFrame) -> npt.NDArray[np.int64]:
+    def _place_of(self, table: pd.DataFrame) -> Ints:
         """The place of each row: that of its layer and phase, or else that of the phase outside layers."""
         index = {place: number for number, place in enumerate(self.places)}
         outside = index.get((None, FORWARD), 0)
@@ -117,12 +106,22 @@ class Marked:
 
         pairs = pd.MultiIndex.from_frame(table[["layer", "phase"]])
         codes, different = pairs.factorize()
-        return np.array([find(*pair) for pair in different], np.int64)[codes]
+        return np.asarray(np.array([find(*pair) for pair in different], np.int64)[codes])
 
-    def _shown(self, place: Place) -> tuple[str | None, str | None]:
-        """Layer and phase of a place's terms: steps that have no other phase than forward have none."""
-        layer, phase = place
-        return layer, None if all(other == FORWARD for _, other in self.places) else phase
+
+class _Rows(NamedTuple):
+    """Kernels by place and term, and their table."""
+
+    place: Ints
+    term: Ints
+    table: pd.DataFrame
+
+    def mean(self, steps: Sequence[int], shape: tuple[int, int]) -> Floats:
+        """Time by place and term in the mean of some steps, ms."""
+        inside = self.table["step"].isin(steps).to_numpy()
+        time_ms = np.zeros(shape)
+        np.add.at(time_ms, (self.place[inside], self.term[inside]), self.table["exclusive_ms"].to_numpy()[inside])
+        return time_ms / len(steps)
 
 
 def step_times(
@@ -137,8 +136,24 @@ def step_times(
         amounts: see there.
     """
     times = kernel_times(device_work(recording), steps, keys, amounts)
+    times = with_averaged(times, None if steps["profiled"].all() else recording.statistic)
     marked = marked_steps(recording.frame("marks"), steps, recording.statistic)
     return (times, None) if marked is None or times.empty else marked.settle(times)
+
+
+def with_averaged(kernel_times: pd.DataFrame, statistic: str | None) -> pd.DataFrame:
+    """The same table with the column `averaged`: whether an estimate uses the step.
+
+    Args:
+        kernel_times: result of `kernel_times`.
+        statistic: see `terms.averaged`.
+    """
+    walls = kernel_times.groupby(["batch", "step"], dropna=False)["exclusive_ms"].sum()
+    used: list[int] = []
+    for _, of_batch in walls.groupby("batch", dropna=False):
+        numbers = of_batch.index.get_level_values("step")
+        used += numbers[averaged(of_batch.to_numpy(np.float64), statistic)].tolist()
+    return kernel_times.assign(averaged=kernel_times["step"].isin(used))
 
 
 def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Marked | None:
@@ -170,9 +185,7 @@ def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Ma
     )
 
 
-def _mark_cost_ms(
-    marked_ms: Floats, marks: Floats, batch: npt.NDArray[np.int64], timed: pd.DataFrame, statistic: str
-) -> float:
+def _mark_cost_ms(marked_ms: Floats, marks: Floats, batch: Ints, timed: pd.DataFrame, statistic: str) -> float:
     """What one mark costs: the least squares of the relative differences of marked and unmarked steps; at least 0.
 
     Args:

@@ -26,13 +26,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .curve import Curve, Point, coefficients, focused_rounds, native, shared_rounds, steps_in_rounds
+from .curve import MODELLED, Curve, Point, coefficients, focused_rounds, native, shared_rounds, steps_in_rounds
 from .functionals import Condition, Functional
 from .statistics import (
     FASTER_HALF,
     LEVEL,
     MEDIAN,
     REPLICATES,
+    STATISTICS,
     Estimate,
     estimate,
     holm,
@@ -209,7 +210,7 @@ class Terms:
         rounds = self._rounds(functional)
         scale = float(np.abs(weights[:, None] * self.values_ms).max(initial=0.0))
         shares = [Share(key, self._estimate(functional, weights, i, scale)) for i, key in enumerate(self.keys)]
-        if curve is None or curve.profiled:
+        if curve is None or curve.profiled or curve.statistic == MODELLED:
             return tested(shares)
         timed = coefficients(functional, curve.conditions)
         times = np.array([point.time_ms.value for point in curve.points])
@@ -430,7 +431,7 @@ def _used(sample: Samples, statistic: str | None) -> Ints:
     walls = sample.times_ms.sum(axis=1)
     used = sample.used
     if used is None:
-        used = undisturbed(walls) if statistic is None else np.arange(len(walls))
+        used = np.arange(len(walls)) if statistic in STATISTICS else undisturbed(walls)
     return np.asarray(used[np.argsort(walls[used], kind="stable")], np.int64)
 
 
@@ -487,7 +488,9 @@ def undisturbed(times: Floats, size: float | None = None) -> Ints:
 
 
 def undisturbed_steps(kernel_times: pd.DataFrame) -> list[int]:
-    """Numbers of the profiled steps that an estimate of one batch size uses."""
+    """Numbers of the profiled steps that an estimate of one batch size uses: the `averaged` ones, if they are known."""
+    if "averaged" in kernel_times:
+        return sorted(int(step) for step in kernel_times.loc[kernel_times["averaged"], "step"].unique())
     walls = kernel_times.groupby("step")["exclusive_ms"].sum()
     return [int(walls.index[i]) for i in undisturbed(walls.to_numpy(np.float64))]
 

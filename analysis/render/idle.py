@@ -14,6 +14,7 @@ from .tables import table
 from .text import share
 
 _RULE = "Idle: the API call that took at least half of the gap, else the shortest range around half of it."
+_MARKED = "Idle: the layer and phase whose code the host ran while no kernel did, from marked steps."
 _BEFORE = " Before: the layer whose work follows most of it."
 _UNTOLD = "The recording has no API calls and no ranges there, so it does not tell what the host did in the idle time."
 
@@ -28,13 +29,16 @@ def render_idle(times: Sequence[IdleTime], step_ms: float, limit: int | None = N
     """
     if all(one.reason is None for one in times):
         return Text(_UNTOLD, "dim")
-    layered = any(one.before for one in times)
-    rows = table("idle", "ms", "share", "gaps", *(["before"] if layered else []), left=("before",))
+    layered, counted = (any(getattr(one, name) is not None for one in times) for name in ("before", "gaps"))
+    rows = table(
+        "idle", "ms", "share", *(["gaps"] if counted else []), *(["before"] if layered else []), left=("before",)
+    )
     for one in times[:limit]:
-        cells = (number(one.time_ms), share(one.time_ms, step_ms), number(one.gaps, 3))
+        gaps = [number(one.gaps or 0, 3)] if counted else []
+        cells = (number(one.time_ms), share(one.time_ms, step_ms), *gaps)
         rows.add_row(one.reason or "unknown", *cells, *([one.before or ""] if layered else []))
     if rest := times[len(times[:limit]) :]:
         rest_ms = math.fsum(one.time_ms for one in rest)
-        gaps = number(sum(one.gaps for one in rest), 3)
-        rows.add_row(f"{len(rest)} more", number(rest_ms), share(rest_ms, step_ms), gaps, *([""] if layered else []))
-    return Group(rows, Text(_RULE + _BEFORE * layered, "dim"))
+        gaps = [number(math.fsum(one.gaps or 0 for one in rest), 3)] if counted else []
+        rows.add_row(f"{len(rest)} more", number(rest_ms), share(rest_ms, step_ms), *gaps, *([""] if layered else []))
+    return Group(rows, Text(_RULE + _BEFORE * layered if counted else _MARKED, "dim"))

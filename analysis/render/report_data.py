@@ -154,10 +154,7 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
     found = diagnosed(one.recording, one.kernel_times, recorded)
     batches = sorted(native(batch) for batch in found.kernel_times["batch"].unique())
     of_batch = found.kernel_times["batch"]
-    used = {
-        batch: undisturbed_steps(found.kernel_times.loc[of_batch == batch, ["step", "exclusive_ms"]])
-        for batch in batches
-    }
+    used = {batch: undisturbed_steps(found.kernel_times[of_batch == batch]) for batch in batches}
     focus = _focus(found.explanations, batches)
     read_ranges = cache(lambda: one.recording.frame("ranges", HOST_COLUMNS))
     axis = found.axis

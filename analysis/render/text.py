@@ -291,10 +291,11 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
         if breakdown.overhead_ms is None
         else counted(breakdown.n_timed, "timed step")
     )
+    left_out = " (disturbed steps are excluded)" if breakdown.overhead_ms is None else " (those that T takes)"
     return (
         f"{axis.name.capitalize()} {breakdown.batch or 'size unknown'}: {timed}; terms from {breakdown.n_used} of "
         f"{counted(breakdown.n_profiled, 'profiled step')}"
-        f"{' (disturbed steps are excluded)' if breakdown.n_used < breakdown.n_profiled else ''}. {work}"
+        f"{left_out if breakdown.n_used < breakdown.n_profiled else ''}. {work}"
         f"{' ± is half the interquartile range.' if breakdown.n_used > 1 else ''}"
     )
 

@@ -281,11 +281,11 @@ def test_views_show_measured_traffic_where_it_is(ncu, recorded, capsys):
     assert [row["tensor_pipe_use"] for row in rows[:3]] == pytest.approx([0.125] * 3)
     for row in rows[:3]:  # each kernel moves 3 MB in its time
         assert row["measured_gb_per_s"] == pytest.approx(3e6 / row["time_ms"] / 1e6)
-    assert [row["measured_gb_per_s"] for row in rows[3:]] == [None] * 3
+    assert [row["measured_gb_per_s"] for row in rows[3:]] == [None] * 2
     main(["breakdown", str(recorded.path)])
     said = capsys.readouterr().out
     assert "measured" in said
-    assert "active tensor pipes, by hardware counters: 13% in conv3 backward" in " ".join(said.split())
+    assert "active tensor pipes, by hardware counters: 12% in conv3 backward" in " ".join(said.split())
 
 
 class Kernels:

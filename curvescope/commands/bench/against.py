@@ -43,20 +43,21 @@ def compare_with_step(recording_path: Path, measured: Sequence[tuple[Sweep, Sequ
         CurvescopeError: the recording does not exist, or contains none of the layers and batch sizes.
     """
     from ...analysis.decompose.breakdown import recorded_breakdown
+    from ...analysis.decompose.terms import work_label
     from ...base.errors import CurvescopeError
     from ...profiling.recording.store import open_recording
 
     recording = open_recording(recording_path)
-    steps = recording.frame("steps")
+    steps, classes = recording.frame("steps"), recording.meta.get("layer_classes") or {}
     alone = _alone_ms(measured)
     recorded = {int(b) for b in steps.loc[steps["profiled"].astype(bool), "batch"].dropna()}
     costs = []
     for batch in sorted(recorded & {batch for _, _, batch in alone}):
         rows = {row.label: row.time_ms for row in recorded_breakdown(recording, "layer", batch).rows}
         costs += [
-            LayerCost(layer, phase, batch, rows[f"{layer} {phase}"], alone_ms)
+            LayerCost(layer, phase, batch, rows[label], alone_ms)
             for (layer, phase, at), alone_ms in alone.items()
-            if at == batch and f"{layer} {phase}" in rows
+            if at == batch and (label := work_label(layer, phase, classes.get(layer))) in rows
         ]
     if not costs:
         batches = ", ".join(map(str, sorted(recorded))) or "none"

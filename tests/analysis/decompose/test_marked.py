@@ -1,0 +1,99 @@
+"""Terms of marked steps: those of the unprofiled step, whatever the profiler costs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from curvescope.analysis.decompose.curve import cost_curve
+from curvescope.analysis.decompose.functionals import excess
+from curvescope.analysis.decompose.marked import marked_steps, with_averaged
+from curvescope.analysis.decompose.statistics import FASTER_HALF
+from curvescope.analysis.decompose.terms import OVERHEAD, Key, estimate_terms
+
+from ..synthetic import profiled_step, times_of
+
+LAYERS = [f"l{number:03d}" for number in range(100)]
+SLEEP_MS = 0.05
+
+
+def small_operators(mark_ms=0.0005, event_ms=0.004, sleeps=("l042",), rounds=10, noise=0.01, seed=0):
+    """A step of a hundred layers of 20 µs and 5 µs of Python each; from batch 2 on some layers sleep for 50 µs.
+
+    A mark costs `mark_ms`; the profiler makes each operator longer by `event_ms`, and as much time before it.
+    """
+    random = np.random.default_rng(seed)
+    steps, kernels, marks = [], [], []
+    for number in range(rounds):
+        for batch in (1, 2):
+            python = np.array([0.005 + (SLEEP_MS if batch == 2 and layer in sleeps else 0) for layer in LAYERS])
+            work = np.full(len(LAYERS), 0.020 * batch)
+            for index in range(2):
+                key = {"batch": batch, "round": number, "index": index}
+                factor = np.exp(noise * random.standard_normal())
+                row = {
+                    **key,
+                    "step": len(steps),
+                    "profiled": False,
+                    "duration_ns": float((work + python).sum() * factor * 1e6),
+                }
+                steps.append(row)
+                times = (work + python) * np.exp(noise * random.standard_normal()) + mark_ms
+                marks += [
+                    {**key, "layer": layer, "phase": "forward", "duration_ns": time * 1e6, "marks": 1}
+                    for layer, time in zip(LAYERS, times, strict=True)
+                ]
+            slowed = (work + event_ms) * np.exp(noise * random.standard_normal())
+            ran = [(layer, "forward", "gemm", time) for layer, time in zip(LAYERS, slowed, strict=True)]
+            row, launched = profiled_step(len(steps), batch, number, ran, idle_ms=float(python.sum() + 100 * event_ms))
+            steps.append({**row, "index": 2, "profiled": True})
+            kernels += launched
+    steps = pd.DataFrame(steps)
+    times = times_of(steps, pd.DataFrame(kernels))
+    marked = marked_steps(pd.DataFrame(marks), steps, FASTER_HALF)
+    settled, sampled = marked.settle(with_averaged(times, FASTER_HALF))
+    terms = estimate_terms(settled, steps, statistic=FASTER_HALF, sampled=sampled)
+    return cost_curve(steps, FASTER_HALF), terms, settled
+
+
+@pytest.mark.parametrize("event_ms", [0.0, 0.004, 0.1])
+def test_a_sleep_is_idle_of_its_layer(event_ms):
+    """Of 50 µs in one of a hundred layers, at a profiler's cost of nothing, of a fifth, and of five times the work."""
+    curve, terms, _ = small_operators(event_ms=event_ms)
+    functional = excess(1, 2)
+    shares = terms.decompose(functional, curve)
+    assert math.fsum(share.value.value for share in shares) == pytest.approx(curve.evaluate(functional).value, abs=1e-9)
+    of_layer = [share.value.value for share in shares if share.key.layer == "l042"]
+    assert sum(of_layer) == pytest.approx(SLEEP_MS - 0.005, rel=0.1)
+    assert max(shares, key=lambda share: share.value.value).key.layer == "l042"
+    if event_ms < 0.01:  # with more the operators fill their layers, and what is idle is not known
+        assert max(shares, key=lambda share: share.value.value).key == Key("l042", "forward", "idle")
+
+
+@pytest.mark.parametrize("mark_ms", [0.0, 0.0005, 0.005])
+def test_what_marks_cost_is_no_term_and_no_overhead(mark_ms):
+    curve, terms, _ = small_operators(mark_ms=mark_ms)
+    for share in terms.decompose(excess(1, 2), curve):
+        if share.key.kind == OVERHEAD:
+            assert abs(share.value.value) < 0.02 * curve.at(2).time_ms.value
+    assert terms.values_ms.sum(axis=1) == pytest.approx([2.5, 4.55], rel=0.02)
+
+
+def test_settled_times_add_up_to_the_unprofiled_step():
+    curve, _, settled = small_operators()
+    of_steps = settled.groupby(["batch", "step"])["exclusive_ms"].sum().groupby("batch").mean()
+    assert of_steps.tolist() == pytest.approx([point.time_ms.value for point in curve.points], rel=0.02)
+    places = settled[settled["kind"] == "idle"][["layer", "phase"]].drop_duplicates()
+    assert [(row.layer, row.phase) for row in places.dropna().itertuples()] == [("l042", "forward")]
+
+
+def test_a_batch_size_without_marks_leaves_the_profilers_times():
+    steps = pd.DataFrame({"batch": [1, 2, 2], "profiled": [True, True, False], "duration_ns": [1, 2, 2], "round": 0})
+    marks = pd.DataFrame(
+        {"batch": [2], "round": 0, "index": 0, "layer": None, "phase": "forward", "duration_ns": 2, "marks": 1}
+    )
+    assert marked_steps(marks, steps, FASTER_HALF) is None
+    assert marked_steps(marks[:0], steps, FASTER_HALF) is None

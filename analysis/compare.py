@@ -171,7 +171,7 @@ def recorded_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
     Raises:
         CurvescopeError: there is no step.
     """
-    times, _ = step_times(recording, steps, KEYS, ())
+    times = step_times(recording, steps, KEYS, (), by_instance=True).table
     return side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
 
 

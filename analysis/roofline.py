@@ -117,7 +117,7 @@ def recorded_roofline(recording: Recording, by: str = "kernel", batch: int | Non
         CurvescopeError: the batch size was not profiled, or no kernel has a time.
     """
     steps = recording.frame("steps")
-    times = kernel_totals(device_work(recording)) if steps.empty else step_times(recording, steps)[0]
+    times = kernel_totals(device_work(recording)) if steps.empty else step_times(recording, steps).table
     return roofline(times, hardware_of(recording.meta), by, batch)
 
 

@@ -142,6 +142,13 @@ def add_curvature_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_by_instance_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare --by-instance."""
+    parser.add_argument(
+        "--by-instance", action="store_true", help="keep repeated layers apart, e.g. the blocks of a transformer"
+    )
+
+
 def axes_of(args: argparse.Namespace) -> Axes:
     """The axes that the options describe.
 

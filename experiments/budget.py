@@ -133,7 +133,9 @@ class Budget:
         elif terms is None or key not in terms.keys:
             return np.zeros(len(at))
         else:
-            sizes, times = terms.conditions, terms.values_ms[:, terms.keys.index(key)]
+            groups = self.diagnosis.recorded.groups if self.diagnosis.recorded else {}
+            members = len(groups.get(key.layer or "", ())) or 1  # one of them runs
+            sizes, times = terms.conditions, terms.values_ms[:, terms.keys.index(key)] / members
         return np.asarray(np.interp(at, [float(size) for size in sizes], times))
 
 

@@ -200,6 +200,8 @@ class Case:
             if other is not target and fits:
                 also.append(other)
                 batches = wider
+        groups = known.diagnosis.recorded.groups if known.diagnosis.recorded else {}
+        members = groups.get(share.key.layer or "", ()) if share else ()
         return Experiment(
             number=max((one.number for one in known.made), default=-1) + 1,
             stage=stage,
@@ -210,6 +212,8 @@ class Case:
             factors=tuple(factors),
             layer=share.key.layer if share else None,
             phase=share.key.phase if share else None,
+            member=members[0] if members else None,
+            members=max(len(members), 1),
             also=tuple((one.functional.kind, one.functional.weights) for one in also),
             rounds=rounds_of(stage, scope),
         )

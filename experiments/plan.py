@@ -14,6 +14,7 @@ from itertools import groupby, product
 from typing import TYPE_CHECKING
 
 from ..analysis import causes
+from ..analysis.decompose.repeated_layers import group_of
 from ..profiling.recording.experiments import Experiment, experiments_of
 from ..profiling.recording.store import Recording
 from .budget import Budget
@@ -113,8 +114,9 @@ def _candidates(recording: Recording, time_left_s: float, diagnosis: Diagnosis |
 
     diagnosis = diagnosis or explain(recording)
     replayable: dict[tuple[str | None, str | None], set[str]] = defaultdict(set)
+    names = group_of(diagnosis.recorded.groups if diagnosis.recorded else {})
     for row in recording.arrow("operators", ["layer", "phase", "op"]).to_pylist():
-        replayable[row["layer"], row["phase"]].add(row["op"])
+        replayable[names.get(row["layer"] or "", row["layer"]), row["phase"]].add(row["op"])
     device = str((recording.meta.get("device") or {}).get("kind") or "cpu")
     budget = Budget(diagnosis, device, time_left_s)
     return candidates(Known(diagnosis, experiments_of(recording.meta), dict(replayable), budget))

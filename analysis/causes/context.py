@@ -51,7 +51,8 @@ class Recorded:
         notes: sentences on the choice of the steps.
         slow_downs: result of `communication.slow_downs`; None without communication.
         term_faults: result of `count_faults`.
-        sampled: keys and samples of marked steps, see `marked.Marked.samples`; None if none were marked.
+        sampled: keys and samples of marked steps, see `marked.Marked.settle`; None if none were marked.
+        groups: repeated layers that are one term, by its name.
     """
 
     steps: pd.DataFrame
@@ -66,6 +67,7 @@ class Recorded:
     slow_downs: pd.DataFrame | None = None
     term_faults: Mapping[int, Mapping[Key, float]] = field(default_factory=dict)
     sampled: tuple[Sequence[Key], Mapping[int, Samples]] | None = None
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -131,15 +133,17 @@ def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -
         )
 
 
-def count_faults(operators: pa.Table) -> dict[int, dict[Key, float]]:
+def count_faults(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dict[Key, float]]:
     """Page faults in one step of each batch size, by term; without the batch sizes at which they were not counted.
 
     Args:
         operators: columns `batch`, `layer`, `phase` and `page_faults` of the `operators` table.
+        names: group of each repeated layer.
     """
     faults: dict[int, dict[Key, float]] = {}
     for row in operators.filter(pc.is_valid(operators["page_faults"])).to_pylist():
-        of_batch, key = faults.setdefault(row["batch"], {}), Key.of(row["layer"], row["phase"], KERNELS)
+        layer = names.get(row["layer"] or "", row["layer"])
+        of_batch, key = faults.setdefault(row["batch"], {}), Key.of(layer, row["phase"], KERNELS)
         of_batch[key] = of_batch.get(key, 0.0) + row["page_faults"]
     return faults
 

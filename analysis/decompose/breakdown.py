@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
@@ -16,6 +17,7 @@ from ...profiling.recording.store import Recording
 from .curve import Curve, Floats, cost_curve
 from .kernel_times import COPIES, Ints, Work, device_work, kernel_times, kernel_totals, profiled_steps
 from .marked import Marked, marked_steps, with_averaged
+from .repeated_layers import classes_with, group_of, repeated_layers
 from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key, undisturbed_steps
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
@@ -103,12 +105,24 @@ class Breakdown:
     n_used: int
 
 
-def recorded_breakdown(recording: Recording, by: str = "layer", batch: int | None = None) -> Breakdown:
-    """Split the step of a recording at one batch size; for the arguments see `break_down`."""
+def recorded_breakdown(
+    recording: Recording, by: str = "layer", batch: int | None = None, *, by_instance: bool = True
+) -> Breakdown:
+    """Split the step of a recording at one batch size.
+
+    Args:
+        recording: the recording.
+        by: see `break_down`.
+        batch: see there.
+        by_instance: whether repeated layers stay apart.
+    """
     steps, classes = recording.frame("steps"), recording.meta.get("layer_classes")
     marked = None if steps.empty else marked_steps(recording.frame("marks"), steps, recording.statistic)
     work = device_work(recording, copied_bytes=True)
-    return break_down(steps, work, by, batch, recording.statistic, classes, marked)
+    operators = None
+    if by == "layer" and not by_instance:
+        operators = recording.arrow("operators", ["batch", "layer", "phase", "op", "arguments", "calls"])
+    return break_down(steps, work, by, batch, recording.statistic, classes, marked, operators)
 
 
 def break_down(
@@ -119,6 +133,7 @@ def break_down(
     statistic: str = "median",
     layer_classes: Mapping[str, str] | None = None,
     marked: Marked | None = None,
+    operators: pa.Table | None = None,
 ) -> Breakdown:
     """Split the step at one batch size.
 
@@ -130,6 +145,7 @@ def break_down(
         statistic: statistic for T(b), see `statistics.STATISTICS`.
         layer_classes: class of each layer, by path, for the labels.
         marked: the marked steps; None if there are none.
+        operators: operators that tell which layers are equal, see `repeated_layers`; None keeps all layers apart.
 
     Raises:
         CurvescopeError: no such batch size, nothing was profiled there, or no work of the device was recorded.
@@ -149,11 +165,17 @@ def break_down(
     walls_ms = profiled["duration_ns"].to_numpy(np.float64) / 1e6
     times = with_averaged(times, None if curve is None else statistic)
     used = np.searchsorted(profiled["step"].to_numpy(), undisturbed_steps(times))
+    classes = layer_classes or {}
+    if operators is not None:
+        groups = repeated_layers(times, operators, classes, None if marked is None else marked.layers())
+        names, classes = group_of(groups), classes_with(classes, groups)
+        times = times.assign(layer=[names.get(layer, layer) for layer in times["layer"]])
+        marked = None if marked is None else marked.grouped(names)
     if marked is not None:
         times, _ = marked.settle(times)
         busy = (times["name"] != IDLE).to_numpy()
     times["step"] = np.searchsorted(profiled["step"].to_numpy(), times["step"].to_numpy())
-    rows = _rows(times[busy], by, layer_classes or {}, used, len(walls_ms))
+    rows = _rows(times[busy], by, classes, used, len(walls_ms))
     idle_ms = np.zeros(len(walls_ms))
     np.add.at(idle_ms, times["step"].to_numpy()[~busy], times["exclusive_ms"].to_numpy()[~busy])
     (spread,) = _spreads(idle_ms[None, used])

@@ -13,7 +13,9 @@ where no communication runs. Kernels that never run alone have no such reference
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -148,8 +150,13 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
     )
 
 
-def slow_downs(work: Work, steps: pd.DataFrame) -> pd.DataFrame:
+def slow_downs(work: Work, steps: pd.DataFrame, names: Mapping[str, str] = MappingProxyType({})) -> pd.DataFrame:
     """The slow-down of kernels beside communication, by batch size, layer and phase.
+
+    Args:
+        work: result of `kernel_times.device_work`.
+        steps: the `steps` table.
+        names: group of each repeated layer.
 
     Returns:
         Columns batch, layer and phase; and, per step, expected_ms (time of the compared calls had they run alone),
@@ -161,6 +168,7 @@ def slow_downs(work: Work, steps: pd.DataFrame) -> pd.DataFrame:
     for batch, of_batch in profiled.groupby("batch"):
         calls = _calls(work, of_batch)
         compared = _compared(calls[~calls["communicates"]])
+        compared = compared.assign(layer=[names.get(layer, layer) for layer in compared["layer"].astype(object)])
         for (layer, phase), of_term in compared.groupby(["layer", "phase"], dropna=False, observed=True, sort=False):
             # While two kernels run, each has half of the time.
             shared = of_term["excess_ms"] * of_term["overlap_ms"] / of_term["ms"] / 2

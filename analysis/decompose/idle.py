@@ -22,6 +22,7 @@ from ...profiling.recording.store import Recording
 from .breakdown import Breakdown
 from .kernel_times import KEYS, Ints, Work, of_steps, profiled_steps
 from .marked import step_times
+from .repeated_layers import classes_with
 from .terms import IDLE, Key, undisturbed, work_label
 
 HOST_COLUMNS = ("name", "start_ns", "duration_ns", "process")  # of `api_calls` and `ranges`
@@ -164,10 +165,11 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
     if not breakdown.n_profiled or idle_ms < LEAST_SHARE * breakdown.time_ms:
         return ()
     profiled = profiled_steps(recording.frame("steps"), breakdown.batch)
-    times, sampled = step_times(recording, recording.frame("steps"), KEYS, ())
-    if sampled is not None:
+    found = step_times(recording, recording.frame("steps"), KEYS, ())
+    if found.sampled is not None:
+        times = found.table
         of_step = times[(times["step"] == profiled["step"].iloc[0]) & (times["kind"] == IDLE)]
-        classes = recording.meta.get("layer_classes") or {}
+        classes = classes_with(recording.meta.get("layer_classes") or {}, found.groups)
         rows = [(Key.of(row.layer, row.phase, IDLE), row.exclusive_ms) for row in of_step.itertuples()]
         rows.sort(key=lambda row: -row[1])
         return tuple(

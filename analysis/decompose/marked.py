@@ -21,12 +21,14 @@ import pandas as pd
 from ...profiling.recording.schema import FORWARD
 from ...profiling.recording.store import Recording
 from .kernel_times import AMOUNTS, KEYS, device_work, kernel_times
+from .repeated_layers import Groups, group_of, repeated_layers
 from .statistics import STATISTICS
 from .terms import IDLE, Floats, Ints, Key, Samples, averaged, mean_parts, undisturbed_steps
 
 Place = tuple[str | None, str]
 Sampled = tuple[Sequence[Key], Mapping[int, Samples]]
 _STEP = ["batch", "round", "index"]
+_MOST_MARK_MS = 0.005
 _LEAST_PLACED = 0.005  # of the step: a smaller idle time is no term of its own
 
 
@@ -95,6 +97,25 @@ class Marked:
         table = table.assign(name=IDLE, kind=IDLE, calls=1, shared=False, exclusive_ns=table["exclusive_ms"] * 1e6)
         return pd.concat([settled, table], ignore_index=True), (every, samples)
 
+    def grouped(self, groups: Mapping[str, str]) -> Marked:
+        """The same steps with the layers of a group as one place.
+
+        Args:
+            groups: name of the group of each layer that has one.
+        """
+        names = [(groups.get(layer or "", layer), phase) for layer, phase in self.places]
+        places = tuple(dict.fromkeys(names))
+        member = np.array([[name == place for place in places] for name in names], np.float64)
+        steps = {batch: Samples(of.times_ms @ member, of.rounds) for batch, of in self.steps.items()}
+        return Marked(places, steps, self.statistic)
+
+    def layers(self) -> dict[int, pd.DataFrame]:
+        """Time of each layer (a column, "" for the rest) in every step (a row), by batch size, ms."""
+        names = [layer or "" for layer, _ in self.places]
+        different = list(dict.fromkeys(names))
+        member = np.array([[name == other for other in different] for name in names], np.float64)
+        return {batch: pd.DataFrame(of.times_ms @ member, columns=different) for batch, of in self.steps.items()}
+
     def _place_of(self, table: pd.DataFrame) -> Ints:
         """The place of each row: that of its layer and phase, or else that of the phase outside layers."""
         index = {place: number for number, place in enumerate(self.places)}
@@ -124,21 +145,53 @@ class _Rows(NamedTuple):
         return time_ms / len(steps)
 
 
+class StepTimes(NamedTuple):
+    """Times in the steps of a recording.
+
+    Attributes:
+        table: exclusive times, settled if steps were marked.
+        sampled: keys and samples of the marked steps; None if none were marked.
+        groups: repeated layers; the table has the name of the group for each of them.
+    """
+
+    table: pd.DataFrame
+    sampled: Sampled | None
+    groups: Groups
+
+
 def step_times(
-    recording: Recording, steps: pd.DataFrame, keys: Sequence[str] = KEYS, amounts: Sequence[str] = AMOUNTS
-) -> tuple[pd.DataFrame, Sampled | None]:
-    """Exclusive times in the steps of a recording; if steps were marked, settled, with the terms' times in these.
+    recording: Recording,
+    steps: pd.DataFrame,
+    keys: Sequence[str] = KEYS,
+    amounts: Sequence[str] = AMOUNTS,
+    *,
+    by_instance: bool = False,
+) -> StepTimes:
+    """Times in the steps of a recording, by layer.
 
     Args:
         recording: the recording.
         steps: its `steps` table, or a part of it.
         keys: see `kernel_times.kernel_times`; with layer and phase.
         amounts: see there.
+        by_instance: whether repeated layers stay apart.
     """
     times = kernel_times(device_work(recording), steps, keys, amounts)
+    if times.empty:
+        return StepTimes(times, None, {})
     times = with_averaged(times, None if steps["profiled"].all() else recording.statistic)
     marked = marked_steps(recording.frame("marks"), steps, recording.statistic)
-    return (times, None) if marked is None or times.empty else marked.settle(times)
+    if by_instance:
+        groups: Groups = {}
+    else:
+        operators = recording.arrow("operators", ["batch", "layer", "phase", "op", "arguments", "calls"])
+        classes, layers = recording.meta.get("layer_classes") or {}, None if marked is None else marked.layers()
+        groups = repeated_layers(times, operators, classes, layers)
+        names = group_of(groups)
+        times = times.assign(layer=times["layer"].map(lambda layer: names.get(layer, layer)))
+        marked = None if marked is None else marked.grouped(names)
+    table, sampled = (times, None) if marked is None else marked.settle(times)
+    return StepTimes(table, sampled, groups)
 
 
 def with_averaged(kernel_times: pd.DataFrame, statistic: str | None) -> pd.DataFrame:
@@ -186,7 +239,9 @@ def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Ma
 
 
 def _mark_cost_ms(marked_ms: Floats, marks: Floats, batch: Ints, timed: pd.DataFrame, statistic: str) -> float:
-    """What one mark costs: the least squares of the relative differences of marked and unmarked steps; at least 0.
+    """What one mark costs: the least squares of the relative differences of marked and unmarked steps.
+
+    At least nothing, and at most 5 µs, three times what was seen: a difference beyond that is noise.
 
     Args:
         marked_ms: time of each marked step.
@@ -203,4 +258,5 @@ def _mark_cost_ms(marked_ms: Floats, marks: Floats, batch: Ints, timed: pd.DataF
             time_ms = float(mean(unmarked))
             slower.append(float(mean(marked_ms[batch == one])) / time_ms - 1)
             number.append(float(marks[batch == one].mean()) / time_ms)
-    return max(float(np.dot(slower, number) / np.dot(number, number)), 0.0) if number else 0.0
+    cost_ms = float(np.dot(slower, number) / np.dot(number, number)) if number else 0.0
+    return min(max(cost_ms, 0.0), _MOST_MARK_MS)

@@ -16,6 +16,7 @@ from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE
 from ..decompose.kernel_times import KEYS, device_work
 from ..decompose.marked import step_times
+from ..decompose.repeated_layers import classes_with, group_of
 from ..decompose.terms import COMMUNICATION, undisturbed_steps
 from ..served_steps import is_served, select_served
 from ..verdicts.outcome import outcomes
@@ -30,7 +31,9 @@ NO_LAYERS = (
 )
 
 
-def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -> Diagnosis:
+def explain(
+    recording: Recording, axis: str = "log2", mode: str | None = None, *, by_instance: bool = False
+) -> Diagnosis:
     """Diagnose a recording: its curve, significant deviations, and each anomaly with its terms and causes.
 
     The result renders itself in a notebook.
@@ -39,6 +42,7 @@ def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -
         recording: recording from `open_recording`.
         axis: axis of the curvatures: log2, linear or throughput.
         mode: mode of the steps of an inference server: decode, prefill or mixed; default: the one with most sizes.
+        by_instance: whether repeated layers stay apart, see `decompose.repeated_layers`.
 
     Raises:
         CurvescopeError: the recording has no step, its steps have no batch size, or it is a table of times.
@@ -51,7 +55,7 @@ def explain(recording: Recording, axis: str = "log2", mode: str | None = None) -
             f"{recording.path} has steps without a batch size, so there is no curve to explain. Import the "
             "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
         )
-    times, evidence = with_times(replace(evidence, steps=evidence.steps[has_batch]), recording)
+    times, evidence = with_times(replace(evidence, steps=evidence.steps[has_batch]), recording, by_instance=by_instance)
     diagnosis = diagnosed(recording, times, evidence, axis)
     if diagnosis.curve.profiled and len(diagnosis.curve.points) == 1:
         raise CurvescopeError(NO_CURVE)
@@ -71,7 +75,7 @@ def diagnosed(recording: Recording, times: pd.DataFrame, evidence: Recorded, axi
         diagnosis = diagnose_modelled(times, evidence, recording.meta, axis)
     else:
         diagnosis = split.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
-    return answered(diagnosis, recording, evidence.outcomes)
+    return answered(replace(diagnosis, recorded=evidence), recording, evidence.outcomes)
 
 
 def explain_again(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
@@ -109,16 +113,29 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
         recording.meta.get("layer_classes") or {},
         axis,
         notes,
-        term_faults=count_faults(recording.arrow("operators", ["batch", "layer", "phase", "page_faults"])),
     )
 
 
-def with_times(evidence: Recorded, recording: Recording) -> tuple[pd.DataFrame, Recorded]:
-    """Exclusive times in the steps, and the same data with what these times tell."""
+def with_times(evidence: Recorded, recording: Recording, *, by_instance: bool = False) -> tuple[pd.DataFrame, Recorded]:
+    """Exclusive times in the steps, and the same data with what these times tell.
+
+    Args:
+        evidence: the steps, and other data.
+        recording: the recording.
+        by_instance: whether repeated layers stay apart.
+    """
     # The error of a modelled kernel depends on its own work, so those are not added up.
-    keys = (*KEYS, "start_ns") if is_modelled(recording.meta) else KEYS
-    times, sampled = step_times(recording, evidence.steps, keys)
-    evidence = replace(evidence, sampled=sampled)
+    modelled = is_modelled(recording.meta)
+    keys = (*KEYS, "start_ns") if modelled else KEYS
+    times, sampled, groups = step_times(recording, evidence.steps, keys, by_instance=by_instance or modelled)
+    names = group_of(groups)
+    evidence = replace(
+        evidence,
+        sampled=sampled,
+        groups=groups,
+        layer_classes=classes_with(evidence.layer_classes, groups),
+        term_faults=count_faults(recording.arrow("operators", ["batch", "layer", "phase", "page_faults"]), names),
+    )
     return times, _with_slow_downs(_with_layer_note(evidence, recording, times), recording, times)
 
 
@@ -136,7 +153,7 @@ def _with_slow_downs(evidence: Recorded, recording: Recording, times: pd.DataFra
         return evidence
     used = [step for _, rows in times.groupby("batch") for step in undisturbed_steps(rows)]
     steps = evidence.steps[evidence.steps["step"].isin(used)]
-    return replace(evidence, slow_downs=slow_downs(device_work(recording), steps))
+    return replace(evidence, slow_downs=slow_downs(device_work(recording), steps, group_of(evidence.groups)))
 
 
 def refuse_table(recording: Recording) -> None:

@@ -16,6 +16,7 @@ from ..decompose.statistics import Estimate
 from ..decompose.terms import Share, Terms
 
 if TYPE_CHECKING:
+    from ..causes.context import Recorded
     from ..verdicts.outcome import Outcome
     from .answer import Answer
 
@@ -62,6 +63,7 @@ class Diagnosis:
         answers: the answer on every explanation, in their order, then on the fixed cost.
         axis: the axis of batch sizes, for words.
         notes: sentences on the choice of the steps.
+        recorded: what causes examine besides the kernels; None if the diagnosis is of no recording.
     """
 
     curve: Curve
@@ -74,6 +76,7 @@ class Diagnosis:
     answers: tuple[Answer, ...] = ()
     axis: Axis = field(default_factory=Axis)
     notes: tuple[str, ...] = ()
+    recorded: Recorded | None = None
 
     @property
     def anomalies(self) -> tuple[Finding, ...]:

@@ -15,7 +15,7 @@ from ..cost_model.recording import is_modelled
 from ..decompose import functionals
 from ..decompose.findings import FindingVerdict
 from ..diagnosis import split
-from ..diagnosis.explain import explain, recorded
+from ..diagnosis.explain import explain
 from ..diagnosis.result import Diagnosis, Explanation
 from . import answers, causes, series, terminal, text
 from .documents import ExplainDocument, TimedSeries, TimesDocument, print_document
@@ -30,6 +30,7 @@ def show_diagnosis(
     pair: str | None = None,
     at: int | None = None,
     mode: str | None = None,
+    by_instance: bool = False,
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -41,16 +42,18 @@ def show_diagnosis(
         pair: two batch sizes, e.g. `4,8`, to split their excess instead of the anomalies.
         at: batch size, to split the curvature there instead.
         mode: mode of the steps of an inference server; default: the one with most sizes.
+        by_instance: whether repeated layers stay apart.
         everything: whether to show every test, anomaly, term, cause and experiment.
         as_json: whether to print one JSON document on standard output.
     """
     modelled = is_modelled(recording.meta)
-    diagnosis = explain(recording, axis, mode)
+    diagnosis = explain(recording, axis, mode, by_instance=by_instance)
     explanations = diagnosis.explanations
     if pair is not None or at is not None:
         if diagnosis.terms is None:
             raise CurvescopeError(f"{recording.path} has no profiled step: its anomalies can be tested but not split.")
-        evidence = recorded(recording, mode)
+        evidence = diagnosis.recorded
+        assert evidence is not None
         functional = _asked_for(diagnosis.curve.conditions, axis, pair, at)
         explanations = (split.explain(functional, diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, evidence),)
     if as_json:

@@ -220,6 +220,8 @@ def measure(
         rows: its rows of the table `experiments`.
         facts: facts on the factors, by name.
     """
+    if experiment.members > 1:  # one of them ran
+        rows = rows.assign(duration_ns=rows["duration_ns"] * experiment.members)
     unmodified = round_medians(rows[rows["factor"].isna()])
     for factor in (None, *experiment.factors):
         changed = None if factor is None else round_medians(rows[rows["factor"] == factor])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from .. import options
 from ..profiling.recording.remote_store import as_path
 
 BY = ("layer", "kernel", "phase", "op")
@@ -13,6 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
     parser.add_argument("--by", choices=BY, default="layer", help="what to group by (default: layer)")
     parser.add_argument("--batch", type=int, help="batch size (default: the largest measured)")
+    options.add_by_instance_argument(parser)
     parser.add_argument("--all", action="store_true", help="show every row, not only the 25 largest")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -29,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
 
     with open_any(args.recording) as recording:
         work = device_work(recording, copied_bytes=True)
-        breakdown = recorded_breakdown(recording, args.by, args.batch)
+        breakdown = recorded_breakdown(recording, args.by, args.batch, by_instance=args.by_instance)
         shared = communication(work, recording.frame("steps"), breakdown.batch)
         idle = explain_idle(recording, work, breakdown)
         modelled = is_modelled(recording.meta)

@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="for a table of times: standard error of times without repeats, e.g. 2%% (default: estimated)",
     )
+    options.add_by_instance_argument(parser)
     parser.add_argument("--all", action="store_true", help="show everything: all anomalies, terms and tests")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -87,6 +88,7 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
     show_diagnosis(
         recording,
         axis=args.curvature,
+        by_instance=args.by_instance,
         pair=args.pair,
         at=args.at,
         mode=args.mode,

@@ -67,7 +67,7 @@ def run_term(
     runner = TermRunner(experiment, writer, watch or Watch(), device)
     free = available_bytes(device)
     budget = math.inf if free is None else _SHARE_OF_MEMORY * free
-    term = read_term(recording, experiment.layer, experiment.phase, device, budget)
+    term = read_term(recording, experiment.member or experiment.layer, experiment.phase, device, budget)
     with _settings_of_steps(recording.meta, device):
         runner.prepare(term, backend)
         return runner.run()

@@ -58,6 +58,8 @@ class Experiment:
         changed_results: differences by name, for factors that change the results beyond rounding.
         notes: further observations of the runner, e.g. operators that could not be rebuilt; one sentence each.
         done: whether the experiment ran to its end, with the minimum number of rounds.
+        member: the layer that runs for a term of repeated layers; None for other terms.
+        members: number of layers that the term stands for.
         also: further functionals of the same term that its batch sizes test, as (kind, coefficients).
     """
 
@@ -78,6 +80,8 @@ class Experiment:
     done: bool = False
     deadline_s: float | None = None
     also: tuple[tuple[str, tuple[tuple[int, float], ...]], ...] = ()
+    member: str | None = None
+    members: int = 1
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> Experiment:

@@ -91,8 +91,8 @@ def test_explain_splits_any_pair_and_adds_up(recorded, workplace, command):
     assert sum(cause["amount"] for cause in causes) == pytest.approx(total, rel=1e-9, abs=1e-9)
     assert explained["verdict"]
     labels = [part["label"] for part in explained["shares"]]
-    assert "1.first (Conv2d) forward" in labels
-    assert "1.second (Conv2d) backward" in labels
+    assert "*.first (Conv2d, 2 times) forward" in labels
+    assert "*.second (Conv2d, 2 times) backward" in labels
     assert labels[-2:] == ["idle", "profiling overhead"]
 
 

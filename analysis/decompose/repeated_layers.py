@@ -1,0 +1,124 @@
+"""Repeated layers are one term: layers whose names differ in one number, and which do the same work.
+
+`h.0.mlp.c_fc` to `h.11.mlp.c_fc` of one class, with equal operators on equal shapes at every batch size, are
+`h.*.mlp.c_fc`. If others of that pattern do other work, their numbers are named instead, e.g. `h.1-11.attn`. A layer
+that takes another time than the others stays by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from .terms import IDLE
+
+Groups = Mapping[str, tuple[str, ...]]  # layers by the name of their group
+Steps = Mapping[Any, pd.DataFrame]  # by batch size: time of each layer (a column) in every step (a row)
+# A layer deviates if at some batch size its median differs from that of its group by such a part of it, by so many
+# standard errors, and by such a share of the step.
+_DEVIATES = 0.25
+_ERRORS = 8.0
+_MATERIAL = 0.005
+_SHAPES = ("op", "name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_MOST_RUNS = 4
+
+
+def repeated_layers(
+    kernel_times: pd.DataFrame, operators: pa.Table, classes: Mapping[str, str], steps: Steps | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Groups of two or more layers.
+
+    Args:
+        kernel_times: result of `kernel_times`.
+        operators: columns batch, layer, phase, op, arguments and calls of the `operators` table; without rows the
+            kernels with their launch geometry say which work is equal.
+        classes: class of each layer, by path.
+        steps: time of each layer in every step, by batch size; default: that of its kernels.
+    """
+    steps = _steps(kernel_times) if steps is None else steps
+    named = (layer for times in steps.values() for layer in times if layer and not pd.isna(layer))
+    layers = dict.fromkeys([*named, *kernel_times["layer"].dropna().unique()])
+    work: dict[str, Counter[Hashable]] = {layer: Counter() for layer in layers}
+    if operators.num_rows:
+        for row in operators.to_pylist():
+            if row["layer"] is not None:
+                call = row["batch"], row["phase"], row["op"], row["arguments"]
+                work.setdefault(row["layer"], Counter())[call] += row["calls"]
+    else:
+        columns = ["layer", "batch", "phase", *(name for name in _SHAPES if name in kernel_times)]
+        calls = kernel_times[kernel_times["name"] != IDLE].groupby(columns, dropna=False)["calls"].sum()
+        for (layer, *kernel), count in calls.items():
+            if layer in work:
+                work[layer][tuple(None if pd.isna(value) else value for value in kernel)] += int(count)
+    alike: dict[tuple[str, str | None, frozenset[Any]], list[str]] = {}
+    patterns: Counter[str] = Counter()
+    for layer in sorted(work, key=_numbers_of):
+        for pattern in _patterns(layer):
+            patterns[pattern] += 1
+            alike.setdefault((pattern, classes.get(layer), frozenset(work[layer].items())), []).append(layer)
+    groups: dict[str, tuple[str, ...]] = {}
+    placed: set[str] = set()
+    for (pattern, *_), equal in sorted(alike.items(), key=lambda item: -len(item[1])):
+        free = [layer for layer in equal if layer not in placed]
+        if len(free) > 1 and len(members := _alike_in_time(free, steps)) > 1:
+            placed.update(members)
+            numbers = "*" if len(members) == patterns[pattern] else _named(pattern, members)
+            groups[pattern.replace("*", numbers)] = tuple(members)
+    return groups
+
+
+def _numbers_of(layer: str) -> list[tuple[int, str]]:
+    """A path as a key whose order has 2 before 10."""
+    return [(int(part) if part.isdigit() else -1, part) for part in layer.split(".")]
+
+
+def _patterns(layer: str) -> Iterator[str]:
+    """A path with `*` for one of its numbers."""
+    parts = layer.split(".")
+    for index, part in enumerate(parts):
+        if part.isdigit():
+            yield ".".join([*parts[:index], "*", *parts[index + 1 :]])
+
+
+def _steps(kernel_times: pd.DataFrame) -> Steps:
+    """Time of each layer's kernels in every profiled step, by batch size."""
+    times = kernel_times.groupby(["batch", "step", "layer"], dropna=False)["exclusive_ms"].sum().unstack("layer")
+    return {batch: rows.fillna(0.0) for batch, rows in times.groupby("batch", dropna=False)}
+
+
+def _alike_in_time(members: Sequence[str], steps: Steps) -> list[str]:
+    """The members without those that deviate."""
+    deviates = np.zeros(len(members), bool)
+    for times in steps.values():
+        known = times.reindex(columns=list(members), fill_value=0.0).to_numpy(np.float64)
+        usual = np.median(known, axis=0)
+        error = 1.4826 * np.median(np.abs(known - usual), axis=0) / np.sqrt(len(known))
+        away, whole = np.abs(usual - np.median(usual)), float(np.median(times.sum(axis=1)))
+        deviates |= (away > _DEVIATES * np.median(usual)) & (away > _ERRORS * error) & (away > _MATERIAL * whole)
+    return [member for member, apart in zip(members, deviates, strict=True) if not apart]
+
+
+def _named(pattern: str, members: Sequence[str]) -> str:
+    """The numbers of the members in place of the `*`, e.g. `1-11`; the first, the second and the last of many runs."""
+    at = pattern.split(".").index("*")
+    numbers = [int(member.split(".")[at]) for member in members]
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return ",".join(texts if len(texts) <= _MOST_RUNS else [*texts[:2], "…", texts[-1]])
+
+
+def group_of(groups: Groups) -> dict[str, str]:
+    """The group of each repeated layer, by path."""
+    return {layer: group for group, layers in groups.items() for layer in layers}
+
+
+def classes_with(classes: Mapping[str, str], groups: Groups) -> dict[str, str]:
+    """The class of each layer, and of each group with its number of layers, e.g. `Linear, 12 times`."""
+    named = {group: (classes.get(layers[0]), f"{len(layers)} times") for group, layers in groups.items()}
+    return {**classes, **{group: ", ".join(filter(None, parts)) for group, parts in named.items()}}

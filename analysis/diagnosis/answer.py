@@ -326,8 +326,11 @@ def _how_sure(total: CauseTotal, outcome: Outcome | None, on_step: bool) -> str:
     """Verdict and interval."""
     if total.cause == UNEXPLAINED:
         return "no cause is known"
-    if on_step and total.measured is not None:
-        return f"confirmed, {number(total.measured.low, 3)} to {number(total.measured.high, 3)} ms"
+    if on_step and (measured := total.measured) is not None:
+        ends = f"{number(measured.low, 3)} to {number(measured.high, 3)} ms"
+        # The amount is at most the anomaly; a change may remove more.
+        more = not measured.low <= total.amount <= measured.high
+        return f"confirmed, {f'{number(measured.value, 3)} ms removed, ' if more else ''}{ends}"
     if outcome is None or outcome.taken is None or total.verdict == Verdict.UNTESTED:
         return f"{total.verdict}: {total.reason}" if total.reason else str(total.verdict)
     taken = outcome.taken

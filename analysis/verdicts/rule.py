@@ -90,8 +90,12 @@ def _by_claim(measured: Measurement, removed: Estimate, claim: float, family: Se
     elif measured.taken is not None and _overtakes(measured, measured.taken):
         reason = OVERTAKEN
     # A claim is an estimate without an interval: what is removed must be real (Bonferroni over the factors tried on
-    # complete steps), and need not lie above one half of the claim with all of its interval.
-    elif sign * removed.value <= CONFIRMED_ABOVE * size or family[0] * len(family) >= LEVEL:
+    # complete steps), and need not lie above one half of the claim with all of its interval; only above what refutes.
+    elif (
+        sign * removed.value <= CONFIRMED_ABOVE * size
+        or min(sign * removed.low, sign * removed.high) < REFUTED_BELOW * size
+        or family[0] * len(family) >= LEVEL
+    ):
         reason = TOO_WIDE
     elif measured.experiment.stage == Stage.SCREEN:
         reason = ONLY_SCREENED

@@ -114,6 +114,8 @@ def test_a_share_is_confirmed_among_the_factors_that_were_tried(family, verdict)
         (measured(0.1, 0.3), 4.1, (UNDECIDED, TOO_WIDE)),
         (measured(0.0, 0.07), 4.0, (REFUTED, None)),
         (measured(0.0, 0.09), 4.0, (UNDECIDED, TOO_WIDE)),
+        (measured(0.05, 1.97, f=63.0), 63.0, (UNDECIDED, TOO_WIDE)),  # 3 to 124 ms of 63 say next to nothing
+        (measured(0.9, 1.3), 4.6, (CONFIRMED, None)),
         (measured(0.2, 0.4, stage=Stage.SCREEN), 4.0, (UNDECIDED, ONLY_SCREENED)),
         (measured(1.4, 1.8), 4.0, (UNDECIDED, OVERTAKEN)),
         # Running all sizes alike counts by what it saves of the claim, whatever share of all that is.

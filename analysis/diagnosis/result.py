@@ -9,6 +9,7 @@ import pandas as pd
 
 from ...profiling.recording.axis import Axis
 from ..causes import Attribution, Weighed
+from ..causes.totals import CANCELS
 from ..decompose.curve import Curve
 from ..decompose.findings import Finding, FindingVerdict
 from ..decompose.functionals import Functional
@@ -40,6 +41,12 @@ class Explanation:
     attribution: Attribution
     also: tuple[str, ...] = ()
     weighed: tuple[Weighed, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def cancels(self) -> bool:
+        """Whether a part is so much larger than the whole that shares of it say nothing."""
+        parts = (*(share.value.value for share in self.shares), *(cause.amount for cause in self.attribution.causes))
+        return max(map(abs, parts), default=0.0) > CANCELS * abs(self.value.value)
 
     def _repr_html_(self) -> str:
         from ..render.notebook import explanation_html

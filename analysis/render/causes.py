@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ...base.numbers import number, quantity, signed
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
+from ..causes.totals import CANCELS
 from ..decompose.statistics import Estimate
 from ..verdicts.words import Verdict
 from .answers import VERDICT_STYLES
@@ -87,6 +88,8 @@ def verdict_sentence(attribution: Attribution) -> str:
         return "There is no deviation to explain."
     if attribution.noise:
         return "It is not significant: measure more rounds on a quiet machine."
+    if max(abs(cause.amount) for cause in attribution.causes) > CANCELS * abs(attribution.value):
+        return f"Its parts cancel: {verdict.cause} alone is more than twice as large. Its split is not known."
     agreeing = sum(c.amount for c in attribution.causes if c.amount * attribution.value > 0)
     portion = verdict.amount / agreeing if agreeing else 1.0
     percent = f"{portion:.0%}" if agreeing else "all"

@@ -13,6 +13,7 @@ from ...base.counted import counted
 from ...base.numbers import number, signed, smaller_terms
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
+from ..causes.totals import CANCELS
 from ..decompose.breakdown import Breakdown, Row, above_roofs
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.findings import Finding, FindingVerdict
@@ -188,6 +189,7 @@ def render_largest(explanation: Explanation) -> RenderableType:
 def _terms_title(explanation: Explanation) -> Text:
     value, functional = explanation.value, explanation.functional
     title = f"Terms of {functional.label}: {signed(value.value)} {functional.unit} ({interval(value)})"
+    title += "; its parts cancel, so their shares are not known" if explanation.cancels else ""
     return Text(title + (f"; also seen as {', '.join(explanation.also)}" if explanation.also else ""), "bold")
 
 
@@ -249,8 +251,8 @@ def unit_text(unit: str, axis: Axis, quantity: Quantity = TIME) -> str:
 
 
 def share(value: float, whole: float) -> str:
-    """Share of a value in a whole in percent; empty where the whole is 0."""
-    percent = f"{value / whole:.0%}" if whole else ""
+    """Share of a value in a whole in percent; empty where the whole is 0, or so much smaller that parts cancel."""
+    percent = f"{value / whole:.0%}" if whole and abs(value / whole) <= CANCELS else ""
     return "0%" if percent == "-0%" else percent
 
 

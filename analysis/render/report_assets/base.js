@@ -39,7 +39,8 @@ function quantity(value, unit, digits = 3) {
 }
 // A count with its noun, as curvescope/base/counted.py.
 const counted = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
-const share = (part, whole) => (whole ? `${Math.round((100 * part) / whole)}%`.replace("-", "−") : "");
+// Empty where the parts cancel: they are then more than twice the whole.
+const share = (part, whole) => (whole && Math.abs(part / whole) <= 2 ? `${Math.round((100 * part) / whole)}%`.replace("-", "−") : "");
 const between = (low, high, digits = 4) =>
   low === null || high === null ? "interval unknown" : `${number(low, digits)} … ${number(high, digits)}`;
 const batchName = (batch) => (batch === null ? "unknown" : String(batch));

@@ -67,6 +67,7 @@ class Benchmark:
 BENCHMARKS = (
     Benchmark("startup", "Start of the command line", ("startup.py",), 10),
     Benchmark("annotate", "Cost of annotating layers", ("annotate_cost.py",), 30),
+    Benchmark("instruments", "What instruments cost a step", ("instrument_cost.py",), 120),
     Benchmark("sample", "Cost of a sample in a microbenchmark", ("sample_overhead.py",), 20),
     Benchmark("gemm", "A matrix product in isolation", ("bare_gemm.py",), 60),
     Benchmark("stream", "Memory bandwidth against STREAM", ("stream.py",), 60),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.store import Recording
 from .curve import Curve, Floats, cost_curve
 from .kernel_times import COPIES, Ints, Work, device_work, kernel_times, kernel_totals, profiled_steps
-from .marked import Marked, marked_steps, with_averaged
+from .marked import Marked, marked_steps, with_averaged, without_profiler
 from .repeated_layers import classes_with, group_of, repeated_layers
 from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key, undisturbed_steps
 
@@ -122,7 +123,17 @@ def recorded_breakdown(
     operators = None
     if by == "layer" and not by_instance:
         operators = recording.arrow("operators", ["batch", "layer", "phase", "op", "arguments", "calls"])
-    return break_down(steps, work, by, batch, recording.statistic, classes, marked, operators)
+    return break_down(
+        steps,
+        work,
+        by,
+        batch,
+        recording.statistic,
+        classes,
+        marked,
+        operators,
+        partial(without_profiler, steps=steps, recording=recording),
+    )
 
 
 def break_down(
@@ -134,6 +145,7 @@ def break_down(
     layer_classes: Mapping[str, str] | None = None,
     marked: Marked | None = None,
     operators: pa.Table | None = None,
+    correct: Callable[[pd.DataFrame], pd.DataFrame] = lambda times: times,
 ) -> Breakdown:
     """Split the step at one batch size.
 
@@ -146,6 +158,7 @@ def break_down(
         layer_classes: class of each layer, by path, for the labels.
         marked: the marked steps; None if there are none.
         operators: operators that tell which layers are equal, see `repeated_layers`; None keeps all layers apart.
+        correct: function of the times of steps without marks, e.g. `marked.without_profiler`.
 
     Raises:
         CurvescopeError: no such batch size, nothing was profiled there, or no work of the device was recorded.
@@ -171,9 +184,8 @@ def break_down(
         names, classes = group_of(groups), classes_with(classes, groups)
         times = times.assign(layer=[names.get(layer, layer) for layer in times["layer"]])
         marked = None if marked is None else marked.grouped(names)
-    if marked is not None:
-        times, _ = marked.settle(times)
-        busy = (times["name"] != IDLE).to_numpy()
+    times = correct(times) if marked is None else marked.settle(times)[0]
+    busy = (times["name"] != IDLE).to_numpy()
     times["step"] = np.searchsorted(profiled["step"].to_numpy(), times["step"].to_numpy())
     rows = _rows(times[busy], by, classes, used, len(walls_ms))
     idle_ms = np.zeros(len(walls_ms))

@@ -190,8 +190,35 @@ def step_times(
         names = group_of(groups)
         times = times.assign(layer=times["layer"].map(lambda layer: names.get(layer, layer)))
         marked = None if marked is None else marked.grouped(names)
-    table, sampled = (times, None) if marked is None else marked.settle(times)
-    return StepTimes(table, sampled, groups)
+    if marked is None:
+        return StepTimes(without_profiler(times, steps, recording), None, groups)
+    return StepTimes(*marked.settle(times), groups)
+
+
+def without_profiler(kernel_times: pd.DataFrame, steps: pd.DataFrame, recording: Recording) -> pd.DataFrame:
+    """The same table with idle times less what the profiler costs, of a recording whose steps ran on a GPU.
+
+    There kernels keep their times, and the profiler slows the host: what it adds to a step is time between kernels.
+    What it costs beyond the idle time stays profiling overhead.
+
+    Args:
+        kernel_times: result of `with_averaged`.
+        steps: the `steps` table.
+        recording: the recording.
+    """
+    timed = steps[~steps["profiled"].astype(bool)]
+    if timed.empty or not str(recording.meta.get("torch_device")).startswith("cuda"):
+        return kernel_times
+    idle = (kernel_times["kind"] == IDLE).to_numpy()
+    factor = np.ones(len(kernel_times))
+    for batch, rows in kernel_times[kernel_times["averaged"]].groupby("batch"):
+        unprofiled = timed.loc[timed["batch"] == batch, "duration_ns"].to_numpy(np.float64) / 1e6
+        idle_ms = rows.loc[rows["kind"] == IDLE, "exclusive_ms"].sum()
+        if len(unprofiled) and idle_ms > 0:
+            count = rows["step"].nunique()
+            cost_ms = rows["exclusive_ms"].sum() - count * float(STATISTICS[recording.statistic](unprofiled))
+            factor[(kernel_times["batch"] == batch).to_numpy() & idle] = 1 - min(max(cost_ms / idle_ms, 0.0), 1.0)
+    return kernel_times.assign(**{name: kernel_times[name] * factor for name in ("exclusive_ms", "exclusive_ns")})
 
 
 def with_averaged(kernel_times: pd.DataFrame, statistic: str | None) -> pd.DataFrame:

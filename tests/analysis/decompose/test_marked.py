@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.decompose.marked import marked_steps, with_averaged
+from curvescope.analysis.decompose.marked import marked_steps, with_averaged, without_profiler
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.decompose.terms import OVERHEAD, Key, estimate_terms
 
@@ -97,3 +98,28 @@ def test_a_batch_size_without_marks_leaves_the_profilers_times():
     )
     assert marked_steps(marks, steps, FASTER_HALF) is None
     assert marked_steps(marks[:0], steps, FASTER_HALF) is None
+
+
+COSTS = [(0.0, 3.0, 0.0), (2.0, 3.0, 0.0), (5.0, 3.0, 0.0), (-1.0, 2.0, 1.0)]
+
+
+@pytest.mark.parametrize(("slower_ms", "idle_ms", "overhead_ms"), COSTS)
+def test_on_a_gpu_the_profiler_costs_time_between_kernels(slower_ms, idle_ms, overhead_ms):
+    """Steps of 7 ms of kernels and 3 ms of gaps, all of which the profiler makes longer."""
+    row, kernels = profiled_step(0, 1, 0, [("conv", "forward", "gemm", 7.0)], idle_ms=3.0 + slower_ms)
+    steps = pd.DataFrame([{**row, "profiled": True}, {**row, "step": 1, "profiled": False, "duration_ns": 10_000_000}])
+    times = with_averaged(times_of(steps, pd.DataFrame(kernels)), FASTER_HALF)
+    found = without_profiler(times, steps, SimpleNamespace(meta={"torch_device": "cuda:0"}, statistic=FASTER_HALF))
+    of_kind = found.groupby("kind")["exclusive_ms"].sum()
+    assert of_kind.to_dict() == pytest.approx({"kernels": 7.0, "idle": idle_ms})
+    assert 10.0 - of_kind.sum() == pytest.approx(overhead_ms)
+    on_cpu = without_profiler(times, steps, SimpleNamespace(meta={"torch_device": "cpu"}, statistic=FASTER_HALF))
+    assert on_cpu["exclusive_ms"].sum() == pytest.approx(10.0 + slower_ms)
+
+
+def test_what_a_profiler_costs_beyond_the_gaps_stays_overhead():
+    row, kernels = profiled_step(0, 1, 0, [("conv", "forward", "gemm", 9.0)], idle_ms=2.0)
+    steps = pd.DataFrame([{**row, "profiled": True}, {**row, "step": 1, "profiled": False, "duration_ns": 8_000_000}])
+    times = with_averaged(times_of(steps, pd.DataFrame(kernels)), FASTER_HALF)
+    found = without_profiler(times, steps, SimpleNamespace(meta={"torch_device": "cuda:0"}, statistic=FASTER_HALF))
+    assert found.groupby("kind")["exclusive_ms"].sum().to_dict() == pytest.approx({"kernels": 9.0, "idle": 0.0})

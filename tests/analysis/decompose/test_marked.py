@@ -83,10 +83,15 @@ def test_what_marks_cost_is_no_term_and_no_overhead(mark_ms):
     assert terms.values_ms.sum(axis=1) == pytest.approx([2.5, 4.55], rel=0.02)
 
 
-def test_settled_times_add_up_to_the_unprofiled_step():
-    curve, _, settled = small_operators()
+@pytest.mark.parametrize("event_ms", [0.004, 0.1])
+def test_settled_times_add_up_to_the_unprofiled_step(event_ms):
+    curve, _, settled = small_operators(event_ms=event_ms)
     of_steps = settled.groupby(["batch", "step"])["exclusive_ms"].sum().groupby("batch").mean()
     assert of_steps.tolist() == pytest.approx([point.time_ms.value for point in curve.points], rel=0.02)
+
+
+def test_idle_time_has_the_layer_that_sleeps_as_its_place():
+    _, _, settled = small_operators()
     places = settled[settled["kind"] == "idle"][["layer", "phase"]].drop_duplicates()
     assert [(row.layer, row.phase) for row in places.dropna().itertuples()] == [("l042", "forward")]
 

@@ -282,9 +282,10 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[Line, ...]:
     for batch in common:
         times, replicates, rounds = [], [], []
         for side in sides:
-            times.append(side.curve.at(batch).time_ms.value)
+            point = side.curve.at(batch)
+            times.append(point.time_ms.value)
             replicates.append(side.curve.replicates_ms[:, side.curve.conditions.index(batch)])
-            rounds.append(side.curve.rounds)
+            rounds.append(min(point.rounds, side.curve.rounds))
         lines.append(Line(str(batch), tuple(times), _changes(times, replicates, rounds)))
     return tuple(
         replace(line, remarks=tuple(_clock_remark(change, *pair) for change, pair in _with_clocks(line, sides, batch)))

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..base.errors import CurvescopeError
 from ..profiling.recording.axis import Axis, axis_of
+from ..profiling.recording.disturbed import with_set_aside
 from ..profiling.recording.store import Recording
 from .decompose.curve import Curve, cost_curve
 from .decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
@@ -80,7 +81,7 @@ def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
     """
     if axis == "throughput":
         raise CurvescopeError("--curvature throughput is of times: of energies choose log2 or linear.")
-    steps, source = recording.frame("steps"), recording.meta.get("energy") or {}
+    steps, source = with_set_aside(recording.frame("steps")), recording.meta.get("energy") or {}
     timed = steps[~steps["profiled"].astype(bool)]
     measured = timed[timed["energy_uj"].notna()]
     if measured.empty:

@@ -30,6 +30,7 @@ from curvescope.analysis.decompose.findings import FindingVerdict, find
 from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.decompose.statistics import FASTER_HALF, faster_half
 from curvescope.analysis.decompose.terms import Key, Samples, terms_of
+from curvescope.profiling.recording.disturbed import LEAST_ROUNDS
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 BATCHES = (1, 2, 4, 8, 16, 32)
@@ -58,7 +59,8 @@ the sweep; the tests compare times of the same rounds, so they reach the goal un
 TERMS_HEAD = """
 ## 95 % intervals of terms: shares of sweeps in which they hold the mean of all estimates of the excess from 8 to 16
 
-{sweeps} simulated sweeps of each kind: 3 unprofiled and 3 profiled steps in every visit. A step consists of two layers and idle, {costs}; a
+{sweeps} simulated sweeps of each kind: 3 unprofiled and 3 profiled steps in every visit. *Busy neighbour*: rounds share 3 %, and three in ten
+visits are set aside, all but three rounds of a batch size at most. A step consists of two layers and idle, {costs}; a
 profiled step takes 2 % longer. *Width*: of the planted layer's interval over the narrowest possible one, ±1.96 times the true standard deviation
 of its estimate. Student's t alone gives 1.62 with 4 rounds, and 1.12 with 12.
 
@@ -98,6 +100,14 @@ def slow_visits(random: np.random.Generator, visits: int, steps: int) -> np.ndar
     return quiet * np.where(random.random((visits, 1)) < 0.3, 1.33, 1.0)
 
 
+def busy_neighbour(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
+    """Three in ten visits run 2 to 1,000 times slower in all their steps and say that threads waited for a core, so that they are set aside."""
+    quiet = np.exp(0.02 * random.standard_normal((visits, steps)))
+    return quiet * np.where(
+        random.random((visits, 1)) < 0.3, np.exp(random.uniform(*np.log((2, 1000)), (visits, 1))), 1.0
+    )
+
+
 def warming(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
     """The machine slows by 10 % over the sweep, most of it early."""
     quiet = np.exp(0.01 * random.standard_normal((visits, steps)))
@@ -127,8 +137,9 @@ def even(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
 
 SHAPES: dict[str, Noise] = {
     f.__name__.replace("_", " "): f
-    for f in (even, skewed, spikes, two_paces, two_states, slow_visits, warming, wandering, persistent)
+    for f in (even, skewed, spikes, two_paces, two_states, slow_visits, busy_neighbour, warming, wandering, persistent)
 }
+WAITS, SLOWED = "busy neighbour", 1.5  # the shape whose steps count what slows them, and what that is at least
 CENTRED = tuple(name for name in SHAPES if name not in ("warming", "wandering"))  # T(b) itself has one true value
 
 
@@ -154,11 +165,18 @@ def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, swee
     random = np.random.default_rng(seed)
     noise = SHAPES[shape]
     cost_ms = {b: (20.0 + 10.0 * b) * (1 + effect * (b >= PLACE[1])) for b in BATCHES}
-    middle = float(faster_half(noise(np.random.default_rng(0), 4000, steps).ravel())) if shape in CENTRED else 1.0
+    drawn = noise(np.random.default_rng(0), 4000, steps)
+    drawn = drawn[drawn.min(axis=1) < SLOWED] if shape == WAITS else drawn
+    middle = float(faster_half(drawn.ravel())) if shape in CENTRED else 1.0
     truth = middle * sum(weight * cost_ms[batch] for batch, weight in TESTED.coefficients)
     alarms = covered = points = 0
     for _ in range(sweeps):
-        curve = cost_curve(_sweep(random, noise, cost_ms, rounds, steps), FASTER_HALF)
+        sweep = _sweep(random, noise, cost_ms, rounds, steps)
+        if shape == WAITS:
+            due_ns = 1e6 * sweep["batch"].map(cost_ms)
+            waits_ns = (sweep["duration_ns"] - due_ns).where(sweep["duration_ns"] > SLOWED * due_ns, 0.0)
+            sweep = sweep.assign(run_queue_wait_ns=waits_ns)
+        curve = cost_curve(sweep, FASTER_HALF)
         findings = find(curve)
         wanted = [f for f in findings if f.verdict == FindingVerdict.ANOMALY]
         alarms += any(not effect or f.tested.at in PLACE for f in wanted)
@@ -214,10 +232,11 @@ def _noise_drifting(random: np.random.Generator, rounds: int) -> np.ndarray:
 
 
 TERM_SHAPES = {
-    "independent": (_noise_alone, 0.0),
-    "shared inside a round": (_noise_of_rounds, 0.0),
-    "drift over rounds": (_noise_drifting, 0.0),
-    "a tenth of the steps disturbed": (_noise_alone, 0.1),
+    "independent": (_noise_alone, 0.0, 0.0),
+    "shared inside a round": (_noise_of_rounds, 0.0, 0.0),
+    "drift over rounds": (_noise_drifting, 0.0, 0.0),
+    "a tenth of the steps disturbed": (_noise_alone, 0.1, 0.0),
+    WAITS: (_noise_of_rounds, 0.0, 0.3),
 }
 
 
@@ -246,26 +265,29 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int) -> TermTally
         sweeps: how many.
     """
     random = np.random.default_rng(seed)
-    shared, disturbed = TERM_SHAPES[shape]
+    shared, disturbed, aside = TERM_SHAPES[shape]
     estimates = []
     for _ in range(sweeps):
         factor = shared(random, rounds)
         samples, rows = {}, []
         for batch, costs in TERM_COSTS_MS.items():
+            waited = np.zeros(rounds, bool)
+            waited[random.permutation(rounds)[LEAST_ROUNDS:]] = random.random(rounds - LEAST_ROUNDS) < aside
 
             def times(
-                steps: int, of_rounds: int, factor: np.ndarray = factor, costs: tuple[float, ...] = costs
+                of_rounds: np.ndarray, factor: np.ndarray = factor, costs: tuple[float, ...] = costs
             ) -> tuple[np.ndarray, np.ndarray]:
-                of_round = np.repeat(np.arange(of_rounds), steps)
+                of_round = np.repeat(of_rounds, 3)
                 noise = np.exp(0.02 * random.standard_normal((len(of_round), 3)))
                 noise *= np.where(random.random((len(of_round), 1)) < disturbed, 1.5, 1.0)
                 return np.array(costs) * noise * factor[of_round][:, None], of_round
 
-            profiled, of_round = times(3, rounds)
-            unprofiled, beside = times(3, rounds)
-            durations = unprofiled.sum(axis=1)
+            profiled, of_round = times(np.flatnonzero(~waited))
+            unprofiled, beside = times(np.arange(rounds))
+            times_ns = unprofiled.sum(axis=1) * 1e6
             samples[batch] = Samples(profiled * (1 + OVERHEAD_SHARE), of_round)
-            rows.append(pd.DataFrame({"batch": batch, "round": beside, "duration_ns": durations * 1e6}))
+            of_steps = {"duration_ns": times_ns, "run_queue_wait_ns": times_ns * waited[beside]}
+            rows.append(pd.DataFrame({"batch": batch, "round": beside, **of_steps}))
         curve = cost_curve(pd.concat(rows).assign(profiled=False), FASTER_HALF)
         shares = terms_of(_KEYS, samples, range(rounds), FASTER_HALF).decompose(TERM_PAIR, curve)
         estimates.append([*(share.value for share in shares), curve.evaluate(TERM_PAIR)])

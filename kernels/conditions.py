@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ..profiling.hardware.clocks import ClockSampler
 from ..profiling.hardware.host import cpu_frequency_hz
 from ..profiling.hardware.host_usage import read_wait_ns
+from ..profiling.recording.disturbed import THROTTLES
 
 # Above these limits a result has a note. Published GPU benchmarks use 2 % as the limit of a stable result; a thread
 # that waits for 2 % of the time slows its kernel by as much. Work of other processes first costs memory bandwidth.
@@ -118,11 +119,6 @@ class CpuWatch:
         return Conditions(began.wall_ns, wall_ns, waiting, others, self._clock_hz())
 
 
-# NVML's reasons that lower the clock below its sustainable value. The power limit is not among them: a GPU reaches it
-# under normal load, and a note on the clock covers it.
-_THROTTLES = {"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"}
-
-
 class CudaWatch:
     """Observes the conditions of work on a CUDA device, by its clocks; the processor's load does not matter there."""
 
@@ -142,7 +138,7 @@ class CudaWatch:
         self._sampler.sample()
         rows = self._sampler.take()
         texts = [row["throttle_reasons"] for row in rows if row.get("throttle_reasons") is not None]
-        reasons = sorted(_THROTTLES & {reason for text in texts for reason in text.split("|")})
+        reasons = sorted(THROTTLES & {reason for text in texts for reason in text.split("|")})
         clock_hz = rows[-1].get("sm_clock_hz") if rows else None
         return Conditions(self._began_ns, wall_ns, None, None, clock_hz, tuple(reasons) if texts else None)
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
+from ...profiling.recording.disturbed import Disturbances, used_steps
 from ..decompose.functionals import Functional
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Samples, Share, undisturbed, undisturbed_steps
 from ..verdicts.outcome import Outcome
@@ -53,6 +54,7 @@ class Recorded:
         term_faults: result of `count_faults`.
         sampled: keys and samples of marked steps, see `marked.Marked.settle`; None if none were marked.
         groups: repeated layers that are one term, by its name.
+        disturbances: the disturbed visits; None without one.
     """
 
     steps: pd.DataFrame
@@ -68,6 +70,7 @@ class Recorded:
     term_faults: Mapping[int, Mapping[Key, float]] = field(default_factory=dict)
     sampled: tuple[Sequence[Key], Mapping[int, Samples]] | None = None
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    disturbances: Disturbances | None = None
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,7 @@ def _product(rows: pd.DataFrame, columns: tuple[str, ...]) -> Any:
 def _facts(
     batch: int, used: list[int], rows: pd.DataFrame, recorded: Recorded, graph: tuple[int, bool] | None
 ) -> BatchFacts:
-    steps = recorded.steps
+    steps = used_steps(recorded.steps)
     of_batch = steps[steps["batch"] == batch]
     timed = of_batch[~of_batch["profiled"].astype(bool)]
     mine = rows[rows["batch"] == batch]

@@ -2,7 +2,8 @@
 
 T(b) is of the complete rounds, which visited every condition. A sweep may also make focused rounds, which visit only
 the conditions of one functional. A functional is evaluated over all rounds that visited all its conditions, complete or
-focused, and over no others: in each of them its conditions met the same state of the machine.
+focused, and over no others: in each of them its conditions met the same state of the machine. A disturbed visit is set
+aside (`profiling.recording.disturbed`), and its round counts for the other conditions.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...base.errors import CurvescopeError
+from ...profiling.recording.disturbed import SET_ASIDE, with_set_aside
 from ...profiling.recording.schema import OPERATOR_MODE
 from .functionals import Condition, Functional
 from .statistics import (
@@ -33,6 +35,7 @@ from .statistics import (
 Floats = npt.NDArray[np.float64]
 
 _MS_PER_S = 1e3
+_NONE: Floats = np.empty(0)
 MODELLED = "modelled"  # the statistic of modelled curves
 UNSTABLE_SPREAD = 0.02  # published benchmarks call a result with more variation unstable
 
@@ -52,7 +55,7 @@ class Point:
         condition: the batch size in a sweep, samples in a step.
         time_ms: T with its interval.
         spread: interquartile range over T.
-        n: number of timed steps.
+        n: number of timed steps that T uses.
         rounds: number of their rounds.
     """
 
@@ -129,9 +132,13 @@ class Curve:
             values, replicates = _MS_PER_S / values, _MS_PER_S / replicates
         if errors is not None:
             return normal_estimate(float(weights @ values), float(np.hypot.reduce(weights * errors)))
-        return estimate(
-            float(weights @ values), replicates @ weights, self.rounds, float(np.abs(weights * values).max())
-        )
+        scale = float(np.abs(weights * values).max())
+        return estimate(float(weights @ values), replicates @ weights, self.rounds_behind(functional), scale)
+
+    def rounds_behind(self, functional: Functional) -> float:
+        """Effective number of rounds behind a functional of this curve."""
+        known = {point.condition: (point.rounds, point.time_ms.value) for point in self.points}
+        return min(effective_rounds(functional, known), self.rounds)
 
 
 def coefficients(functional: Functional, conditions: Sequence[Condition]) -> Floats:
@@ -141,6 +148,25 @@ def coefficients(functional: Functional, conditions: Sequence[Condition]) -> Flo
     for condition, weight in functional.coefficients:
         weights[position[condition]] += weight
     return weights
+
+
+def effective_rounds(functional: Functional, known: Mapping[Condition, tuple[int, float]]) -> float:
+    """Effective number of rounds behind a functional whose conditions have different numbers of rounds.
+
+    The degrees of freedom are those of Welch and Satterthwaite (Biometrics Bulletin 2, 1946), with noise proportional
+    to the values of the conditions, and at most those of one condition; if all values are 0, the fewest of any.
+
+    Args:
+        functional: the functional.
+        known: number of rounds and value of every condition.
+    """
+    terms = [(*known[condition], weight) for condition, weight in functional.coefficients if weight]
+    free = np.array([rounds - 1 for rounds, _, _ in terms], np.float64)
+    variances = np.array([(weight * value) ** 2 for _, value, weight in terms])
+    if free.min() < 1 or not variances.any():
+        return float(free.min()) + 1
+    variances /= variances.sum()
+    return 1 + float(min(1 / (variances**2 / free).sum(), free.max()))
 
 
 def native(condition: Condition) -> Condition:
@@ -157,7 +183,7 @@ def _visited(steps: pd.DataFrame, by: str) -> dict[int, frozenset[Condition]]:
 
 
 def shared_rounds(steps: pd.DataFrame, by: str = "batch") -> list[int]:
-    """Rounds in which every condition was measured, increasing; replicates draw from them."""
+    """Rounds in which every condition was measured, set aside or not, increasing; replicates draw from them."""
     visited = _visited(steps, by)
     every = frozenset().union(*visited.values())
     return sorted(round_ for round_, conditions in visited.items() if conditions == every)
@@ -199,7 +225,8 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     """Compute the curve of the unprofiled steps.
 
     A round that left out a condition, e.g. by an interruption, counts only for functionals of the conditions that it
-    visited; if there are fewer than two complete rounds, it counts for the medians too.
+    visited; if there are fewer than two complete rounds, it counts for the medians too. Visits that are set aside count
+    for no value; a drawn round adds nothing to a condition whose visit is set aside in it.
 
     Args:
         steps: the `steps` table.
@@ -211,7 +238,8 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     Raises:
         CurvescopeError: no step was timed, or steps have no batch size.
     """
-    timed = steps[~steps["profiled"].astype(bool)]
+    timed = with_set_aside(steps)
+    timed = timed[~timed["profiled"].astype(bool)]
     if timed.empty:
         raise CurvescopeError(NO_CURVE)
     if timed[by].isna().any():
@@ -223,6 +251,7 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     )
     if focused and len(shared) > 1:
         timed = timed[timed["round"].isin(shared)]
+    timed = timed[~timed[SET_ASIDE]]
     visits = {
         (native(condition), int(round_)): rows
         for (condition, round_), rows in timed.groupby([by, "round"]).indices.items()
@@ -237,14 +266,15 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     for condition, rounds in grouped.items():
         values = np.concatenate(list(rounds.values()))
         center = float(STATISTICS[statistic](values))
-        if shared:
-            drawn_times = replicate([rounds[r] for r in shared], drawn, statistic)
+        used = sum(round_ in rounds for round_ in shared)
+        if used:
+            drawn_times = replicate([rounds.get(round_, _NONE) for round_ in shared], drawn, statistic)
             if statistic == FASTER_HALF:
-                drawn_times = widened(drawn_times, center, len(shared))
+                drawn_times = widened(drawn_times, center, used)
         else:
             drawn_times = np.full(len(drawn), center)
         low, high = np.percentile(values, [25, 75])
-        time = time_estimate(center, drawn_times, len(shared), correlation.get(condition, 0.0))
+        time = time_estimate(center, drawn_times, used, correlation.get(condition, 0.0))
         points.append(Point(condition, time, float((high - low) / center), len(values), len(rounds)))
         replicates.append(drawn_times)
     largest = max(correlation.values(), default=0.0)

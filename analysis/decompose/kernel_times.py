@@ -22,6 +22,7 @@ from ...base.errors import CurvescopeError
 from ...profiling.attribution.collectives import is_communication
 from ...profiling.attribution.cupti_names import GPU_COPIES
 from ...profiling.attribution.fused_kernels import Share, decode_shares
+from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import TABLES, Aggregate
 from ...profiling.recording.store import Recording
 from .exclusive import exclusive_ns
@@ -198,8 +199,12 @@ def _shares(text: str, keys: Sequence[str]) -> list[Share]:
 
 
 def profiled_steps(steps: pd.DataFrame, batch: int | None = None) -> pd.DataFrame:
-    """The profiled steps whose start is known, by number; only those of one batch size unless it is None."""
-    found = steps[steps["profiled"].astype(bool) & steps["start_ns"].notna()].sort_values("step")
+    """The profiled steps whose start is known, by number; only those of one batch size unless it is None.
+
+    Those of visits that are set aside are left out.
+    """
+    found = used_steps(steps)
+    found = found[found["profiled"].astype(bool) & found["start_ns"].notna()].sort_values("step")
     return found if batch is None else found[found["batch"] == batch]
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import FORWARD
 from ...profiling.recording.store import Recording
 from .kernel_times import AMOUNTS, KEYS, device_work, kernel_times
@@ -27,7 +28,8 @@ from .terms import IDLE, Floats, Ints, Key, Samples, averaged, mean_parts, undis
 
 Place = tuple[str | None, str]
 Sampled = tuple[Sequence[Key], Mapping[int, Samples]]
-_STEP = ["batch", "round", "index"]
+_VISIT = ["batch", "round"]
+_STEP = [*_VISIT, "index"]
 _MOST_MARK_MS = 0.005
 _LEAST_PLACED = 0.005  # of the step: a smaller idle time is no term of its own
 
@@ -237,13 +239,17 @@ def with_averaged(kernel_times: pd.DataFrame, statistic: str | None) -> pd.DataF
 
 
 def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Marked | None:
-    """The marked steps of a recording; None if a batch size was profiled, but not marked.
+    """The marked steps of a recording, without visits that are set aside; None if a batch size was not marked.
 
     Args:
         marks: the `marks` table.
         steps: the `steps` table.
         statistic: statistic for T, see `statistics.STATISTICS`.
     """
+    steps = used_steps(steps)
+    if len(marks):
+        visits = pd.MultiIndex.from_frame(steps[_VISIT])
+        marks = marks[pd.MultiIndex.from_frame(marks[_VISIT]).isin(visits)]
     profiled = steps["profiled"].astype(bool)
     if marks.empty or profiled.all() or not set(steps.loc[profiled, "batch"]) <= set(marks["batch"]):
         return None

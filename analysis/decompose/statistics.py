@@ -103,7 +103,7 @@ def replicate(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64], statistic:
     """A statistic of the resampled steps of one batch size.
 
     Args:
-        rounds: values of each round, at least one in each.
+        rounds: values of each round, at least one in all of them.
         drawn: rounds of each replicate, shape (replicates, rounds).
         statistic: name of one of `STATISTICS`.
 
@@ -115,7 +115,21 @@ def replicate(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64], statistic:
     for i, values in enumerate(rounds):
         padded[i, : len(values)] = values
     positions = _resampled(counts, np.ascontiguousarray(drawn).tobytes(), drawn.shape)
-    return np.asarray(STATISTICS[statistic](padded.ravel()[positions], axis=1))
+    drawn_values = padded.ravel()[positions]
+    if not all(counts):
+        drawn_values = filled(drawn_values, STATISTICS[statistic](np.concatenate(rounds)))
+    return np.asarray(STATISTICS[statistic](drawn_values, axis=1))
+
+
+def filled(drawn: Floats, value: Any) -> Floats:
+    """Values of replicates; one that drew no value, only NaN, gets the statistic of all the data.
+
+    Args:
+        drawn: shape (replicates, values, ...); changed in place.
+        value: the statistic, shape (...).
+    """
+    drawn[:, 0] = np.where(np.isnan(drawn).all(axis=1), value, drawn[:, 0])
+    return drawn
 
 
 @lru_cache(maxsize=4)  # the conditions of a curve mostly have as many steps in each round as the others

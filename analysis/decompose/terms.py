@@ -26,7 +26,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .curve import MODELLED, Curve, Point, coefficients, focused_rounds, native, shared_rounds, steps_in_rounds
+from .curve import (
+    MODELLED,
+    Curve,
+    Point,
+    coefficients,
+    effective_rounds,
+    focused_rounds,
+    native,
+    shared_rounds,
+    steps_in_rounds,
+)
 from .functionals import Condition, Functional
 from .statistics import (
     FASTER_HALF,
@@ -216,7 +226,8 @@ class Terms:
         times = np.array([point.time_ms.value for point in curve.points])
         value = math.fsum([*(timed * times), *-(weights @ self.values_ms)])
         drawn = curve.replicates_ms @ timed - np.einsum("b,rbt->r", weights, self.replicates_ms)
-        overhead = Share(Key(None, None, OVERHEAD), estimate(value, drawn, min(rounds, curve.rounds), scale))
+        rounds = min(rounds, curve.rounds_behind(functional))
+        overhead = Share(Key(None, None, OVERHEAD), estimate(value, drawn, rounds, scale))
         return tested([*shares, overhead])
 
     def sum(self, functional: Functional, wanted: Callable[[Key], bool] | None = None) -> Estimate:
@@ -282,22 +293,10 @@ class Terms:
         return estimate(float(weights @ values), self.replicates_ms[:, :, term] @ weights, rounds, scale)
 
     def _rounds(self, functional: Functional, values: Floats | None = None) -> float:
-        """Effective number of rounds behind a functional.
-
-        Conditions may have different numbers of rounds, as disturbed steps are left out. Then the degrees of freedom
-        are those of Welch and Satterthwaite (Biometrics Bulletin 2, 1946), with noise proportional to the values of
-        each condition, and at most those of one condition; without values, the fewest of any condition.
-        """
-        weights = {condition: weight for condition, weight in functional.coefficients if weight}
-        free = np.array([self.rounds[condition] - 1 for condition in weights], np.float64)
-        if values is None or free.min() < 1:
-            return float(free.min()) + 1
-        position = {condition: i for i, condition in enumerate(self.conditions)}
-        variances = np.array([(weight * values[position[condition]]) ** 2 for condition, weight in weights.items()])
-        if not variances.any():
-            return float(free.min()) + 1
-        variances /= variances.sum()
-        return 1 + float(min(1 / (variances**2 / free).sum(), free.max()))
+        """Effective number of rounds behind a functional; without values, the fewest of any condition."""
+        sizes = np.zeros(len(self.conditions)) if values is None else values
+        known = {c: (self.rounds[c], float(size)) for c, size in zip(self.conditions, sizes, strict=True)}
+        return effective_rounds(functional, known)
 
 
 def estimate_terms(
@@ -311,7 +310,7 @@ def estimate_terms(
 
     Args:
         kernel_times: result of `kernel_times`, or a table whose column `kind` has further kinds.
-        steps: their `steps` table; its unprofiled steps give T.
+        steps: their `steps` table; its unprofiled steps, set aside or not, say which rounds visited which conditions.
         by: column of the condition in both tables.
         statistic: statistic for T, see `statistics.STATISTICS`.
         sampled: keys and samples of marked steps, see `marked.Marked.samples`; default: those of the profiled steps.

@@ -9,6 +9,7 @@ import pandas as pd
 from ...base.errors import CurvescopeError
 from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.axis import axis_of
+from ...profiling.recording.disturbed import disturbances, with_set_aside
 from ...profiling.recording.store import Recording
 from ..causes.context import Recorded, count_faults
 from ..cost_model.recording import is_modelled
@@ -103,8 +104,11 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
         steps, axis, notes = served.steps, served.axis, served.notes
     elif mode is not None:
         raise CurvescopeError(f"--mode {mode}: the steps of {recording.path} are not those of an inference server.")
+    disturbed = disturbances(steps)
+    if disturbed is not None and not disturbed.prevail:  # else the headline says it
+        notes = (*notes, disturbed.sentence)
     return Recorded(
-        steps,
+        with_set_aside(steps),
         recording.frame("api_calls"),
         recording.frame("clocks"),
         hardware_of(recording.meta),
@@ -113,6 +117,7 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
         recording.meta.get("layer_classes") or {},
         axis,
         notes,
+        disturbances=disturbed,
     )
 
 

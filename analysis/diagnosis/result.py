@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...profiling.recording.axis import Axis
+from ...profiling.recording.disturbed import Disturbances
 from ..causes import Attribution, Weighed
 from ..causes.totals import CANCELS
 from ..decompose.curve import Curve
@@ -89,6 +90,11 @@ class Diagnosis:
     def anomalies(self) -> tuple[Finding, ...]:
         """The findings that are anomalies."""
         return tuple(f for f in self.findings if f.verdict == FindingVerdict.ANOMALY)
+
+    @property
+    def disturbances(self) -> Disturbances | None:
+        """The disturbed visits; None without one."""
+        return self.recorded and self.recorded.disturbances
 
     def __str__(self) -> str:
         from ..render.notebook import diagnosis_text

@@ -21,6 +21,7 @@ from ...base.errors import BackendMissingError, CurvescopeError
 from ...profiling.hardware.host import usable_cores
 from ...profiling.readers import import_profile
 from ...profiling.readers.source import Source
+from ...profiling.recording.disturbed import all_used
 from ...profiling.recording.rank_info import META_KEY
 from ...profiling.recording.remote_store import AnyPath, RemotePath, as_path
 from ...profiling.recording.store import META_FILE, Recording, open_recording, open_recordings
@@ -166,7 +167,7 @@ def _reduce(job: Job) -> Reduction:
 
 
 def _reduce_recording(rank_id: RankId, recording: Recording) -> Reduction:
-    return reduce_rank(rank_id, recording.frame("steps"), device_work(recording))
+    return reduce_rank(rank_id, all_used(recording.frame("steps")), device_work(recording))
 
 
 class Reducer:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from ...profiling.recording.disturbed import Disturbances
 from ...profiling.recording.store import Recording, Status
 from ..causes import Attribution
 from ..compare import Comparison, Line
@@ -143,6 +144,7 @@ class ExplainDocument:
         empty: batch sizes without a measurement: batch, round in which it was last tried, why, and detail.
         warnings: disturbances that were noticed while measuring.
         notes: sentences on the choice of the steps.
+        disturbances: visits whose counters say that something disturbed them; null without one.
         curve: time of a step by batch size.
         statistic: statistic of the steps that a time is.
         rounds: number of rounds in which every batch size was measured.
@@ -166,6 +168,7 @@ class ExplainDocument:
     empty: Sequence[Mapping[str, Any]]
     warnings: Sequence[Any]
     notes: Sequence[str]
+    disturbances: Disturbances | None
     curve: Sequence[CurvePoint]
     statistic: str
     rounds: int
@@ -198,6 +201,7 @@ class ExplainDocument:
             empty=meta.get("unmeasured", []),
             warnings=meta.get("warnings", []),
             notes=diagnosis.notes,
+            disturbances=diagnosis.disturbances,
             curve=[CurvePoint.of(point) for point in diagnosis.curve.points],
             statistic=diagnosis.curve.statistic,
             rounds=diagnosis.curve.rounds,

@@ -25,6 +25,8 @@ _NAME = 48  # letters of a kernel in a sentence
 def headline(meta: Mapping[str, Any], found: Diagnosis) -> str:
     """The largest confirmed cause with what to do, then the largest anomaly, or that there is none.
 
+    Where disturbed visits prevail, it begins with what disturbed them.
+
     Args:
         meta: contents of `recording.json`.
         found: diagnosis of the recording.
@@ -32,6 +34,8 @@ def headline(meta: Mapping[str, Any], found: Diagnosis) -> str:
     sentence = finding_sentence(found)
     modelled = " (modelled)" if is_modelled(meta) else ""
     name = f"{meta['network']}{modelled}" if meta.get("network") else None
+    if found.disturbances is not None and found.disturbances.prevail:
+        sentence = f"{found.disturbances.sentence} {sentence[0].upper()}{sentence[1:]}"
     return f"{name}: {sentence}" if name else sentence[0].upper() + sentence[1:]
 
 

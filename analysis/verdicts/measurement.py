@@ -1,26 +1,29 @@
 """What one experiment measured of one factor, from the rows of the table `experiments`.
 
 Every round of an experiment runs each batch size unmodified and with each factor. The time of a batch size is the mean
-of the faster half of its rounds, each with the median of its runs.
+of the faster half of its rounds, each with the median of its runs. Disturbed visits are set aside, as those of a sweep,
+by factor: one that makes threads wait costs no other factor its rounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ...base.words import Word
+from ...profiling.recording.disturbed import SET_ASIDE, with_set_aside
 from ...profiling.recording.experiments import Experiment, FactorFacts
 from ..decompose.functionals import FIXED_COST
 from ..decompose.statistics import (
     Estimate,
     estimate,
     faster_half,
+    filled,
     ratio_estimate,
     resample_rounds,
     time_estimate,
@@ -59,14 +62,14 @@ def times_of(rounds_ms: Floats) -> Floats:
     Equal rounds give equal replicates of all tables.
 
     Args:
-        rounds_ms: times of each round, shape (rounds, batch sizes).
+        rounds_ms: times of each round, shape (rounds, batch sizes); NaN for a visit that is set aside.
 
     Returns:
         Shape (1 + replicates, batch sizes).
     """
-    rounds = len(rounds_ms)
-    values, drawn = faster_half(rounds_ms, 0), faster_half(rounds_ms[resample_rounds(rounds)], 1)
-    return np.vstack([values, widened(drawn, values, rounds)])
+    values = faster_half(rounds_ms, 0)
+    drawn = faster_half(filled(rounds_ms[resample_rounds(len(rounds_ms))], values), 1)
+    return np.vstack([values, widened(drawn, values, used_rounds(rounds_ms))])
 
 
 def functional_of(times: Floats, weights: Floats, rounds: int, scale: float, minus: float = 0.0) -> Estimate:
@@ -100,6 +103,23 @@ def round_medians(rows: pd.DataFrame) -> pd.DataFrame:
     """Median time in ms of each round, a column per batch size."""
     times = rows["duration_ns"].astype("float64") / 1e6
     return times.groupby([rows["round"].astype("int64"), rows["batch"].astype("int64")]).median().unstack()
+
+
+def used_times(medians: pd.DataFrame, rows: pd.DataFrame) -> Floats:
+    """Times over rounds and batch sizes; NaN where the visit is set aside.
+
+    Args:
+        medians: result of `round_medians`, or a part of it.
+        rows: its rows, with the column `set_aside`.
+    """
+    aside = rows.groupby(["round", "batch"])[SET_ASIDE].first().unstack()
+    used = medians.mask(aside.loc[medians.index, medians.columns].astype(bool))
+    return np.asarray(used, np.float64)
+
+
+def used_rounds(times_ms: Floats) -> Any:
+    """Number of rounds of every batch size that are not set aside."""
+    return np.count_nonzero(~np.isnan(times_ms), axis=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,49 +240,48 @@ def measure(
         rows: its rows of the table `experiments`.
         facts: facts on the factors, by name.
     """
-    if experiment.members > 1:  # one of them ran
-        rows = rows.assign(duration_ns=rows["duration_ns"] * experiment.members)
-    unmodified = round_medians(rows[rows["factor"].isna()])
+    unmodified = rows["factor"].isna()
     for factor in (None, *experiment.factors):
-        changed = None if factor is None else round_medians(rows[rows["factor"] == factor])
-        yield _measure(experiment, factor, facts.get(factor or ""), unmodified, changed)
+        compared = with_set_aside(rows[unmodified | (rows["factor"] == factor)])
+        # Of the members of a group one ran, and counted its own time.
+        compared = compared.assign(duration_ns=compared["duration_ns"] * experiment.members)
+        yield _measure(experiment, factor, facts.get(factor or ""), compared)
 
 
 def _measure(
-    experiment: Experiment,
-    factor: str | None,
-    facts: FactorFacts | None,
-    unmodified_ms: pd.DataFrame,
-    changed_ms: pd.DataFrame | None,
+    experiment: Experiment, factor: str | None, facts: FactorFacts | None, rows: pd.DataFrame
 ) -> tuple[Measurement, Runs | None]:
-    tables = [unmodified_ms] if changed_ms is None else [unmodified_ms, changed_ms]
+    of_sides = [rows[rows["factor"].isna()], *([] if factor is None else [rows[rows["factor"] == factor]])]
+    tables = [round_medians(of_side) for of_side in of_sides]
     batches = tuple(b for b in experiment.batches if all(b in table for table in tables))
     complete = [table[list(batches)].dropna() for table in tables]
     rounds = sorted(set.intersection(*(set(table.index) for table in complete))) if batches else []
     if not rounds or (factor or "") in experiment.untested:
         return Measurement(experiment=experiment, factor=factor, facts=facts), None
-    unmodified, changed = (times_of(table.loc[rounds].to_numpy(np.float64)) for table in (complete[0], complete[-1]))
+    used = [used_times(table.loc[rounds], of_side) for table, of_side in zip(complete, of_sides, strict=True)]
+    fewest = min(int(used_rounds(times).min()) for times in used)
+    unmodified, changed = times_of(used[0]), times_of(used[-1])
     measured = Measurement(
         experiment=experiment,
         factor=factor,
         facts=facts,
         rounds=len(rounds),
         batches=batches,
-        times_ms=_by_batch(unmodified, len(rounds)),
-        changed_ms=() if factor is None else _by_batch(changed, len(rounds)),
-        gains=() if factor is None else _gains(changed, unmodified, len(rounds)),
+        times_ms=_by_batch(unmodified, fewest),
+        changed_ms=() if factor is None else _by_batch(changed, fewest),
+        gains=() if factor is None else _gains(changed, unmodified, fewest),
     )
     coefficients = dict(experiment.functional)
     if not coefficients.keys() <= set(batches):
         return measured, None
     weights = np.array([coefficients.get(b, 0.0) for b in batches])
     scale = float(np.abs(weights * unmodified[0]).max())
-    measured = replace(measured, value=functional_of(unmodified, weights, len(rounds), scale))
+    measured = replace(measured, value=functional_of(unmodified, weights, fewest, scale))
     if factor is None:
         return measured, None
     if measured.effect == Effect.BRINGING:
         changed = np.where(np.array(batches) == max(coefficients), unmodified, changed)
-    runs = Runs(unmodified, changed, weights, len(rounds), scale)
+    runs = Runs(unmodified, changed, weights, fewest, scale)
     removed, share = runs.removed()
-    rest = functional_of(changed, weights, len(rounds), scale)
+    rest = functional_of(changed, weights, fewest, scale)
     return replace(measured, changed=rest, removed=removed, taken=share), runs

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import pandas as pd
 
+from ...profiling.recording.disturbed import EXPERIMENT_COUNTERS
 from ...profiling.recording.experiments import Experiment, FactorFacts, Stage, experiments_of, factors_of
 from ...profiling.recording.store import Recording
 from .measurement import Measurement, Runs, measure
@@ -57,7 +58,8 @@ def outcomes(recording: Recording, known: Sequence[Outcome] = ()) -> tuple[Outco
     experiments = experiments_of(recording.meta)
     if not experiments:
         return ()
-    rows = recording.frame("experiments", ("experiment", "factor", "batch", "round", "duration_ns"))
+    columns = ("experiment", "factor", "batch", "round", "duration_ns", *EXPERIMENT_COUNTERS)
+    rows = recording.frame("experiments", columns)
     made: list[Outcome] = []
     for experiment in experiments:
         before = [outcome for outcome in known if outcome.experiment.number == experiment.number]

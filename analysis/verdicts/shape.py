@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from ...profiling.recording.axis import Axis
+from ...profiling.recording.disturbed import with_set_aside
 from ..decompose.functionals import bend
 from ..decompose.statistics import LEVEL, estimate, holm
-from .measurement import Floats, Measurement, functional_of, round_medians, times_of
+from .measurement import Floats, Measurement, functional_of, round_medians, times_of, used_rounds, used_times
 
 _LEAST_JUMP = 0.02  # of the middle time of the grid; a smaller jump is not named
 _ONE_JUMP = 0.7  # share of all jumps that one of them makes where the curve is called a jump
@@ -41,14 +42,15 @@ def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
         rows: rows of the experiment.
         axis: axis of the recording.
     """
-    table = round_medians(rows[rows["factor"].isna()])
-    table = table[list(outcome.batches)].dropna()
+    rows = with_set_aside(rows[rows["factor"].isna()])
+    table = round_medians(rows)[list(outcome.batches)].dropna()
     batches = np.array(outcome.batches, np.float64)
     if len(batches) < 4 or len(table) < 2:
         return Shape("undecided", None, None, f"The grid has too few {axis.values} or rounds.")
-    times = times_of(table.to_numpy(np.float64))
+    used = used_times(table, rows)
+    times, rounds = times_of(used), int(used_rounds(used).min())
     scale = float(np.median(times[0]))
-    jumps = [estimate(float(jump[0]), jump[1:], len(table), scale) for jump in _jumps(batches, times).T]
+    jumps = [estimate(float(jump[0]), jump[1:], rounds, scale) for jump in _jumps(batches, times).T]
     adjusted = holm([jump.p for jump in jumps])
     sizes = {
         batch: jump.value
@@ -59,7 +61,7 @@ def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
     if not behind:
         line = bend(outcome.batches[0], outcome.batches[len(batches) // 2], outcome.batches[-1])
         weights = np.array([dict(line.coefficients).get(b, 0.0) for b in outcome.batches])
-        bent = functional_of(times, weights, len(table), scale)
+        bent = functional_of(times, weights, rounds, scale)
         if bent.p < LEVEL and abs(bent.value) >= _LEAST_JUMP * scale:
             return Shape("curve", None, None, "Its cost bends gradually.")
         return Shape("straight", None, None, "Its cost is a straight line over the grid.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -104,6 +104,26 @@ class ClockSampler:
             "throttle_reasons": None if reasons is None else throttle_names(reasons),
             "load": None if use is None else use.gpu / 100,
         }
+
+
+def clock_of_visit(samples: Iterable[Mapping[str, Any]], start_ns: int, end_ns: int) -> dict[str, Any]:
+    """Columns of the `steps` table from samples of a GPU in a visit; empty without one, e.g. on a CPU.
+
+    Args:
+        samples: rows of the `clocks` table.
+        start_ns: start of the first unprofiled step.
+        end_ns: end of the last; a sample that follows it at once counts.
+    """
+    inside = [
+        row for row in samples if row.get("device") is not None and start_ns <= row["start_ns"] <= end_ns + _LEAST_NS
+    ]
+    clocks_hz = [row["sm_clock_hz"] for row in inside if row["sm_clock_hz"] is not None]
+    texts = [row["throttle_reasons"] for row in inside if row["throttle_reasons"] is not None]
+    reasons = sorted({reason for text in texts for reason in text.split("|") if reason})
+    return {
+        **({"sm_clock_hz": round(sum(clocks_hz) / len(clocks_hz))} if clocks_hz else {}),
+        **({"throttle_reasons": "|".join(reasons)} if texts else {}),
+    }
 
 
 def throttle_names(bits: int) -> str:

@@ -1,4 +1,4 @@
-"""Host resources used by a step: CPU time, system time, page faults, and time in the run queue."""
+"""Host resources used by a step: CPU time, system time, page faults, pages from a disk, and time in the run queue."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ class HostUse:
         cpu_ns: CPU time of all threads, user and system.
         system_ns: part of `cpu_ns` in the kernel, which samples it: unreliable for a single short step.
         page_faults: number of page faults.
+        major_faults: number of those that waited for a page from a disk, e.g. a swapped one.
         wait_ns: time in the run queue, by thread; empty if the kernel does not account for it.
     """
 
     cpu_ns: int
     system_ns: int
     page_faults: int
+    major_faults: int
     wait_ns: dict[str, int]
 
 
@@ -53,7 +55,8 @@ def read_host_use() -> HostUse | None:
     used = _usage()
     if used is None:
         return None
-    return HostUse(time.process_time_ns(), round(used.ru_stime * 1e9), _faults(used), read_wait_ns())
+    system_ns = round(used.ru_stime * 1e9)
+    return HostUse(time.process_time_ns(), system_ns, _faults(used), int(used.ru_majflt), read_wait_ns())
 
 
 def read_wait_ns() -> dict[str, int]:
@@ -81,5 +84,6 @@ def host_use_between(before: HostUse | None, after: HostUse | None) -> dict[str,
         "cpu_time_ns": after.cpu_ns - before.cpu_ns,
         "system_time_ns": after.system_ns - before.system_ns,
         "page_faults": after.page_faults - before.page_faults,
+        "major_faults": after.major_faults - before.major_faults,
         "run_queue_wait_ns": waited if after.wait_ns else None,
     }

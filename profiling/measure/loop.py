@@ -19,6 +19,7 @@ from typing import Any, Generic
 
 from ..attribution.events import StepRows, split_copies
 from ..attribution.range_names import INPUT_PHASE, PHASE_RANGE
+from ..hardware.clocks import clock_of_visit
 from ..recording.schema import OPERATOR_MODE
 from ..recording.store import Recording, RecordingWriter, columns_of
 from .stopping import C, Look, StepRow, StoppingRule
@@ -201,8 +202,13 @@ class VisitWriter:
             CurvescopeError: the recording cannot be written.
         """
         first, kernels, ranges, operators, calls = len(self.steps), [], [], [], []
+        clock: StepRow = {}
+        if visit.clocks and visit.unprofiled:
+            last = visit.unprofiled[-1]
+            end_ns = last["start_ns"] + last["duration_ns"]
+            clock = clock_of_visit(visit.clocks, visit.unprofiled[0]["start_ns"], end_ns)
         for row in visit.unprofiled:
-            self._add(batch, round_, first, row, profiled=False)
+            self._add(batch, round_, first, {**row, **clock}, profiled=False)
         for profile in visit.profiled:
             (start_ns, duration_ns), *_ = profile.windows
             window = {"start_ns": start_ns, "duration_ns": duration_ns}

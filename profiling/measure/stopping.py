@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from ..recording.disturbed import most_disturbed
 from .protocol import Protocol
 
 C = TypeVar("C", bound=Hashable)
@@ -63,7 +64,10 @@ class StoppingRule(ABC, Generic[C]):
 
 
 class Complete(StoppingRule[C]):
-    """Rounds over all conditions."""
+    """Rounds over all conditions.
+
+    Unless their number is fixed, further rounds, up to twice as many, replace disturbed visits within the time.
+    """
 
     def __init__(
         self, rounds: tuple[int, int | None], time_limit_s: float | None = None, deadline_s: float | None = None
@@ -89,7 +93,14 @@ class Complete(StoppingRule[C]):
         """All conditions, within the limits."""
         limit_s = self.time_limit_s if look.round_ >= self.least else None
         ends_s = min((one for one in (limit_s, self._deadline_s) if one is not None), default=math.inf)
-        return None if look.round_ == self.most or look.end_s > ends_s else look.conditions
+        return None if look.end_s > ends_s or self._enough(look) else look.conditions
+
+    def _enough(self, look: Look[C]) -> bool:
+        """Whether the maximum number of rounds is made, and one more for each disturbed visit of a condition."""
+        if self.most is None or look.round_ < self.most:
+            return False
+        more = 0 if self.least == self.most else most_disturbed(look.rows())
+        return look.round_ >= self.most + min(more, self.most)
 
 
 class Until(StoppingRule[C]):

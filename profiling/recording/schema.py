@@ -262,6 +262,7 @@ _STEP_RESOURCES = (
         "Part of cpu_time_ns in the kernel (e.g. page faults); sampled, unreliable for single steps.",
     ),
     _mean("page_faults", "", "Pages that the operating system mapped for the process in the step."),
+    _mean("major_faults", "", "Those of the page faults that waited for a page from a disk, e.g. a swapped one."),
     _sum(
         "energy_uj",
         "µJ",
@@ -293,6 +294,8 @@ STEPS = Table(
             nullable=False,
         ),
         *_STEP_RESOURCES,
+        _mean("sm_clock_hz", "Hz", "SM clock of a GPU, mean of the samples in the unprofiled steps of the visit."),
+        _key("throttle_reasons", _TEXT, "Reasons in these samples, as in `clocks`; null if unknown."),
         _PROCESS,
         _key("problem", _TEXT, "Name of the problem, if the recording has several; else null."),
         _key("device_name", _TEXT, "Device of the step, if the recording has several."),

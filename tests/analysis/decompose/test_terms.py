@@ -152,7 +152,9 @@ def test_a_terms_excess_has_nearly_the_narrowest_interval_that_the_noise_allows(
     assert np.mean(widths) / 2 == pytest.approx(2.201 * error_ms, rel=0.06)
 
 
-@pytest.mark.parametrize("shape", ["independent", "shared inside a round", "a tenth of the steps disturbed"])
+@pytest.mark.parametrize(
+    "shape", ["independent", "shared inside a round", "a tenth of the steps disturbed", "busy neighbour"]
+)
 @pytest.mark.parametrize("rounds", [4, 12])
 def test_intervals_hold_what_they_promise(shape, rounds, monkeypatch):
     """Of 150 simulated sweeps each, 88 % at least: three standard errors under 95 %. The page has 1,000 of each."""

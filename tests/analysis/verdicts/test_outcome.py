@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from curvescope.analysis.verdicts.outcome import outcomes_of, settled
@@ -76,6 +78,39 @@ def test_a_machine_that_is_slow_in_a_third_of_the_visits_hides_no_cause():
     assert not any(other.verdict == Verdict.CONFIRMED for _, other in found)
     held = sum(onednn.taken.low <= 0.9 <= onednn.taken.high for onednn, _ in found)
     assert held == 20
+
+
+def with_waits(rows, waited):
+    """The rows with counters: visits in `waited`, by (factor, batch, round), take 100 times as long and count it."""
+    visits = zip(rows["factor"], rows["batch"], rows["round"], strict=True)
+    slow = np.array([(None if pd.isna(factor) else factor, *visit) in waited for factor, *visit in visits])
+    duration_ns = rows["duration_ns"].where(~slow, 100 * rows["duration_ns"])
+    return rows.assign(duration_ns=duration_ns, run_queue_wait_ns=duration_ns.where(slow, 0))
+
+
+def test_disturbed_visits_are_left_out_and_their_rounds_count_for_the_others():
+    """Batch 8 was disturbed in rounds 0 to 4 unmodified, batch 4 in rounds 5 and 6 with the factor."""
+    one, undisturbed = experiment(), outcomes(experiment())[1]
+    rows = rows_of(one, FC6_MS)
+    waited = {*((None, 8, round_) for round_ in range(5)), *(("onednn", 4, round_) for round_ in (5, 6))}
+    known, onednn = outcomes_of(one, with_waits(rows, waited), FACTS)
+    assert (onednn.verdict, onednn.rounds) == (Verdict.CONFIRMED, undisturbed.rounds)
+    assert known.value.value == pytest.approx(-3.5, abs=0.3)
+    assert onednn.taken.value == pytest.approx(undisturbed.taken.value, abs=0.1)
+    assert onednn.taken.high - onednn.taken.low > undisturbed.taken.high - undisturbed.taken.low
+    unknown = outcomes_of(one, with_waits(rows, waited).drop(columns="run_queue_wait_ns"), FACTS)[1]
+    assert unknown.taken.high - unknown.taken.low > 10 * (onednn.taken.high - onednn.taken.low)
+
+
+def test_a_factor_that_makes_threads_wait_costs_the_others_no_visit():
+    """All runs of one factor wait, and are used; of the other factor one visit is set aside."""
+    one = experiment(factors=("onednn", "one_thread"))
+    times = {**FC6_MS, "one_thread": FC6_MS[None]}
+    slow = {("one_thread", batch, round_) for batch in FC6_MS[None] for round_ in range(10)}
+    _, onednn, threads = outcomes_of(one, with_waits(rows_of(one, times), slow | {("onednn", 8, 3)}), FACTS)
+    assert threads.changed_ms[0].value > 50 * threads.times_ms[0].value
+    assert onednn.gain.value == pytest.approx(1 - 8.6 / 15.1, abs=0.02)
+    assert onednn.verdict == Verdict.CONFIRMED
 
 
 @pytest.mark.parametrize(("stage", "verdict"), [(Stage.CONFIRM, Verdict.UNDECIDED), (Stage.SCREEN, Verdict.CONFIRMED)])

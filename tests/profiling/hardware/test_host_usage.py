@@ -29,12 +29,13 @@ def test_fresh_pages_and_cpu_time_are_counted():
 
 
 def test_threads_are_counted_from_their_own_beginning():
-    before = HostUse(100, 10, 1, {"1": 50, "2": 70})
-    after = HostUse(180, 30, 6, {"1": 55, "3": 9})
+    before = HostUse(100, 10, 1, 0, {"1": 50, "2": 70})
+    after = HostUse(180, 30, 6, 2, {"1": 55, "3": 9})
     assert host_use_between(before, after) == {
         "cpu_time_ns": 80,
         "system_time_ns": 20,
         "page_faults": 5,
+        "major_faults": 2,
         "run_queue_wait_ns": 5 + 9,  # thread 2 has ended, thread 3 has begun
     }
 

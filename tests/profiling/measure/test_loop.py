@@ -180,6 +180,59 @@ def test_conditions_of_a_group_stay_together():
     assert orders == [[p for group in order for p in points if p[0] == group] for order in SHUFFLED[:3]]
 
 
+@pytest.mark.parametrize(
+    ("rounds", "disturbed", "limit_s", "made"),
+    [
+        ((2, 4), lambda batch, round_: False, None, 4),
+        ((2, 4), lambda batch, round_: batch == 2 and round_ in (0, 3), None, 6),  # both visits are replaced
+        ((2, 4), lambda batch, round_: True, None, 8),  # twice as many at most
+        ((2, 4), lambda batch, round_: True, 5.5, 5),  # and only within the time
+        ((4, 4), lambda batch, round_: True, None, 4),  # a fixed number stays
+    ],
+)
+def test_further_rounds_replace_disturbed_visits(rounds, disturbed, limit_s, made):
+    """A round takes a second."""
+    rows = []
+
+    def visit(batch, round_):
+        waits_ns = 10**6 if disturbed(batch, round_) else 0
+        row = {"batch": batch, "round": round_, "profiled": False, "duration_ns": 10**6, "run_queue_wait_ns": waits_ns}
+        rows.append(row)
+
+    assert (
+        Loop(
+            conditions=(1, 2),
+            visit=visit,
+            rule=Complete(rounds, limit_s),
+            rows=lambda: rows,
+            clock_s=lambda: len(rows) / 2,
+        ).run()
+        == made
+    )
+
+
+def test_steps_of_a_gpu_have_the_clock_of_their_visit(tmp_path):
+    """Samples before the first step and long after the last are of a GPU that waits; a CPU has no such columns."""
+    samples = [
+        {"start_ns": at, "device": 0, "sm_clock_hz": clock, "throttle_reasons": reasons}
+        for at, clock, reasons in (
+            (5, 345, "idle"),
+            (20, 1900, ""),
+            (35, 1800, "hw_thermal|sw_power_cap"),
+            (10**9, 345, "idle"),
+        )
+    ]
+    rows = [{"start_ns": at, "duration_ns": 8} for at in (10, 25)]
+    with RecordingWriter(tmp_path / "r", {"network": "n", "unmeasured": []}) as writer:
+        visits = VisitWriter(writer, "training")
+        visits.write(1, 0, Visit(rows, clocks=samples))
+        visits.write(2, 0, Visit(rows, clocks=[{"start_ns": 20, "sm_clock_hz": 3000, "load": 1.0}]))
+    steps = open_recording(tmp_path / "r").frame("steps").set_index("batch")
+    assert set(steps.loc[1, "sm_clock_hz"]) == {1850}
+    assert set(steps.loc[1, "throttle_reasons"]) == {"hw_thermal|sw_power_cap"}
+    assert steps.loc[2, ["sm_clock_hz", "throttle_reasons"]].isna().all(axis=None)
+
+
 def test_causes_see_clocks_sampled_between_the_steps(tmp_path, clock, monkeypatch):
     """Every step takes 30 ms, so that every second step is followed by a sample."""
     monkeypatch.setattr(clocks_module, "cpu_frequency_hz", lambda: 3_000_000_000)

@@ -1,0 +1,245 @@
+"""Visits that something disturbed, by counters of their steps, never by their time.
+
+Threads that spin at a barrier wait for one that has no core, so a step takes 10 to 1,000 times as long while other work
+holds a core for a moment. The visit of such a step, with its marked and profiled steps, is set aside: it stays in the
+recording and is counted, but no estimate uses it. A visit is one condition, measured once: it is disturbed where
+
+- its threads waited for a core for more than 5 % of the time, all their waits together;
+- the GPU lowered its clock, by a reason that it gives or by more than 5 % below its usual one for the condition;
+- it waited for pages from a disk, e.g. swapped ones, for more than 5 % of the time.
+
+If a condition would keep fewer than 3 rounds, all visits are used: then the machine, or the step itself, is so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...base.counted import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+# On a quiet machine threads wait briefly for each other and for the system: 0.7 % of the time in the median visit of
+# examples/recordings/alexnet-cpu, 2.2 % in the worst of 90. Beside other work a visit waited not at all or far longer.
+MOST_WAITING = 0.05
+_CLOCK_FALLEN = 0.95
+_DISK_NS = 100_000  # least time for a page from a solid-state disk
+# With three in ten visits disturbed, one sweep of six rounds in six leaves four of every condition; two in three leave
+# three. Intervals hold with either (benchmarks/interval_coverage.py).
+LEAST_ROUNDS = 3
+# NVML's reasons that lower the clock below its sustainable value. The power limit is not among them: a GPU reaches it
+# under normal load.
+THROTTLES = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"})
+_WAITED = f"threads waited for a core for more than {MOST_WAITING:.0%} of the time".replace("%", " %")
+_THROTTLED = "the GPU lowered its clock"
+_PAGED = f"pages came from a disk, e.g. swapped ones, for more than {MOST_WAITING:.0%} of the time".replace("%", " %")
+
+SET_ASIDE = "set_aside"  # column that `with_set_aside` adds
+EXPERIMENT_COUNTERS = ("run_queue_wait_ns", "major_faults")  # the table `experiments` has no clock
+_COUNTERS = (*EXPERIMENT_COUNTERS, "sm_clock_hz", "throttle_reasons")
+_CONDITION = ("factor", "batch")  # factor: only of experiments
+_MOST_SERIES = 4  # of rounds without a gap, in a sentence
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What disturbed some visits.
+
+    Attributes:
+        reason: what happened, as a clause.
+        visits: number of the visits.
+        rounds: rounds of the visits, from 1, increasing.
+    """
+
+    reason: str
+    visits: int
+    rounds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Disturbances:
+    """The disturbed visits of a recording.
+
+    Attributes:
+        visits: number of all visits.
+        disturbed: number of disturbed ones.
+        set_aside: whether estimates leave these out; False where too few rounds would be left, so that all are used.
+        prevail: whether half of the visits of a condition or more are disturbed and used, so that its times are those
+            of disturbed steps.
+        reasons: what disturbed them, the commonest first; a visit may have several.
+        sentence: the same in a sentence.
+    """
+
+    visits: int
+    disturbed: int
+    set_aside: bool
+    prevail: bool
+    reasons: tuple[Disturbance, ...]
+    sentence: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        clauses = [f"{one.reason}, in {_rounds_text(one.rounds)}" for one in self.reasons]
+        if len(clauses) > 1:
+            clauses = [f"{clause} ({one.visits})" for clause, one in zip(clauses, self.reasons, strict=True)]
+        many = f"{self.disturbed} of {counted(self.visits, 'visit')}"
+        sentence = f"{many} {'set aside' if self.set_aside else 'disturbed'}: {'; '.join(clauses)}."
+        if not self.set_aside:
+            sentence += f" All are used: fewer than {LEAST_ROUNDS} undisturbed rounds are left."
+        if self.prevail:
+            sentence += (
+                " Times and verdicts are those of a disturbed machine, and what is open may be open for that reason: "
+                "stop other work, or use fewer threads, and measure again."
+            )
+        object.__setattr__(self, "sentence", sentence)
+
+
+def with_set_aside(steps: pd.DataFrame) -> pd.DataFrame:
+    """The steps with a column `set_aside`: whether they belong to a visit that estimates leave out.
+
+    Args:
+        steps: a whole `steps` table, or what an estimate compares of a table `experiments`. A table that has the column
+            stays the same, so parts of one keep it.
+    """
+    if SET_ASIDE in steps:
+        return steps
+    visits = _Visits.of(steps)
+    aside: Any = False if visits is None or not visits.enough_left else visits.disturbed[visits.number]
+    return steps.assign(**{SET_ASIDE: aside})
+
+
+def used_steps(steps: pd.DataFrame) -> pd.DataFrame:
+    """The steps that estimates use; for the argument see `with_set_aside`."""
+    steps = with_set_aside(steps)
+    return steps[~steps[SET_ASIDE]]
+
+
+def all_used(steps: pd.DataFrame) -> pd.DataFrame:
+    """The steps, none of them set aside: of ranks, which wait for each other, so that each must keep the same steps."""
+    return steps.assign(**{SET_ASIDE: False})
+
+
+def disturbances(steps: pd.DataFrame) -> Disturbances | None:
+    """The disturbed visits of a whole `steps` table; None without one."""
+    visits = _Visits.of(steps)
+    if visits is None or not visits.disturbed.any():
+        return None
+    reasons = [
+        Disturbance(reason, int(which.sum()), tuple(sorted({int(round_) + 1 for round_ in visits.round_[which]})))
+        for reason, which in visits.reasons.items()
+        if which.any()
+    ]
+    reasons.sort(key=lambda one: -one.visits)
+    left = visits.enough_left
+    prevail = not left and bool((2 * visits.by_condition >= np.bincount(visits.condition)).any())
+    return Disturbances(len(visits.round_), int(visits.disturbed.sum()), left, prevail, tuple(reasons))
+
+
+def most_disturbed(rows: Sequence[dict[str, Any]]) -> int:
+    """The largest number of disturbed visits of any condition, from rows of the table `steps` or `experiments`."""
+    if not rows:
+        return 0
+    import pandas as pd
+
+    visits = _Visits.of(pd.DataFrame(rows))
+    return 0 if visits is None else int(visits.by_condition.max())
+
+
+@dataclass(frozen=True)
+class _Visits:
+    """The visits of a table.
+
+    Attributes:
+        number: visit of every row of the table, shape (rows,).
+        condition: number of the condition of every visit, shape (visits,).
+        round_: round of every visit, shape (visits,).
+        reasons: visits that something disturbed, by what, each of shape (visits,).
+    """
+
+    number: Ints
+    condition: Ints
+    round_: Ints
+    reasons: dict[str, Bools]
+
+    @property
+    def disturbed(self) -> Bools:
+        """The visits with a reason."""
+        return np.asarray(np.logical_or.reduce(list(self.reasons.values())), bool)
+
+    @property
+    def by_condition(self) -> Ints:
+        """Number of disturbed visits of every condition."""
+        return np.bincount(self.condition, self.disturbed).astype(np.int64)
+
+    @property
+    def enough_left(self) -> bool:
+        """Whether every condition has undisturbed visits in `LEAST_ROUNDS` of the rounds that visited all of them."""
+        conditions = int(self.condition.max()) + 1
+        complete = np.bincount(self.round_) == conditions
+        kept = ~self.disturbed & (complete[self.round_] if complete.any() else True)
+        return bool(np.bincount(self.condition[kept], minlength=conditions).min() >= LEAST_ROUNDS)
+
+    @classmethod
+    def of(cls, steps: pd.DataFrame) -> _Visits | None:
+        """The visits of a table; None if it has no counters."""
+        timed = ~steps["profiled"].astype(bool) if "profiled" in steps else steps["duration_ns"].notna()
+        if not any(name in steps and steps.loc[timed, name].notna().any() for name in _COUNTERS):
+            return None
+        keys = [name for name in _CONDITION if name in steps]
+        number = steps.groupby([*keys, "round"], dropna=False, sort=False).ngroup().to_numpy(np.int64)
+        first = steps.iloc[np.unique(number, return_index=True)[1]]
+        condition = first.groupby(keys, dropna=False, sort=False).ngroup().to_numpy(np.int64)
+
+        def total(name: str) -> Any:
+            values = steps[name].where(timed).astype("Float64").fillna(0.0) if name in steps else 0.0 * number
+            return np.bincount(number, np.asarray(values, np.float64))
+
+        most_ns = MOST_WAITING * total("duration_ns")
+        reasons = {
+            _WAITED: total("run_queue_wait_ns") > most_ns,
+            _THROTTLED: np.isin(np.arange(len(first)), number[_throttled(steps)]) | _fallen(first, condition),
+            _PAGED: total("major_faults") * _DISK_NS > most_ns,
+        }
+        return cls(number, condition, first["round"].to_numpy(np.int64), reasons)
+
+
+def _throttled(steps: pd.DataFrame) -> Bools:
+    """The rows with a reason why the clock was lowered."""
+    if "throttle_reasons" not in steps:
+        return np.zeros(len(steps), bool)
+    texts = steps["throttle_reasons"]
+    known = {text: bool(THROTTLES & set(str(text).split("|"))) for text in texts.dropna().unique()}
+    return np.array([known.get(text, False) for text in texts], bool)
+
+
+def _fallen(first: pd.DataFrame, condition: Ints) -> Bools:
+    """The visits whose clock lay below the usual one of their condition.
+
+    Args:
+        first: first row of each visit; the clock is that of the visit.
+        condition: condition of each visit.
+    """
+    if "sm_clock_hz" not in first:
+        return np.zeros(len(first), bool)
+    clock_hz = first["sm_clock_hz"].astype("Float64").astype("float64").reset_index(drop=True)
+    return np.asarray(clock_hz < _CLOCK_FALLEN * clock_hz.groupby(condition).transform("median"), bool)
+
+
+def _rounds_text(rounds: Sequence[int]) -> str:
+    """Rounds in words, e.g. `rounds 1 to 3 and 7`."""
+    breaks = [index for index, (one, following) in enumerate(pairwise(rounds), 1) if following > one + 1]
+    series = [rounds[low:high] for low, high in pairwise([0, *breaks, len(rounds)])]
+    if len(series) > _MOST_SERIES:
+        return f"{len(rounds)} rounds from {rounds[0]} to {rounds[-1]}"
+    texts = [text for of in series for text in ([f"{of[0]} to {of[-1]}"] if len(of) > 2 else map(str, of))]
+    listed = " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+    return f"round{'s' if len(rounds) > 1 else ''} {listed}"

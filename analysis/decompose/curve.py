@@ -23,6 +23,7 @@ from .statistics import (
     FASTER_HALF,
     STATISTICS,
     Estimate,
+    effective_rounds,
     estimate,
     mean_correlation,
     normal_estimate,
@@ -137,8 +138,8 @@ class Curve:
 
     def rounds_behind(self, functional: Functional) -> float:
         """Effective number of rounds behind a functional of this curve."""
-        known = {point.condition: (point.rounds, point.time_ms.value) for point in self.points}
-        return min(effective_rounds(functional, known), self.rounds)
+        sizes = coefficients(functional, self.conditions) * [point.time_ms.value for point in self.points]
+        return min(effective_rounds([point.rounds for point in self.points], sizes), self.rounds)
 
 
 def coefficients(functional: Functional, conditions: Sequence[Condition]) -> Floats:
@@ -148,25 +149,6 @@ def coefficients(functional: Functional, conditions: Sequence[Condition]) -> Flo
     for condition, weight in functional.coefficients:
         weights[position[condition]] += weight
     return weights
-
-
-def effective_rounds(functional: Functional, known: Mapping[Condition, tuple[int, float]]) -> float:
-    """Effective number of rounds behind a functional whose conditions have different numbers of rounds.
-
-    The degrees of freedom are those of Welch and Satterthwaite (Biometrics Bulletin 2, 1946), with noise proportional
-    to the values of the conditions, and at most those of one condition; if all values are 0, the fewest of any.
-
-    Args:
-        functional: the functional.
-        known: number of rounds and value of every condition.
-    """
-    terms = [(*known[condition], weight) for condition, weight in functional.coefficients if weight]
-    free = np.array([rounds - 1 for rounds, _, _ in terms], np.float64)
-    variances = np.array([(weight * value) ** 2 for _, value, weight in terms])
-    if free.min() < 1 or not variances.any():
-        return float(free.min()) + 1
-    variances /= variances.sum()
-    return 1 + float(min(1 / (variances**2 / free).sum(), free.max()))
 
 
 def native(condition: Condition) -> Condition:

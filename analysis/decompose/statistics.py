@@ -197,8 +197,26 @@ def time_estimate(value: float, replicates: Floats, rounds: int, round_correlati
     return Estimate(value, value * float(np.exp(-half)), value * float(np.exp(half)), 0.0)
 
 
+def effective_rounds(rounds: npt.ArrayLike, sizes: npt.ArrayLike) -> float:
+    """Effective number of rounds behind a sum whose parts have different numbers of rounds.
+
+    The degrees of freedom are those of Welch and Satterthwaite (Biometrics Bulletin 2, 1946), with noise proportional
+    to the sizes, and at most those of one part.
+
+    Args:
+        rounds: number of rounds of every part.
+        sizes: their sizes; a part of size 0 does not count, unless all are 0: then it is the fewest rounds of any.
+    """
+    free, variances = np.asarray(rounds, np.float64) - 1, np.asarray(sizes, np.float64) ** 2
+    if variances.any():
+        free, variances = free[variances > 0], variances[variances > 0] / variances.sum()
+    if free.min() < 1 or not variances.any():
+        return float(free.min()) + 1
+    return 1 + float(min(1 / (variances**2 / free).sum(), free.max()))
+
+
 def ratio_estimate(
-    values: tuple[float, float], replicates: tuple[Floats, Floats], rounds: int, scale: float
+    values: tuple[float, float], replicates: tuple[Floats, Floats], rounds: float, scale: float
 ) -> Estimate:
     """The ratio of two statistics of the same rounds, with its interval.
 
@@ -207,7 +225,7 @@ def ratio_estimate(
     Args:
         values: numerator and denominator, from all the data.
         replicates: replicates of both, with the same rounds.
-        rounds: number of rounds.
+        rounds: effective number of rounds.
         scale: size of the numbers behind the statistics.
 
     Returns:

@@ -26,17 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .curve import (
-    MODELLED,
-    Curve,
-    Point,
-    coefficients,
-    effective_rounds,
-    focused_rounds,
-    native,
-    shared_rounds,
-    steps_in_rounds,
-)
+from .curve import MODELLED, Curve, Point, coefficients, focused_rounds, native, shared_rounds, steps_in_rounds
 from .functionals import Condition, Functional
 from .statistics import (
     FASTER_HALF,
@@ -45,6 +35,7 @@ from .statistics import (
     REPLICATES,
     STATISTICS,
     Estimate,
+    effective_rounds,
     estimate,
     holm,
     resample_rounds,
@@ -293,10 +284,11 @@ class Terms:
         return estimate(float(weights @ values), self.replicates_ms[:, :, term] @ weights, rounds, scale)
 
     def _rounds(self, functional: Functional, values: Floats | None = None) -> float:
-        """Effective number of rounds behind a functional; without values, the fewest of any condition."""
-        sizes = np.zeros(len(self.conditions)) if values is None else values
-        known = {c: (self.rounds[c], float(size)) for c, size in zip(self.conditions, sizes, strict=True)}
-        return effective_rounds(functional, known)
+        """Effective number of rounds behind a functional of one term; without values, the fewest of any condition."""
+        weights = coefficients(functional, self.conditions)
+        counted = np.flatnonzero(weights)
+        sizes = np.zeros(len(counted)) if values is None else (weights * values)[counted]
+        return effective_rounds([self.rounds[self.conditions[index]] for index in counted], sizes)
 
 
 def estimate_terms(

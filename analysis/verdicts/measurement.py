@@ -21,6 +21,7 @@ from ...profiling.recording.experiments import Experiment, FactorFacts
 from ..decompose.functionals import FIXED_COST
 from ..decompose.statistics import (
     Estimate,
+    effective_rounds,
     estimate,
     faster_half,
     filled,
@@ -31,6 +32,7 @@ from ..decompose.statistics import (
 )
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 class Effect(Word):
@@ -72,27 +74,34 @@ def times_of(rounds_ms: Floats) -> Floats:
     return np.vstack([values, widened(drawn, values, used_rounds(rounds_ms))])
 
 
-def functional_of(times: Floats, weights: Floats, rounds: int, scale: float, minus: float = 0.0) -> Estimate:
+def functional_of(times: Floats, weights: Floats, rounds: float, scale: float, minus: float = 0.0) -> Estimate:
     """A functional with its interval.
 
     Args:
         times: result of `times_of`, or a difference of such times of the same rounds.
         weights: coefficients of the functional, shape (batch sizes,).
-        rounds: number of rounds.
+        rounds: effective number of rounds.
         scale: size of the numbers behind it; a spread far below it is rounding.
         minus: number to take from it.
     """
     return estimate(float(times[0] @ weights) - minus, times[1:] @ weights - minus, rounds, scale)
 
 
-def _by_batch(times: Floats, rounds: int) -> tuple[Estimate, ...]:
-    """Every time with its interval, which never reaches 0."""
-    return tuple(time_estimate(float(of_batch[0]), of_batch[1:], rounds) for of_batch in times.T)
+def _by_batch(times: Floats, rounds: Ints) -> tuple[Estimate, ...]:
+    """Every time with its interval, which never reaches 0, from the number of rounds of every batch size."""
+    return tuple(time_estimate(float(time[0]), time[1:], used) for time, used in zip(times.T, rounds, strict=True))
 
 
-def _gains(changed: Floats, unmodified: Floats, rounds: int) -> tuple[Estimate, ...]:
-    """Shares of the time that the changed times save, by batch size."""
-    logs = (estimate(float(log[0]), log[1:], rounds, 1.0) for log in np.log(changed / unmodified).T)
+def _gains(changed: Floats, unmodified: Floats, rounds: Ints) -> tuple[Estimate, ...]:
+    """Shares of the time that the changed times save, by batch size.
+
+    Args:
+        changed: times with the factor, see `times_of`.
+        unmodified: those without it.
+        rounds: number of rounds of both, shape (2, batch sizes).
+    """
+    both = zip(np.log(changed / unmodified).T, rounds.T, strict=True)
+    logs = (estimate(float(log[0]), log[1:], effective_rounds(used, np.ones(2)), 1.0) for log, used in both)
     return tuple(
         Estimate(1 - float(np.exp(log.value)), 1 - float(np.exp(log.high)), 1 - float(np.exp(log.low)), log.p)
         for log in logs
@@ -197,14 +206,14 @@ class Runs(NamedTuple):
         unmodified: unmodified times, see `times_of`.
         counted: times behind F'.
         weights: coefficients of the functional, shape (batch sizes,).
-        rounds: number of rounds.
+        rounds: effective number of rounds.
         scale: size of the numbers behind the functional, in ms.
     """
 
     unmodified: Floats
     counted: Floats
     weights: Floats
-    rounds: int
+    rounds: float
     scale: float
 
     def p_values(self, least: float, most: float, claim: float | None = None) -> tuple[float, float]:
@@ -259,7 +268,7 @@ def _measure(
     if not rounds or (factor or "") in experiment.untested:
         return Measurement(experiment=experiment, factor=factor, facts=facts), None
     used = [used_times(table.loc[rounds], of_side) for table, of_side in zip(complete, of_sides, strict=True)]
-    fewest = min(int(used_rounds(times).min()) for times in used)
+    counts = [used_rounds(times_ms) for times_ms in used]
     unmodified, changed = times_of(used[0]), times_of(used[-1])
     measured = Measurement(
         experiment=experiment,
@@ -267,21 +276,24 @@ def _measure(
         facts=facts,
         rounds=len(rounds),
         batches=batches,
-        times_ms=_by_batch(unmodified, fewest),
-        changed_ms=() if factor is None else _by_batch(changed, fewest),
-        gains=() if factor is None else _gains(changed, unmodified, fewest),
+        times_ms=_by_batch(unmodified, counts[0]),
+        changed_ms=() if factor is None else _by_batch(changed, counts[-1]),
+        gains=() if factor is None else _gains(changed, unmodified, np.array(counts)),
     )
     coefficients = dict(experiment.functional)
     if not coefficients.keys() <= set(batches):
         return measured, None
     weights = np.array([coefficients.get(b, 0.0) for b in batches])
-    scale = float(np.abs(weights * unmodified[0]).max())
-    measured = replace(measured, value=functional_of(unmodified, weights, fewest, scale))
+    sizes = weights * unmodified[0]
+    scale = float(np.abs(sizes).max())
+    rounds_of_value = effective_rounds(counts[0], sizes)
+    measured = replace(measured, value=functional_of(unmodified, weights, rounds_of_value, scale))
     if factor is None:
         return measured, None
     if measured.effect == Effect.BRINGING:
         changed = np.where(np.array(batches) == max(coefficients), unmodified, changed)
-    runs = Runs(unmodified, changed, weights, fewest, scale)
+    rounds_of_both = effective_rounds(np.array(counts), np.array([sizes, weights * changed[0]]))
+    runs = Runs(unmodified, changed, weights, rounds_of_both, scale)
     removed, share = runs.removed()
-    rest = functional_of(changed, weights, fewest, scale)
+    rest = functional_of(changed, weights, effective_rounds(counts[-1], weights * changed[0]), scale)
     return replace(measured, changed=rest, removed=removed, taken=share), runs

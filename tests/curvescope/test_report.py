@@ -435,8 +435,9 @@ def many_kernels(rows):
     point = CurvePoint(8, Estimate(1.0, 0.9, 1.1, 0.0), 0.01, 9, 3, True)
     explained = ExplainDocument(
         recording="many", headline="many", network="many", modelled=False, complete=True, device=None, protocol=None,
-        locked_sm_clock_hz=None, lost=None, empty=[], warnings=[], notes=[], curve=[point], statistic="median",
-        rounds=3, profiled=False, answers=[], findings=[], anomalies=[], fixed_cost=None, experiments=[],
+        locked_sm_clock_hz=None, lost=None, empty=[], warnings=[], notes=[], disturbances=None, curve=[point],
+        statistic="median", rounds=3, profiled=False, answers=[], findings=[], anomalies=[], fixed_cost=None,
+        experiments=[],
     )  # fmt: skip
     run = {
         "name": "many", "step": None, "device": None, "facts": [], "lost": [], "caveats": [],

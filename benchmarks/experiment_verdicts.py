@@ -30,7 +30,7 @@ from curvescope.experiments.factors import FACTORS
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 
 sys.path.insert(0, str(Path(__file__).parent))
-from interval_coverage import SHAPES
+from interval_coverage import SHAPES, WAITS, waits_ns
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 KEPT = Path(__file__).parent / "results" / "experiment_verdicts.json"
@@ -90,7 +90,11 @@ def run(
             factor, batch = visits[visit]
             for factor_of_run in times[round_ * len(visits) + place]:
                 rows.append((factor, batch, round_, round(costs[factor][batch] * factor_of_run * 1e6)))
-    return pd.DataFrame(rows, columns=["factor", "batch", "round", "duration_ns"])
+    table = pd.DataFrame(rows, columns=["factor", "batch", "round", "duration_ns"])
+    if noise != WAITS:
+        return table
+    due_ns = pd.Series([1e6 * costs[factor][batch] for factor, batch, *_ in rows])
+    return table.assign(run_queue_wait_ns=waits_ns(table["duration_ns"], due_ns))
 
 
 def experiment(stage: str, factors: tuple[str, ...], number: int) -> Experiment:

@@ -137,10 +137,15 @@ def even(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
 
 SHAPES: dict[str, Noise] = {
     f.__name__.replace("_", " "): f
-    for f in (even, skewed, spikes, two_paces, two_states, slow_visits, busy_neighbour, warming, wandering, persistent)
+    for f in (even, skewed, spikes, two_paces, two_states, slow_visits, warming, wandering, persistent, busy_neighbour)
 }
 WAITS, SLOWED = "busy neighbour", 1.5  # the shape whose steps count what slows them, and what that is at least
 CENTRED = tuple(name for name in SHAPES if name not in ("warming", "wandering"))  # T(b) itself has one true value
+
+
+def waits_ns(duration_ns: pd.Series, due_ns: pd.Series) -> pd.Series:
+    """What steps of the shape `WAITS` count as their threads' wait for a core."""
+    return (duration_ns - due_ns).where(duration_ns > SLOWED * due_ns, 0.0)
 
 
 @dataclass(frozen=True)
@@ -173,9 +178,7 @@ def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, swee
     for _ in range(sweeps):
         sweep = _sweep(random, noise, cost_ms, rounds, steps)
         if shape == WAITS:
-            due_ns = 1e6 * sweep["batch"].map(cost_ms)
-            waits_ns = (sweep["duration_ns"] - due_ns).where(sweep["duration_ns"] > SLOWED * due_ns, 0.0)
-            sweep = sweep.assign(run_queue_wait_ns=waits_ns)
+            sweep = sweep.assign(run_queue_wait_ns=waits_ns(sweep["duration_ns"], 1e6 * sweep["batch"].map(cost_ms)))
         curve = cost_curve(sweep, FASTER_HALF)
         findings = find(curve)
         wanted = [f for f in findings if f.verdict == FindingVerdict.ANOMALY]

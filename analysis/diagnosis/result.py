@@ -94,7 +94,7 @@ class Diagnosis:
     @property
     def disturbances(self) -> Disturbances | None:
         """The disturbed visits; None without one."""
-        return self.recorded and self.recorded.disturbances
+        return None if self.recorded is None else self.recorded.disturbances
 
     def __str__(self) -> str:
         from ..render.notebook import diagnosis_text

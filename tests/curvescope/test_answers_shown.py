@@ -203,6 +203,36 @@ def test_a_step_of_ones_own_without_layers_says_how_to_name_them(tmp_path, capsy
     assert "step.module" not in graphed
 
 
+def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_path, capsys):
+    def beside_others(steps, _):
+        steps["run_queue_wait_ns"] = steps["duration_ns"].where((steps["batch"] == 8) & steps["round"].isin([1, 2]), 0)
+
+    path = write_planted(tmp_path / "r", change=beside_others)
+    visits = open_recording(path).frame("steps").groupby(["batch", "round"]).ngroups
+    line = (
+        f"2 of {visits} visits set aside: threads waited for a core for more than 5 % of the time, in rounds 2 and 3."
+    )
+    assert in_order(explained(capsys, path), "planted: batch 16 costs", line, "batch step ms") is True
+    document = json.loads(explained(capsys, path, "--json"))
+    assert line in document["notes"]
+    assert document["disturbances"] == {
+        "visits": visits,
+        "disturbed": 2,
+        "set_aside": True,
+        "prevail": False,
+        "reasons": [{"reason": line.split(": ")[1].split(", in")[0], "visits": 2, "rounds": [2, 3]}],
+        "sentence": line,
+    }
+
+
+def test_where_disturbed_visits_prevail_the_answer_begins_with_them(capsys):
+    """A recorded sweep beside a busy neighbour."""
+    said = "18 of 20 visits disturbed: threads waited for a core for more than 5 % of the time, in rounds 1 to 10."
+    out = explained(capsys, EXAMPLE.parents[2] / "tests" / "data" / "causes" / "BusyNeighbour")
+    assert in_order(out, said, "what is open may be open for that reason", "step ms") is True
+    assert out.count("visits disturbed") == 1
+
+
 def test_the_document_has_the_answers_first_and_every_outcome(tested, capsys):
     document = json.loads(explained(capsys, tested, "--json"))
     assert list(document)[:4] == ["schema", "recording", "headline", "answers"]

@@ -137,7 +137,9 @@ class Curve:
         return estimate(float(weights @ values), replicates @ weights, self.rounds_behind(functional), scale)
 
     def rounds_behind(self, functional: Functional) -> float:
-        """Effective number of rounds behind a functional of this curve."""
+        """Effective number of rounds behind a functional of this curve; a modelled one has no rounds of points."""
+        if self.statistic == MODELLED:
+            return self.rounds
         sizes = coefficients(functional, self.conditions) * [point.time_ms.value for point in self.points]
         return min(effective_rounds([point.rounds for point in self.points], sizes), self.rounds)
 

@@ -43,6 +43,11 @@ THROTTLES = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brak
 _WAITED = f"threads waited for a core for more than {MOST_WAITING:.0%} of the time".replace("%", " %")
 _THROTTLED = "the GPU lowered its clock"
 _PAGED = f"pages came from a disk, e.g. swapped ones, for more than {MOST_WAITING:.0%} of the time".replace("%", " %")
+_ADVICE = {
+    _WAITED: "stop other work, or use fewer threads",
+    _THROTTLED: "let the GPU cool, or lock its clock",
+    _PAGED: "free memory",
+}
 
 SET_ASIDE = "set_aside"  # column that `with_set_aside` adds
 EXPERIMENT_COUNTERS = ("run_queue_wait_ns", "major_faults")  # the table `experiments` has no clock
@@ -98,7 +103,7 @@ class Disturbances:
         if self.prevail:
             sentence += (
                 " Times and verdicts are those of a disturbed machine, and what is open may be open for that reason: "
-                "stop other work, or use fewer threads, and measure again."
+                f"{_ADVICE[self.reasons[0].reason]}, and measure again."
             )
         object.__setattr__(self, "sentence", sentence)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, product
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ from ..profiling.recording.experiments import Experiment, experiments_of
 from ..profiling.recording.store import Recording
 from .budget import Budget
 from .case import Case, Known
+from .factors import is_costly
+from .remedies import RemedyPlan
 
 if TYPE_CHECKING:
     from ..analysis.decompose.terms import Share
@@ -118,13 +120,28 @@ def _candidates(recording: Recording, time_left_s: float, diagnosis: Diagnosis |
     for row in recording.arrow("operators", ["layer", "phase", "op"]).to_pylist():
         replayable[names.get(row["layer"] or "", row["layer"]), row["phase"]].add(row["op"])
     device = str((recording.meta.get("device") or {}).get("kind") or "cpu")
-    budget = Budget(diagnosis, device, time_left_s)
-    return candidates(Known(diagnosis, experiments_of(recording.meta), dict(replayable), budget))
+    made = experiments_of(recording.meta)
+    starts_s = tuple(seconds for one in made for name, seconds in one.setup_s.items() if not is_costly(name))
+    return candidates(Known(diagnosis, made, dict(replayable), Budget(diagnosis, device, time_left_s, starts_s)))
 
 
 def candidates(known: Known) -> Iterator[Experiment]:
-    """Experiments that fit the time, the best first; later ones assume nothing of earlier ones."""
-    for _, turn in groupby(_PLAN, key=lambda row: row.turn):
+    """Experiments that fit the time, the best first; later ones assume nothing of earlier ones.
+
+    Causes of anomalies come first, but leave time to the plan of remedies. Of the fixed cost, which is usual, only what
+    makes a large part of the step comes before that plan.
+    """
+    remedies, budget = RemedyPlan(known), known.budget
+    left_s = budget.time_left_s - remedies.reserved_s()
+    before = [row for row in _PLAN if row.turn == 1 or known.diagnosis.explanations]
+    yield from _of_causes(replace(known, budget=replace(budget, time_left_s=left_s)), before)
+    yield from remedies.candidates()
+    yield from _of_causes(known, _PLAN)
+
+
+def _of_causes(known: Known, plan: Iterable[_Row]) -> Iterator[Experiment]:
+    """Experiments on the causes of anomalies and of the fixed cost."""
+    for _, turn in groupby(plan, key=lambda row: row.turn):
         groups = [(of, list(rows)) for of, rows in groupby(turn, key=lambda row: row.of)]
         for target, terms in known.targets:
             for of, rows in groups:

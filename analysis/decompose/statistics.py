@@ -222,6 +222,36 @@ def ratio_estimate(
     return Estimate(ratio, (b - root) / a, (b + root) / a, p)
 
 
+def share_estimate(logs: Floats, pooled: tuple[float, float]) -> Estimate:
+    """The share of a time that a change saves, from the logarithms of its ratios in independent starts of processes.
+
+    Args:
+        logs: logarithm of changed over unmodified time of each start, shape (starts,), at least one.
+        pooled: variance of such logarithms inside groups like this one, and its degrees of freedom; with 0 of them
+            nothing is known of it, and the interval is infinite.
+    """
+    mean, freedom = float(np.mean(logs)), pooled[1]
+    if freedom < 1:
+        return Estimate(1 - float(np.exp(mean)), -np.inf, np.inf, 1.0)
+    from scipy.special import stdtr, stdtrit
+
+    # A group that varies more than the others has its own variance.
+    own = float(np.var(logs, ddof=1)) if len(logs) > 1 else 0.0
+    error = float(np.sqrt(max(own, pooled[0]) / len(logs)))
+    error = max(error, _RELATIVE_ROUNDING)
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    p = float(2 * stdtr(freedom, -abs(mean) / error))
+    share, low, high = (1 - float(np.exp(log)) for log in (mean, mean + half, mean - half))
+    return Estimate(share, low, high, p)
+
+
+def pooled_variance(groups: Sequence[Floats]) -> tuple[float, float]:
+    """Variance inside groups, and its degrees of freedom; (0, 0) if no group has two values."""
+    freedom = sum(len(group) - 1 for group in groups)
+    squares = sum(float(np.var(group)) * len(group) for group in groups)
+    return (squares / freedom, float(freedom)) if freedom else (0.0, 0.0)
+
+
 def mean_correlation(errors: Floats, positions: npt.NDArray[np.int64]) -> float:
     """Mean correlation of the errors at some positions of a first-order autoregressive series.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -26,8 +26,13 @@ _SHOWN_FACTORS = 6
 _MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of reasons, in the order of the table
 
 
-def render_answers(answers: Sequence[Answer]) -> RenderableType:
-    """Each answer: what, where, why and how sure, then what to do and how to set that."""
+def render_answers(answers: Sequence[Answer], known: Collection[str | None] = ()) -> RenderableType:
+    """Each answer: what, where, why and how sure, then what to do and how to set that.
+
+    Args:
+        answers: the answers.
+        known: settings that were shown before them.
+    """
     blocks: list[RenderableType] = []
     shown: dict[str, int] = {}
     for number, answer in enumerate(answers, 1):
@@ -39,7 +44,8 @@ def render_answers(answers: Sequence[Answer]) -> RenderableType:
         ]
         if answer.remedy is not None and answer.remedy.how:
             first = shown.setdefault(answer.remedy.how, number)
-            lines.append(Indented(Text(answer.remedy.how if first == number else f"as in {first}."), label="How: "))
+            how = answer.remedy.how if first == number else f"as in {first}."
+            lines.append(Indented(Text("as above." if answer.remedy.how in known else how), label="How: "))
         blocks.append(Indented(*lines, label=Text(f"{number}. ", "bold")))
     return Group(*blocks)
 

@@ -89,11 +89,25 @@ def _by_batch(times: Floats, rounds: int) -> tuple[Estimate, ...]:
 
 def _gains(changed: Floats, unmodified: Floats, rounds: int) -> tuple[Estimate, ...]:
     """Shares of the time that the changed times save, by batch size."""
-    logs = (estimate(float(log[0]), log[1:], rounds, 1.0) for log in np.log(changed / unmodified).T)
+    # Of two or three rounds, widened replicates may be no times; then they say nothing.
+    ratios = np.maximum(changed / unmodified, np.finfo(float).tiny)
+    logs = (estimate(float(log[0]), log[1:], rounds, 1.0) for log in np.log(ratios).T)
     return tuple(
         Estimate(1 - float(np.exp(log.value)), 1 - float(np.exp(log.high)), 1 - float(np.exp(log.low)), log.p)
         for log in logs
     )
+
+
+def _ratios(
+    unmodified_ms: pd.DataFrame, changed_ms: pd.DataFrame, starts: Mapping[int, int]
+) -> tuple[tuple[float, ...], ...]:
+    """Logarithms of T'/T of each start, with the times of the faster half of its rounds."""
+    of_start = [starts.get(round_, 0) for round_ in unmodified_ms.index]
+    sides = [
+        np.array([faster_half(rounds.to_numpy(np.float64), 0) for _, rounds in table.groupby(of_start, sort=False)])
+        for table in (changed_ms, unmodified_ms)
+    ]
+    return tuple(tuple(map(float, logs)) for logs in np.log(sides[0] / sides[1]))
 
 
 def round_medians(rows: pd.DataFrame) -> pd.DataFrame:
@@ -120,6 +134,7 @@ class Measurement:
         removed: F − F' in ms; None as for `changed`.
         taken: share removed, (F − F')/F; its interval is infinite where F may be 0. None as for `changed`.
         gains: share of the time saved by the factor, 1 − T'/T, by batch size; empty as `changed_ms`.
+        ratios: logarithm of T'/T, by batch size, for each start of the processes; empty as `changed_ms`.
     """
 
     experiment: Experiment
@@ -134,6 +149,7 @@ class Measurement:
     removed: Estimate | None = None
     taken: Estimate | None = None
     gains: tuple[Estimate, ...] = ()
+    ratios: tuple[tuple[float, ...], ...] = ()
 
     @property
     def effect(self) -> Effect:
@@ -222,10 +238,18 @@ def measure(
     """
     if experiment.members > 1:  # one of them ran
         rows = rows.assign(duration_ns=rows["duration_ns"] * experiment.members)
-    unmodified = round_medians(rows[rows["factor"].isna()])
+    unmodified, starts = round_medians(rows[rows["factor"].isna()]), _starts(rows)
     for factor in (None, *experiment.factors):
         changed = None if factor is None else round_medians(rows[rows["factor"] == factor])
-        yield _measure(experiment, factor, facts.get(factor or ""), unmodified, changed)
+        yield _measure(experiment, factor, facts.get(factor or ""), unmodified, changed, starts)
+
+
+def _starts(rows: pd.DataFrame) -> dict[int, int]:
+    """The process of the unmodified steps in each round: all processes of an experiment start together."""
+    if "process" not in rows:
+        return {}
+    unmodified = rows.loc[rows["factor"].isna() & rows["process"].notna(), ["round", "process"]]
+    return {int(round_): int(process) for round_, process in unmodified.itertuples(index=False)}
 
 
 def _measure(
@@ -234,6 +258,7 @@ def _measure(
     facts: FactorFacts | None,
     unmodified_ms: pd.DataFrame,
     changed_ms: pd.DataFrame | None,
+    starts: Mapping[int, int],
 ) -> tuple[Measurement, Runs | None]:
     tables = [unmodified_ms] if changed_ms is None else [unmodified_ms, changed_ms]
     batches = tuple(b for b in experiment.batches if all(b in table for table in tables))
@@ -251,9 +276,10 @@ def _measure(
         times_ms=_by_batch(unmodified, len(rounds)),
         changed_ms=() if factor is None else _by_batch(changed, len(rounds)),
         gains=() if factor is None else _gains(changed, unmodified, len(rounds)),
+        ratios=() if factor is None else _ratios(complete[0].loc[rounds], complete[-1].loc[rounds], starts),
     )
     coefficients = dict(experiment.functional)
-    if not coefficients.keys() <= set(batches):
+    if not coefficients or not coefficients.keys() <= set(batches):
         return measured, None
     weights = np.array([coefficients.get(b, 0.0) for b in batches])
     scale = float(np.abs(weights * unmodified[0]).max())

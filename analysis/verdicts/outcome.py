@@ -57,7 +57,7 @@ def outcomes(recording: Recording, known: Sequence[Outcome] = ()) -> tuple[Outco
     experiments = experiments_of(recording.meta)
     if not experiments:
         return ()
-    rows = recording.frame("experiments", ("experiment", "factor", "batch", "round", "duration_ns"))
+    rows = recording.frame("experiments", ("experiment", "factor", "batch", "round", "duration_ns", "process"))
     made: list[Outcome] = []
     for experiment in experiments:
         before = [outcome for outcome in known if outcome.experiment.number == experiment.number]

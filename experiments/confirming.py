@@ -62,7 +62,7 @@ def confirm(
         KeyboardInterrupt: passed on; finished experiments are recorded.
     """
     from ..analysis.diagnosis.explain import explain, explain_again
-    from .plan import next_experiment, waits_for_time
+    from .plan import next_experiment, rest
     from .runner import Watch
 
     opened = recording if isinstance(recording, Recording) else open_recording(recording)
@@ -95,8 +95,11 @@ def confirm(
             report(Progress(clock_s() - began_s, seconds, label))
             _run(opened, experiment, diagnosis, writer, Watch(report=note, clock_s=clock_s))
         opened = opened.extended(writer.meta)
-        waits = waits_for_time(opened, explain_again(diagnosis, opened))
-        writer.update(experiments_wait_for_time=waits)
+        left = rest(opened, explain_again(diagnosis, opened))
+        writer.update(
+            experiments_wait_for_time=left.of_causes,
+            experiments_rest={"seconds": round(left.seconds, 1), "what": left.what} if left.what else None,
+        )
     return open_recording(opened.path)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..base.errors import CurvescopeError
-from .changed_steps import ChangedSteps
+from .changed_steps import StepsWithin
 from .factor import Target
 
 _NONE = "the steps run no optimizer of torch"
@@ -18,7 +20,7 @@ def reason_against(target: Target) -> str | None:
     return None if "optimizer" in target.phases or not target.phases else _NONE
 
 
-class OptimizerForm(ChangedSteps):
+class OptimizerForm(StepsWithin):
     """Steps whose optimizers of torch have one flag on, from their first step on."""
 
     def __init__(self, workload: Any, flag: str) -> None:
@@ -28,11 +30,8 @@ class OptimizerForm(ChangedSteps):
             workload: the workload.
             flag: `foreach` or `fused`.
         """
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-        super().__init__(workload)
+        super().__init__(workload, self._watched)
         self._flag, self._changed = flag, weakref.WeakSet[Any]()
-        register_optimizer_step_pre_hook(self._before_step)
 
     def submit(self) -> object:
         """Run one step.
@@ -44,6 +43,17 @@ class OptimizerForm(ChangedSteps):
         if not self._changed:
             raise CurvescopeError(_NONE)
         return result
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Change every optimizer of torch that makes a step in the block."""
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        handle = register_optimizer_step_pre_hook(self._before_step)
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def _before_step(self, optimizer: Any, *_: object) -> None:
         if optimizer in self._changed:

@@ -27,6 +27,7 @@ _SEED = 0
 _TAIL = 0.1  # share of the replicates left out at each end for their spread
 # The same for a time: medians of single steps in few rounds have few distinct values, and more of them are needed.
 _TAIL_OF_TIMES = 0.05
+_LARGEST_LOG = 700.0  # whose exponential is a number
 # A spread below this share of the values is rounding.
 _RELATIVE_ROUNDING = 1e-9
 
@@ -232,7 +233,7 @@ def share_estimate(logs: Floats, pooled: tuple[float, float]) -> Estimate:
     """
     mean, freedom = float(np.mean(logs)), pooled[1]
     if freedom < 1:
-        return Estimate(1 - float(np.exp(mean)), -np.inf, np.inf, 1.0)
+        return Estimate(saved_share(mean), -np.inf, np.inf, 1.0)
     from scipy.special import stdtr, stdtrit
 
     # A group that varies more than the others has its own variance.
@@ -241,8 +242,12 @@ def share_estimate(logs: Floats, pooled: tuple[float, float]) -> Estimate:
     error = max(error, _RELATIVE_ROUNDING)
     half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
     p = float(2 * stdtr(freedom, -abs(mean) / error))
-    share, low, high = (1 - float(np.exp(log)) for log in (mean, mean + half, mean - half))
-    return Estimate(share, low, high, p)
+    return Estimate(saved_share(mean), saved_share(mean + half), saved_share(mean - half), p)
+
+
+def saved_share(log: float) -> float:
+    """The share of a time that is saved, from the logarithm of its ratio; -inf where that is beyond all numbers."""
+    return 1 - float(np.exp(log)) if log < _LARGEST_LOG else -np.inf
 
 
 def pooled_variance(groups: Sequence[Floats]) -> tuple[float, float]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..decompose.curve import UNKNOWN, Curve
 
+_PRECISE = 1.2  # upper end of a time's interval over the time, beyond which nothing is said
 _NEAR = 0.95  # of the largest throughput that was measured
 
 
@@ -29,9 +30,9 @@ class Throughput:
 
 
 def throughput_of(curve: Curve) -> Throughput | None:
-    """The throughput of a curve; None with fewer than two batch sizes."""
+    """The throughput of a curve; None with fewer than two batch sizes, or times that are hardly known."""
     sizes = [point for point in curve.points if point.condition != UNKNOWN]
-    if len(sizes) < 2:
+    if len(sizes) < 2 or any(point.time_ms.high > _PRECISE * point.time_ms.value for point in sizes):
         return None
     per_s = {int(point.condition): 1e3 * point.condition / point.time_ms.value for point in sizes}
     best = max(per_s, key=lambda batch: per_s[batch])

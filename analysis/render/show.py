@@ -82,7 +82,7 @@ def show_diagnosis(
         console.print(answers.render_answers(diagnosis.answers[:most], [row.how for row in shown.rows]))
         for note in text.hidden_note(len(diagnosis.answers[most:]) if most else 0, "further answer"):
             console.print(note)
-    if how := answers.how_to_test(recording, diagnosis.answers):
+    if how := answers.how_to_test(recording, diagnosis):
         console.print()
         console.print(Text(how[0]))
         terminal.print_commands(console, *filter(None, how[1:]))
@@ -92,6 +92,8 @@ def show_diagnosis(
     asked = explanations is not diagnosis.explanations
     full = everything or asked or axis != "log2"
     console.print(text.render_curve(diagnosis.curve, diagnosis.axis, brief=not full))
+    if (warning := text.spread_note(diagnosis.curve, diagnosis.findings)) and not modelled:
+        console.print(Text(warning, "yellow"))
     if (advice := remedies.batch_sentence(diagnosis.curve, diagnosis.axis, recording.meta)) and not modelled:
         console.print(Text(advice))
     if full or not explanations:

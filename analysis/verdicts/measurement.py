@@ -23,6 +23,7 @@ from ..decompose.statistics import (
     faster_half,
     ratio_estimate,
     resample_rounds,
+    saved_share,
     time_estimate,
     widened,
 )
@@ -92,10 +93,7 @@ def _gains(changed: Floats, unmodified: Floats, rounds: int) -> tuple[Estimate, 
     # Of two or three rounds, widened replicates may be no times; then they say nothing.
     ratios = np.maximum(changed / unmodified, np.finfo(float).tiny)
     logs = (estimate(float(log[0]), log[1:], rounds, 1.0) for log in np.log(ratios).T)
-    return tuple(
-        Estimate(1 - float(np.exp(log.value)), 1 - float(np.exp(log.high)), 1 - float(np.exp(log.low)), log.p)
-        for log in logs
-    )
+    return tuple(Estimate(saved_share(log.value), saved_share(log.high), saved_share(log.low), log.p) for log in logs)
 
 
 def _ratios(

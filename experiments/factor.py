@@ -33,6 +33,7 @@ class TermChange:
 
     Attributes:
         how: instructions to set it for one layer; None if it is an experiment only.
+        how_training: the same for steps that compute gradients; None if `how` is for these too.
         screen: its place in a screen without evidence; None to come after all that have one.
         reason_against: the reason why it cannot be changed for a call, as a clause; None if it can.
         around: function that makes the context of all runs of a visit.
@@ -47,6 +48,7 @@ class TermChange:
     """
 
     how: str | None = None
+    how_training: str | None = None
     screen: int | None = None
     reason_against: Callable[[CallFamily], str | None] = lambda _: None
     around: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -169,6 +171,7 @@ class Factor:
             what=self.what,
             remedy=self.remedy,
             how=how,
+            how_training=change.how_training if isinstance(change, TermChange) else None,
             levels=self.levels,
             brings_about=self.brings_about,
             partial=self.partial,

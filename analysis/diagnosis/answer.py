@@ -421,7 +421,7 @@ def _remedy(evidence: Sequence[TermEvidence], diagnosis: Diagnosis) -> Remedy | 
                 factor=outcome.factor,
                 where=where,
                 what=outcome.facts.remedy.format(where=where),
-                how=outcome.facts.how,
+                how=(outcome.facts.how_training if _trains(diagnosis) else None) or outcome.facts.how,
                 batch=batch,
                 term_gain=None if of_term.share is None else gain,
                 step_gain=step_gain,
@@ -434,6 +434,11 @@ def _remedy(evidence: Sequence[TermEvidence], diagnosis: Diagnosis) -> Remedy | 
             saved_ms = judged.value * whole_ms.value
             candidates.append((step_gain is not None, saved_ms, remedy))
     return max(candidates, key=lambda item: item[:2])[2] if candidates else None
+
+
+def _trains(diagnosis: Diagnosis) -> bool:
+    """Whether the steps have a backward pass."""
+    return diagnosis.terms is not None and any(key.phase == "backward" for key in diagnosis.terms.keys)
 
 
 def _measured(outcome: Outcome) -> bool:

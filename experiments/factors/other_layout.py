@@ -65,7 +65,8 @@ FACTOR = Factor(
     what="weights of matrix products are stored in the other order",
     remedy="store the weights of {where} in the other order",
     term=TermChange(
-        how="layer.weight.data = layer.weight.data.t().contiguous().t()",
+        how="weight.data = weight.data.t().contiguous().t(), with the parameter that the layer multiplies by: "
+        "layer.weight of an nn.Linear, that of the embedding where weights are tied",
         screen=2,
         reason_against=_reason_against,
         call=_store_other_way,

@@ -148,8 +148,9 @@ class FactorFacts:
         remedy: an instruction, e.g. "run {where} through oneDNN"; {where} is the layer or "the step". None if the
             change is an experiment only, e.g. cold caches.
         how: instructions to set it, e.g. the environment variables or the call; None as for `remedy`.
-        levels: whether batch sizes run at nearly the same size, which removes every bend: it proves something only if
-            a batch size becomes faster.
+        how_training: the same for steps that compute gradients; None if `how` is for these too.
+        levels: whether batch sizes run at nearly the same size, which removes every bend, or through another library,
+            which may be slower at all of them: it proves something only if a batch size becomes faster.
         brings_about: whether it brings its cause about at the batch sizes without the anomaly, all but the largest,
             instead of removing it.
         partial: whether it removes a part of its cause only: it confirms the cause and cannot refute it.
@@ -159,6 +160,7 @@ class FactorFacts:
     what: str
     remedy: str | None = None
     how: str | None = None
+    how_training: str | None = None
     levels: bool = False
     brings_about: bool = False
     partial: bool = False

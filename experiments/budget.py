@@ -62,6 +62,7 @@ class Budget:
         diagnosis: diagnosis of the recording, with the times of its steps and terms.
         device: cpu or cuda.
         time_left_s: seconds left.
+        impossible: names of factors that these complete steps are known to refuse.
         starts_s: what starts of complete steps took so far in this recording, seconds.
     """
 
@@ -69,6 +70,7 @@ class Budget:
     device: str
     time_left_s: float
     starts_s: tuple[float, ...] = ()
+    impossible: frozenset[str] = frozenset()
 
     def refused(self, name: str) -> bool:
         """Whether a factor only says why it does not apply to the device."""
@@ -78,7 +80,7 @@ class Budget:
     def setup_s(self, name: str) -> float:
         """Expected seconds until the complete step runs with a factor; 0 if it does not apply to the device."""
         factor = None if self.refused(name) else factor_of(name)
-        if factor is None or factor.step is None:
+        if factor is None or factor.step is None or name in self.impossible:
             return 0.0
         return max(factor.step.setup_s, self.start_s) if factor.step.setup_s > USUAL_SETUP_S else self.start_s
 
@@ -125,6 +127,7 @@ class Budget:
         """Expected seconds before the first round, and of one round."""
         variants = 1 + sum(not self.refused(name) for name in wanted.factors)
         if wanted.scope == Scope.STEP:
+            variants -= len(self.impossible.intersection(wanted.factors))
             setup_s, key = self.start_s + sum(map(self.setup_s, wanted.factors)), None
         else:
             setup_s, key = _TERM_SETUP_S, Key(wanted.layer, wanted.phase, KERNELS)

@@ -21,7 +21,7 @@ from ..profiling.recording.store import Recording
 from .budget import Budget
 from .case import Case, Known
 from .factors import is_costly
-from .remedies import RemedyPlan
+from .remedies import RemedyPlan, impossible
 
 if TYPE_CHECKING:
     from ..analysis.decompose.terms import Share
@@ -150,7 +150,8 @@ def _known(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None
     device = str((recording.meta.get("device") or {}).get("kind") or "cpu")
     made = experiments_of(recording.meta)
     starts_s = tuple(seconds for one in made for name, seconds in one.setup_s.items() if not is_costly(name))
-    return Known(diagnosis, made, dict(replayable), Budget(diagnosis, device, time_left_s, starts_s))
+    budget = Budget(diagnosis, device, time_left_s, starts_s, impossible(recording))
+    return Known(diagnosis, made, dict(replayable), budget)
 
 
 def candidates(known: Known) -> Iterator[Experiment]:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from ..analysis import causes
 from ..analysis.decompose.curve import UNKNOWN
 from ..analysis.verdicts.words import Verdict
+from ..base.errors import CurvescopeError
+from ..profiling.measure.configuration import configuration_of
 from ..profiling.recording.experiments import (
     TIME,
     TIME_IS_UP,
@@ -29,10 +31,12 @@ from ..profiling.recording.experiments import (
 )
 from .budget import STARTS_OF_TIMES, rounds_of
 from .factors import FACTORS, is_costly
+from .step_variants import target_of
 
 if TYPE_CHECKING:
     from ..analysis.verdicts.outcome import Outcome
     from ..analysis.verdicts.savings import Saving
+    from ..profiling.recording.store import Recording
     from .case import Known
 
 _LEADS = 0.02  # least saving in a screen that is worth fresh rounds
@@ -255,6 +259,18 @@ class RemedyPlan:
         """Mean saving over batch sizes on fresh rounds; 0 without any."""
         saving = self._saving.get(name)
         return fmean(gain.value for _, gain in saving.gains) if saving and saving.fresh else 0.0
+
+
+def impossible(recording: Recording) -> frozenset[str]:
+    """The changes that the steps of a recording are known to refuse, of those that commonly help."""
+    try:
+        target = target_of(recording, configuration_of(recording.meta), ())
+    except CurvescopeError:  # its steps cannot be built at all
+        return frozenset()
+    device = str((recording.meta.get("device") or {}).get("kind") or "cpu")
+    usable = {name: factor.step for name, factor in FACTORS.items() if factor.refusal(device) is None}
+    tried = ((name, change) for name, change in usable.items() if change and change.common)
+    return frozenset(name for name, change in tried if change.reason_against(target) is not None)
 
 
 def _is_common(name: str) -> bool:

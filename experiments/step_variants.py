@@ -67,10 +67,8 @@ def run_step(
         done = replace(experiment, untested=dict.fromkeys(experiment.factors, str(error)), done=True)
         record_experiment(writer, done)
         return done
-    full_bytes = _full_bytes(recording, configuration, experiment.batches[-1])
     runner = StepRunner(experiment, writer, watch or Watch(), configuration.device)
-    target = Target(configuration, experiment.batches, full_bytes, *_recorded(recording))
-    runner.prepare(recording, target, start)
+    runner.prepare(recording, target_of(recording, configuration, experiment.batches), start)
     return runner.run()
 
 
@@ -331,11 +329,12 @@ def _full_bytes(recording: Recording, configuration: Configuration, largest: int
     return {batch: round(capacity * peak / peaks[largest]) for batch, peak in peaks.items()}
 
 
-def _recorded(recording: Recording) -> tuple[frozenset[str], frozenset[str]]:
-    """The phases and the operators of the recorded steps."""
+def target_of(recording: Recording, configuration: Configuration, batches: tuple[int, ...]) -> Target:
+    """The steps of a recording at some batch sizes, with what is recorded of them."""
+    full_bytes = _full_bytes(recording, configuration, batches[-1]) if batches else {}
     rows = recording.arrow("operators", ["phase", "op"])
     phases, ops = (frozenset(filter(None, rows[name].unique().to_pylist())) for name in ("phase", "op"))
-    return phases, ops
+    return Target(configuration, batches, full_bytes, phases, ops)
 
 
 def _medians(rows: Iterable[StepRow], batch: int) -> list[float]:

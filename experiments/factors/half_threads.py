@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ..factor import Factor, StepChange, Target
 
 
+def _reason_against(_: Target) -> str | None:
+    threads = import_torch().get_num_threads()
+    return f"half of {threads} threads is one, which is a change of its own" if threads < 4 else None
+
+
 def _prepare(_: Target) -> None:
     torch = import_torch()
-    threads = torch.get_num_threads()
-    if threads < 4:
-        raise CurvescopeError(f"half of {threads} threads is one, which is a change of its own")
-    torch.set_num_threads(threads // 2)
+    torch.set_num_threads(torch.get_num_threads() // 2)
 
 
 FACTOR = Factor(
@@ -23,6 +24,7 @@ FACTOR = Factor(
     step=StepChange(
         how="torch.set_num_threads(torch.get_num_threads() // 2), or OMP_NUM_THREADS in the environment",
         common=4,
+        reason_against=_reason_against,
         prepare=_prepare,
     ),
     sets="threads",

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ...profiling.hardware.host import physical_cores
 from ..factor import Factor, StepChange, Target
 
 
-def _prepare(_: Target) -> None:
-    torch = import_torch()
-    threads, cores = torch.get_num_threads(), physical_cores()
+def _reason_against(_: Target) -> str | None:
+    threads, cores = import_torch().get_num_threads(), physical_cores()
     if cores is None:
-        raise CurvescopeError("the system does not say which processors share a core")
-    if threads <= cores:
-        raise CurvescopeError(f"threads are no more than physical cores already ({threads} of {cores})")
-    torch.set_num_threads(cores)
+        return "the system does not say which processors share a core"
+    few = threads <= cores
+    return f"threads are no more than physical cores already ({threads} of {cores})" if few else None
+
+
+def _prepare(_: Target) -> None:
+    cores = physical_cores()
+    assert cores is not None  # `_reason_against` refuses it
+    import_torch().set_num_threads(cores)
 
 
 FACTOR = Factor(
@@ -26,6 +29,7 @@ FACTOR = Factor(
     step=StepChange(
         how="torch.set_num_threads(N) or OMP_NUM_THREADS=N, N the number of physical cores (lscpu)",
         common=5,
+        reason_against=_reason_against,
         prepare=_prepare,
     ),
     sets="threads",

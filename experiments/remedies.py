@@ -44,7 +44,7 @@ _ADDS = 0.01  # least part of the step that a change saves beyond the changes be
 _ADDS_ERRORS = 1.5  # the same in standard errors; a set is measured anew, so that chance costs only time
 _MOST_LEADERS = 3
 _SUGGESTED = 0.03  # least share of a step that the cause of a change claims, for the change to come first
-_LEAST_FRESH = 2  # experiments on fresh rounds that a change gets
+_LEAST_FRESH = 2  # experiments on fresh rounds that a change gets; starts of one with a long set-up
 _MOST_TRIES = 2  # of a change that the time did not reach
 _MOST_OF_TIME = 0.6  # of the time left that is kept for this plan while causes are tested
 _FOLLOWS = 2.5  # time of the rest of this plan, as a factor on its next experiment
@@ -165,7 +165,7 @@ class RemedyPlan:
         """Fresh rounds of a change with a long set-up, and of the set with it."""
         new = [name for name in self._ordered(costly=True) if self._is_new(name)][:1]
         whole = [name_together((*self._set, name)) for name in new if self._set]
-        return self._experiment(Stage.CONFIRM, [*new, *whole]) if new else None
+        return replace(self._experiment(Stage.CONFIRM, [*new, *whole]), starts=_LEAST_FRESH) if new else None
 
     def _ordered(self, *, costly: bool) -> list[str]:
         """What commonly helps, first what the recording suggests."""

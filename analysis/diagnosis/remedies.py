@@ -39,8 +39,9 @@ class Remedies:
 
     @cached_property
     def together(self) -> Saving | None:
-        """Changes that save more together than any one of them; None without such a set, proven."""
-        proven = [one for one in self.sets if one.verdict == Verdict.CONFIRMED]
+        """Changes that all help, and save more together than any one of them; None without such a set, proven."""
+        helping = {one.factor for one in self.helping}
+        proven = [one for one in self.sets if one.verdict == Verdict.CONFIRMED and helping.issuperset(one.members)]
         best = max(proven, key=_saved, default=None)
         if best is None or any(_saved(one) > _saved(best) - _ADDS for one in self.helping if not one.changed_results):
             return None

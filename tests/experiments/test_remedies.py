@@ -177,6 +177,14 @@ def test_a_change_that_does_not_add_stays_out_of_the_set():
     assert remedies.together is None
 
 
+def test_a_set_with_a_member_that_is_not_shown_to_help_is_not_shown():
+    machine = Machine(HELPFUL, noise=0.01).run(seconds=200.0)
+    whole = machine.remedies
+    alone = tuple(replace(one, verdict=Verdict.UNDECIDED, proven=()) for one in whole.savings[1:])
+    assert whole.together is not None
+    assert replace(whole, savings=(whole.savings[0], *alone)).together is None
+
+
 def test_where_nothing_helps_it_says_so_with_an_interval():
     machine = Machine({}, noise=0.002).run(seconds=90.0)
     assert {stage for stage, _ in machine.stages()} == {Stage.SCREEN}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,9 +13,9 @@ import numpy.typing as npt
 from ..analysis.decompose.terms import KERNELS, Key
 from ..profiling.measure.protocol import EXPERIMENT
 from ..profiling.measure.visit import warm_up_ns
-from ..profiling.recording.experiments import Experiment, Scope, Stage
+from ..profiling.recording.experiments import TIME, Experiment, Scope, Stage
 from .factor import USUAL_SETUP_S
-from .factors import FACTORS
+from .factors import factor_of
 
 if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Diagnosis
@@ -34,7 +35,7 @@ class _Cost:
     usual_s: float
 
 
-_COSTS = {
+_COSTS: dict[tuple[Stage, Scope], _Cost] = {
     (Stage.ALONE, Scope.TERM): _Cost((8, 30), 3.0),
     (Stage.GRID, Scope.TERM): _Cost((5, 15), 4.0),
     (Stage.SCREEN, Scope.TERM): _Cost((4, 8), 6.0),
@@ -43,6 +44,14 @@ _COSTS = {
     (Stage.CONFIRM, Scope.STEP): _Cost((8, 25), 12.0),
     (Stage.REMEDY, Scope.STEP): _Cost((6, 20), 15.0),
 }
+# Of experiments that test no functional, but what commonly helps: few rounds for all, most for those that lead.
+_COSTS_OF_TIMES = {
+    Stage.SCREEN: _Cost((2, 2), 5.0),
+    Stage.CONFIRM: _Cost((2, 2), 15.0),
+    Stage.REMEDY: _Cost((2, 2), 20.0),
+}
+STARTS_OF_TIMES = {Stage.SCREEN: 2, Stage.CONFIRM: 12, Stage.REMEDY: 20}
+_ENOUGH_STARTS = 5  # that an experiment takes though it becomes longer than usual
 
 
 @dataclass(frozen=True)
@@ -53,33 +62,44 @@ class Budget:
         diagnosis: diagnosis of the recording, with the times of its steps and terms.
         device: cpu or cuda.
         time_left_s: seconds left.
+        impossible: names of factors that these complete steps are known to refuse.
+        starts_s: what starts of complete steps took so far in this recording, seconds.
     """
 
     diagnosis: Diagnosis
     device: str
     time_left_s: float
+    starts_s: tuple[float, ...] = ()
+    impossible: frozenset[str] = frozenset()
 
     def refused(self, name: str) -> bool:
         """Whether a factor only says why it does not apply to the device."""
-        return name not in FACTORS or FACTORS[name].refusal(self.device) is not None
+        factor = factor_of(name)
+        return factor is None or factor.refusal(self.device) is not None
 
     def setup_s(self, name: str) -> float:
         """Expected seconds until the complete step runs with a factor; 0 if it does not apply to the device."""
-        change = None if self.refused(name) else FACTORS[name].step
-        return 0.0 if change is None else max(change.setup_s, self.start_s)
+        factor = None if self.refused(name) else factor_of(name)
+        if factor is None or factor.step is None or name in self.impossible:
+            return 0.0
+        return max(factor.step.setup_s, self.start_s) if factor.step.setup_s > USUAL_SETUP_S else self.start_s
 
     def fitting(self, wanted: Experiment) -> Iterator[Experiment]:
         """The experiment with its time limit, if it fits the time; if need be with fewer rounds, targets or factors."""
         usual_s = self.usual_s(wanted) * (1 + len(wanted.also) / 2)
         while True:
-            for least in (wanted.rounds[0], max(wanted.rounds[0] // 2, 4)):
-                setup_s, round_s = self._times_s(wanted)
-                needed_s = setup_s + least * round_s
-                if needed_s <= self.time_left_s:
-                    limit_s = min(self.time_left_s, max(needed_s, setup_s + usual_s))
-                    deadline_s = None if np.isinf(self.time_left_s) else round(self.time_left_s, 1)
-                    rounds = (least, wanted.rounds[1])
-                    yield replace(wanted, rounds=rounds, time_limit_s=round(limit_s, 1), deadline_s=deadline_s)
+            setup_s, round_s = self._times_s(wanted)
+            for starts, least, is_usual in _fewer(wanted):
+                needed_s = starts * (setup_s + least * round_s)
+                if needed_s <= (min(self.time_left_s, usual_s) if is_usual else self.time_left_s):
+                    limit_s = min(self.time_left_s, max(needed_s, starts * setup_s + usual_s))
+                    yield replace(
+                        wanted,
+                        starts=starts,
+                        rounds=(least, wanted.rounds[1]),
+                        time_limit_s=round(limit_s, 1),
+                        deadline_s=None if np.isinf(self.time_left_s) else round(self.time_left_s, 1),
+                    )
                     return
             if wanted.also:
                 wanted = next(wanted.by_functional())
@@ -93,18 +113,21 @@ class Budget:
                 return
 
     def shortest_s(self, wanted: Experiment) -> float:
-        """Expected seconds of the minimum number of rounds."""
+        """Expected seconds of the minimum number of rounds, after each of a few starts if it wants several."""
         setup_s, round_s = self._times_s(wanted)
-        return setup_s + wanted.rounds[0] * round_s
+        return min(wanted.starts, _ENOUGH_STARTS) * (setup_s + wanted.rounds[0] * round_s)
 
     def usual_s(self, wanted: Experiment) -> float:
         """Usual seconds of an experiment, by the time that is left."""
-        return _COSTS[wanted.stage, wanted.scope].usual_s * max(1.0, self.time_left_s / _USUAL_LIMIT_S)
+        return _cost(wanted.stage, wanted.scope, wanted.functional_kind).usual_s * max(
+            1.0, self.time_left_s / _USUAL_LIMIT_S
+        )
 
     def _times_s(self, wanted: Experiment) -> tuple[float, float]:
         """Expected seconds before the first round, and of one round."""
         variants = 1 + sum(not self.refused(name) for name in wanted.factors)
         if wanted.scope == Scope.STEP:
+            variants -= len(self.impossible.intersection(wanted.factors))
             setup_s, key = self.start_s + sum(map(self.setup_s, wanted.factors)), None
         else:
             setup_s, key = _TERM_SETUP_S, Key(wanted.layer, wanted.phase, KERNELS)
@@ -118,6 +141,8 @@ class Budget:
     @property
     def start_s(self) -> float:
         """Expected seconds until the complete step runs in a process of its own."""
+        if self.starts_s:
+            return median(self.starts_s)
         return USUAL_SETUP_S if self.device == "cpu" else _CUDA_START_S
 
     def pass_ms(self, key: Key | None, batches: Iterable[float]) -> float:
@@ -139,9 +164,25 @@ class Budget:
         return np.asarray(np.interp(at, [float(size) for size in sizes], times))
 
 
-def rounds_of(stage: Stage, scope: Scope) -> tuple[int, int]:
-    """Minimum and maximum number of rounds of an experiment."""
-    return _COSTS[stage, scope].rounds
+def _fewer(wanted: Experiment) -> list[tuple[int, int, bool]]:
+    """Numbers of starts and of least rounds that an experiment may have, the best first.
+
+    The third value is whether they must fit its usual time; else they may take all that is left.
+    """
+    least = wanted.rounds[0]
+    if wanted.starts == 1:
+        return [(1, least, False), (1, max(least // 2, 4), False)]
+    usual = [(starts, least, True) for starts in range(wanted.starts, _ENOUGH_STARTS, -1)]
+    return [*usual, *((starts, least, False) for starts in range(min(wanted.starts, _ENOUGH_STARTS), 1, -1))]
+
+
+def rounds_of(stage: Stage, scope: Scope, kind: str = "") -> tuple[int, int]:
+    """Minimum and maximum number of rounds of an experiment on a functional of a kind."""
+    return _cost(stage, scope, kind).rounds
+
+
+def _cost(stage: Stage, scope: Scope, kind: str) -> _Cost:
+    return _COSTS_OF_TIMES[stage] if kind == TIME else _COSTS[stage, scope]
 
 
 def with_more_rounds(one: Experiment) -> Experiment:

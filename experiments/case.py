@@ -343,7 +343,7 @@ class Case:
             for name, outcome in decisive(outcomes).items():
                 gain = outcome.gain
                 fresh = outcome.experiment.stage == Stage.CONFIRM
-                if fresh and gain and gain.low > 0 and gain.value >= _HELPS and name in causes.factors(Scope.STEP):
+                if fresh and gain and gain.low > 0 and gain.value >= _HELPS and FACTORS[name].step is not None:
                     names[name] = max(names.get(name, 0.0), gain.value)
         new = [name for name in sorted(names, key=lambda name: (-names[name], name)) if name not in tried]
         if new:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..base.errors import CurvescopeError
@@ -25,6 +26,11 @@ class ChangedSteps:
         """Device of the steps: `cpu` or `cuda:N`."""
         return str(self.workload.device)
 
+    @property
+    def model(self) -> Any:
+        """Module of the steps; None without one."""
+        return self.workload.model
+
     def load(self, batch: int) -> None:
         """Prepare steps of a batch size."""
         self.workload.load(batch)
@@ -37,6 +43,35 @@ class ChangedSteps:
         """Run one step; returns its start and duration, ns."""
         start_ns, duration_ns = self.workload.time_step()
         return start_ns, duration_ns
+
+    def time_run(self, run: Callable[[], object]) -> tuple[int, int]:
+        """Time a function that stands for one step; see `time_step`."""
+        start_ns, duration_ns = self.workload.time_run(run)
+        return start_ns, duration_ns
+
+
+class StepsWithin(ChangedSteps):
+    """Steps that run within a context."""
+
+    def __init__(self, workload: Any, context: Callable[[], AbstractContextManager[object]]) -> None:
+        """Wrap a workload.
+
+        Args:
+            workload: the workload.
+            context: makes the context of one step.
+        """
+        super().__init__(workload)
+        self._context = context
+
+    def submit(self) -> object:
+        """Run one step within the context."""
+        with self._context():
+            return super().submit()
+
+    def time_step(self) -> tuple[int, int]:
+        """Run one step within the context; returns its start and duration, ns."""
+        with self._context():
+            return super().time_step()
 
 
 class ChangedModule(ChangedSteps):

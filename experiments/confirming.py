@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.arguments import default_experiments_s, device_kind
 from ..base.errors import CurvescopeError
 from ..profiling.measure.loop import Progress
-from ..profiling.recording.experiments import Experiment, Scope, Stage, experiments_of, record_experiment
+from ..profiling.recording.experiments import TIME, Experiment, Scope, Stage, experiments_of, record_experiment
 from ..profiling.recording.remote_store import AnyPath, RemotePath
 from ..profiling.recording.replayable import why_not_replayed
 from ..profiling.recording.store import Recording, RecordingWriter, open_recording
@@ -27,6 +27,11 @@ _STAGES = {
     Stage.SCREEN: "screen",
     Stage.CONFIRM: "confirm",
     Stage.REMEDY: "remedy",
+}
+_STAGES_OF_TIMES = {
+    Stage.SCREEN: "what commonly helps",
+    Stage.CONFIRM: "what led, on fresh rounds",
+    Stage.REMEDY: "what helps, together",
 }
 _UNTIL_NEXT_LOOK = 1.5  # rounds until the next look, as a factor on those so far
 _REASON_LENGTH = 300  # characters of an error's message in an entry
@@ -57,7 +62,7 @@ def confirm(
         KeyboardInterrupt: passed on; finished experiments are recorded.
     """
     from ..analysis.diagnosis.explain import explain, explain_again
-    from .plan import next_experiment, waits_for_time
+    from .plan import next_experiment, rest
     from .runner import Watch
 
     opened = recording if isinstance(recording, Recording) else open_recording(recording)
@@ -90,8 +95,11 @@ def confirm(
             report(Progress(clock_s() - began_s, seconds, label))
             _run(opened, experiment, diagnosis, writer, Watch(report=note, clock_s=clock_s))
         opened = opened.extended(writer.meta)
-        waits = waits_for_time(opened, explain_again(diagnosis, opened))
-        writer.update(experiments_wait_for_time=waits)
+        left = rest(opened, explain_again(diagnosis, opened))
+        writer.update(
+            experiments_wait_for_time=left.of_causes,
+            experiments_rest={"seconds": round(left.seconds, 1), "what": left.what} if left.what else None,
+        )
     return open_recording(opened.path)
 
 
@@ -149,6 +157,8 @@ def describe(experiment: Experiment) -> str:
     """What an experiment runs, in a few words, e.g. `fc6 forward, screen`."""
     from ..analysis.decompose.terms import work_label
 
+    if experiment.functional_kind == TIME:
+        return _STAGES_OF_TIMES[experiment.stage]
     what = work_label(experiment.layer, experiment.phase) if experiment.scope == Scope.TERM else "the step"
     return f"{what}, {_STAGES.get(experiment.stage, experiment.stage)}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,7 +16,7 @@ from .replay.operator_kinds import on_cuda
 from .replay.recorded_call import CallFamily
 from .replay.runnable import Runnable
 
-USUAL_SETUP_S = 3.0
+USUAL_SETUP_S = 2.0
 
 
 class Caches(Enum):
@@ -33,6 +33,7 @@ class TermChange:
 
     Attributes:
         how: instructions to set it for one layer; None if it is an experiment only.
+        how_training: the same for steps that compute gradients; None if `how` is for these too.
         screen: its place in a screen without evidence; None to come after all that have one.
         reason_against: the reason why it cannot be changed for a call, as a clause; None if it can.
         around: function that makes the context of all runs of a visit.
@@ -47,6 +48,7 @@ class TermChange:
     """
 
     how: str | None = None
+    how_training: str | None = None
     screen: int | None = None
     reason_against: Callable[[CallFamily], str | None] = lambda _: None
     around: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -71,11 +73,20 @@ class Target:
         batches: batch sizes of the experiment, increasing.
         full_bytes: by batch size, the memory with which its steps are as full as those of the largest batch size of the
             experiment were with all memory of the CUDA device; empty if unknown.
+        phases: phases of the recorded operators; empty if unknown.
+        operators: names of the recorded operators; empty if unknown.
     """
 
     configuration: Configuration
     batches: tuple[int, ...]
     full_bytes: Mapping[int, int] = field(default_factory=dict)
+    phases: frozenset[str] = frozenset()
+    operators: frozenset[str] = frozenset()
+
+    @property
+    def computes_gradients(self) -> bool:
+        """Whether the steps are known to have a backward pass."""
+        return "backward" in self.phases or self.configuration.mode in ("training", "forward+backward")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +97,7 @@ class StepChange:
         how: instructions to set it for the complete step, or these by kind of device; None if it is an experiment only.
         screen: its place in a screen without evidence; None to be left out of it.
         screen_on: kinds of devices whose screens have it.
+        common: its place among what commonly helps, which every step is screened for; None if it is not one of these.
         setup_s: expected seconds until the changed steps run.
         reason_against: the reason why these steps cannot be changed, as far as is known before a worker starts; None if
             they can.
@@ -102,6 +114,7 @@ class StepChange:
     how: str | Mapping[str, str] | None = None
     screen: int | None = None
     screen_on: tuple[str, ...] = ("cpu", "cuda")
+    common: int | None = None
     setup_s: float = USUAL_SETUP_S
     reason_against: Callable[[Target], str | None] = lambda _: None
     changed_results: Callable[[Target], str | None] = lambda _: None
@@ -124,6 +137,8 @@ class Factor:
         levels: see `FactorFacts`.
         brings_about: see `FactorFacts`.
         partial: see `FactorFacts`.
+        sets: what it sets, e.g. threads: of factors that set the same, only one can be changed at a time; None if it
+            excludes no other.
     """
 
     name: str
@@ -135,6 +150,7 @@ class Factor:
     levels: bool = False
     brings_about: bool = False
     partial: bool = False
+    sets: str | None = None
 
     def refusal(self, device: str) -> str | None:
         """The reason why nothing can be changed on a device, `cpu` or `cuda:N`; None if something can."""
@@ -155,10 +171,47 @@ class Factor:
             what=self.what,
             remedy=self.remedy,
             how=how,
+            how_training=change.how_training if isinstance(change, TermChange) else None,
             levels=self.levels,
             brings_about=self.brings_about,
             partial=self.partial,
         )
+
+
+def together(name: str, factors: Sequence[Factor]) -> Factor:
+    """Several factors of complete steps, changed together; they are changed in their order.
+
+    Args:
+        name: name of all of them, see `profiling.recording.experiments.members`.
+        factors: the factors.
+    """
+    changes = [factor.step for factor in factors if factor.step is not None]
+
+    def change(workload: Any, target: Target) -> Steps:
+        for one in changes:
+            workload = one.change(workload, target)
+        steps: Steps = workload
+        return steps
+
+    def first(reasons: Iterable[str | None]) -> str | None:
+        return next((reason for reason in reasons if reason is not None), None)
+
+    step = StepChange(
+        setup_s=max(one.setup_s for one in changes),
+        reason_against=lambda target: first(one.reason_against(target) for one in changes),
+        changed_results=lambda target: first(one.changed_results(target) for one in changes),
+        prepare=lambda target: [one.prepare(target) for one in changes],
+        change=change,
+        without_effect=lambda before, after: first(one.without_effect(before, after) for one in changes),
+    )
+    refuses = {device: why for factor in factors for device, why in factor.refuses.items()}
+    whole = len(changes) == len(factors)
+    return Factor(
+        name=name,
+        what=" and ".join(factor.what for factor in factors),
+        refuses=refuses,
+        step=step if whole else None,
+    )
 
 
 def _kind(device: str) -> str:

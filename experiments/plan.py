@@ -9,16 +9,19 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, product
 from typing import TYPE_CHECKING
 
 from ..analysis import causes
 from ..analysis.decompose.repeated_layers import group_of
-from ..profiling.recording.experiments import Experiment, experiments_of
+from ..analysis.decompose.terms import work_label
+from ..profiling.recording.experiments import TIME, Experiment, Scope, experiments_of
 from ..profiling.recording.store import Recording
 from .budget import Budget
 from .case import Case, Known
+from .factors import is_costly
+from .remedies import RemedyPlan, impossible
 
 if TYPE_CHECKING:
     from ..analysis.decompose.terms import Share
@@ -101,15 +104,42 @@ def next_experiment(recording: Recording, time_left_s: float, diagnosis: Diagnos
         time_left_s: seconds left for experiments.
         diagnosis: diagnosis of the recording; None to make it.
     """
-    return next(_candidates(recording, time_left_s, diagnosis), None)
+    return next(candidates(_known(recording, time_left_s, diagnosis)), None)
 
 
-def waits_for_time(recording: Recording, diagnosis: Diagnosis | None = None) -> bool:
-    """Whether a longer time limit would have allowed more experiments; the arguments are those of `next_experiment`."""
-    return next(_candidates(recording, math.inf, diagnosis), None) is not None
+@dataclass(frozen=True)
+class Rest:
+    """What a longer time limit would allow now.
+
+    Attributes:
+        seconds: expected seconds, at least: some experiments depend on the outcome of others.
+        what: labels of the terms, and names of the changes of complete steps, that it is about.
+        of_causes: whether some of it tests causes.
+    """
+
+    seconds: float
+    what: tuple[str, ...]
+    of_causes: bool
 
 
-def _candidates(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None) -> Iterator[Experiment]:
+def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
+    """What a longer time limit would allow; the arguments are those of `next_experiment`."""
+    known = _known(recording, math.inf, diagnosis)
+    unique = {(one.scope, one.layer, one.phase, one.stage, one.factors): one for one in candidates(known)}
+    what = [
+        label
+        for one in unique.values()
+        for label in ([work_label(one.layer, one.phase)] if one.scope == Scope.TERM else one.factors)
+        if one.scope == Scope.TERM or not known.budget.refused(label)
+    ]
+    return Rest(
+        sum(map(known.budget.shortest_s, unique.values())),
+        tuple(dict.fromkeys(what)),
+        any(one.functional_kind != TIME for one in unique.values()),
+    )
+
+
+def _known(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None) -> Known:
     from ..analysis.diagnosis.explain import explain
 
     diagnosis = diagnosis or explain(recording)
@@ -118,13 +148,29 @@ def _candidates(recording: Recording, time_left_s: float, diagnosis: Diagnosis |
     for row in recording.arrow("operators", ["layer", "phase", "op"]).to_pylist():
         replayable[names.get(row["layer"] or "", row["layer"]), row["phase"]].add(row["op"])
     device = str((recording.meta.get("device") or {}).get("kind") or "cpu")
-    budget = Budget(diagnosis, device, time_left_s)
-    return candidates(Known(diagnosis, experiments_of(recording.meta), dict(replayable), budget))
+    made = experiments_of(recording.meta)
+    starts_s = tuple(seconds for one in made for name, seconds in one.setup_s.items() if not is_costly(name))
+    budget = Budget(diagnosis, device, time_left_s, starts_s, impossible(recording))
+    return Known(diagnosis, made, dict(replayable), budget)
 
 
 def candidates(known: Known) -> Iterator[Experiment]:
-    """Experiments that fit the time, the best first; later ones assume nothing of earlier ones."""
-    for _, turn in groupby(_PLAN, key=lambda row: row.turn):
+    """Experiments that fit the time, the best first; later ones assume nothing of earlier ones.
+
+    Causes of anomalies come first, but leave time to the plan of remedies. Of the fixed cost, which is usual, only what
+    makes a large part of the step comes before that plan.
+    """
+    remedies, budget = RemedyPlan(known), known.budget
+    left_s = budget.time_left_s - remedies.reserved_s()
+    before = [row for row in _PLAN if row.turn == 1 or known.diagnosis.explanations]
+    yield from _of_causes(replace(known, budget=replace(budget, time_left_s=left_s)), before)
+    yield from remedies.candidates()
+    yield from _of_causes(known, _PLAN)
+
+
+def _of_causes(known: Known, plan: Iterable[_Row]) -> Iterator[Experiment]:
+    """Experiments on the causes of anomalies and of the fixed cost."""
+    for _, turn in groupby(plan, key=lambda row: row.turn):
         groups = [(of, list(rows)) for of, rows in groupby(turn, key=lambda row: row.of)]
         for target, terms in known.targets:
             for of, rows in groups:

@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 
 from ..profiling.measure.loop import Loop, Progress
 from ..profiling.measure.stopping import Complete, Until
-from ..profiling.recording.experiments import TIME_IS_UP, Experiment, record_experiment
+from ..profiling.recording.experiments import TIME_IS_UP, Experiment, Scope, record_experiment
 from ..profiling.recording.store import RecordingWriter, columns_of
-from .factors import FACTORS, names_of
+from .factor import Factor
+from .factors import factor_of
 
 Condition: TypeAlias = tuple[str | None, int]  # name of the factor, or None for none; batch size
 Row: TypeAlias = dict[str, Any]  # of the table `experiments`
@@ -102,9 +103,9 @@ class Runner(ABC):
         finally:
             self.end()
             self.write()
-            recorded = self._entry(done=done)
-            known = [name for name in recorded.factors if name in names_of(recorded.scope)]
-            facts = [FACTORS[name].facts(recorded.scope, self.device) for name in known]
+            recorded = self.entry(done=done)
+            factors = [factor for name in recorded.factors if (factor := _factor(name, recorded.scope))]
+            facts = [factor.facts(recorded.scope, self.device) for factor in factors]
             record_experiment(self.writer, recorded, facts)
         return recorded
 
@@ -117,10 +118,10 @@ class Runner(ABC):
         """The factors that can be changed, as far as is known; the others are untested."""
         scope, names = self.experiment.scope, self.experiment.factors
         for name in names:
-            if name not in names_of(scope):
+            if (factor := _factor(name, scope)) is None:
                 why: str | None = f"there is no such factor of {'terms' if scope == 'term' else 'complete steps'}"
             else:
-                why = FACTORS[name].refusal(self.device) or self.reason_against(name)
+                why = factor.refusal(self.device) or self.reason_against(name)
             if why is not None:
                 self.untested[name] = why
         return [name for name in names if name not in self.untested]
@@ -173,7 +174,8 @@ class Runner(ABC):
         """Remove the rows of a factor that are not recorded yet."""
         self.rows[self._written :] = [row for row in self.rows[self._written :] if row["factor"] != name]
 
-    def _entry(self, *, done: bool) -> Experiment:
+    def entry(self, *, done: bool) -> Experiment:
+        """The experiment as recorded; `done` is whether it ran to its end."""
         names, ran = self.experiment.factors, {row["factor"] for row in self.rows}
         if not done:
             self.untested = dict.fromkeys((name for name in names if name not in ran), TIME_IS_UP) | self.untested
@@ -184,3 +186,9 @@ class Runner(ABC):
             notes=tuple(dict.fromkeys(self.notes)),
             done=done,
         )
+
+
+def _factor(name: str, scope: str) -> Factor | None:
+    """A factor that changes something of a scope; None without one."""
+    factor = factor_of(name)
+    return factor if factor and (factor.term if scope == Scope.TERM else factor.step) else None

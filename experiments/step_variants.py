@@ -25,6 +25,7 @@ from .runner import Condition, Row, Runner, Watch
 from .step_worker import Number, Ready, StepWorker
 
 MOST_AT_ONCE = 6  # variants beside the unmodified steps: enough to share their rounds, few enough for the memory
+_LEAST_STARTS = 2  # of processes, where an experiment wants several
 _MARGIN = 1.25  # memory of a variant, in peaks of the unmodified steps: split, padded and compiled steps take more
 _NOTED_SHARE = 1.1  # of the memory of the unmodified steps: a variant that takes more is noted
 _LEAST_START_S = 10.0
@@ -66,9 +67,8 @@ def run_step(
         done = replace(experiment, untested=dict.fromkeys(experiment.factors, str(error)), done=True)
         record_experiment(writer, done)
         return done
-    full_bytes = _full_bytes(recording, configuration, experiment.batches[-1])
     runner = StepRunner(experiment, writer, watch or Watch(), configuration.device)
-    runner.prepare(recording, Target(configuration, experiment.batches, full_bytes), start)
+    runner.prepare(recording, target_of(recording, configuration, experiment.batches), start)
     return runner.run()
 
 
@@ -85,14 +85,36 @@ class StepRunner(Runner):
         self._workers: dict[str | None, StepWorker] = {}
         self._ready: dict[str | None, Ready] = {}
         self._start_s: dict[str | None, float] = {}  # duration of the first steps
+        self._starts_left = 1
         self._late = False  # whether the deadline left fewer rounds than the minimum
         self._protocol = replace(EXPERIMENT, rounds=self.experiment.rounds)
 
     def measure(self) -> bool:
-        """Run all factors that can be changed, in groups that fit the memory; returns whether the time was enough."""
-        waiting = self.possible()
-        if self.experiment.factors and not waiting:
+        """Run all factors that can be changed, after each start; returns whether the time was enough for two."""
+        possible = self.possible()
+        if self.experiment.factors and not possible:
             return True
+        try:
+            return self._measure_starts(possible)
+        finally:
+            self._compare_with_sweep()
+
+    def _measure_starts(self, possible: list[str]) -> bool:
+        took_s = 0.0
+        for start in range(self.experiment.starts):
+            began_s = self.elapsed_s
+            if start and began_s + took_s > (self.experiment.time_limit_s or math.inf) and start >= _LEAST_STARTS:
+                break
+            self._starts_left = self.experiment.starts - start
+            enough = self._measure_started([name for name in possible if name not in self.untested])
+            if not enough:
+                return start >= _LEAST_STARTS
+            self.end()
+            took_s = self.elapsed_s - began_s
+        return True
+
+    def _measure_started(self, waiting: list[str]) -> bool:
+        """Run factors in groups that fit the memory; returns whether the time was enough."""
         if (failed := self._start(None)) is not None:
             if not self._late:
                 self.untested.update(dict.fromkeys(waiting, f"{_FAILED}: {failed}"))
@@ -108,7 +130,7 @@ class StepRunner(Runner):
             group = self._start_group(waiting)
             groups_left = math.ceil(len(waiting) / max(1, before - len(waiting)))  # which share the time left
             conditions = [(name, batch) for name in self._workers for batch in self._target.batches]
-            rounds = self.run_rounds(conditions, 1 / (groups_left + 1))
+            rounds = self.run_rounds(conditions, 1 / (groups_left + 1) / self._starts_left)
             self._late |= rounds < self.experiment.rounds[0] and not self._stopped
             for name in group:
                 if name in self._workers:
@@ -117,7 +139,6 @@ class StepRunner(Runner):
         if not self._late:
             lost = [name for name in self.experiment.factors if not self.ran(name)]
             self.untested = dict.fromkeys(lost, _FAILED) | self.untested
-        self._compare_with_sweep()
         return not self._late
 
     def end(self) -> None:
@@ -125,6 +146,15 @@ class StepRunner(Runner):
         for worker in self._workers.values():
             worker.end()
         self._workers.clear()
+
+    def entry(self, *, done: bool) -> Experiment:
+        """The experiment as recorded, with what the starts of its workers took."""
+        peaks = {name or "": ready.peak_bytes for name, ready in self._ready.items()}
+        return replace(
+            super().entry(done=done),
+            setup_s={name or "": round(seconds, 1) for name, seconds in self._start_s.items()},
+            memory_bytes={name: peak for name, peak in peaks.items() if peak is not None},
+        )
 
     def finished(self, condition: Condition) -> bool:
         """Whether a condition gets no more visits."""
@@ -297,6 +327,14 @@ def _full_bytes(recording: Recording, configuration: Configuration, largest: int
     if capacity is None or largest not in peaks:
         return {}
     return {batch: round(capacity * peak / peaks[largest]) for batch, peak in peaks.items()}
+
+
+def target_of(recording: Recording, configuration: Configuration, batches: tuple[int, ...]) -> Target:
+    """The steps of a recording at some batch sizes, with what is recorded of them."""
+    full_bytes = _full_bytes(recording, configuration, batches[-1]) if batches else {}
+    rows = recording.arrow("operators", ["phase", "op"])
+    phases, ops = (frozenset(filter(None, rows[name].unique().to_pylist())) for name in ("phase", "op"))
+    return Target(configuration, batches, full_bytes, phases, ops)
 
 
 def _medians(rows: Iterable[StepRow], batch: int) -> list[float]:

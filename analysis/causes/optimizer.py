@@ -10,7 +10,7 @@ from .case import Case, Claim, Intervention, seen
 CAUSE = "optimizer work"
 INTERVENTION = Intervention(
     expected="With a fused optimizer, or with gradients of several batches accumulated, the share shrinks.",
-    untested="no factor replaces the optimizer",
+    step=("fused_optimizer", "foreach_optimizer"),
 )
 # Its time may vary a little with the batch size, e.g. by what the caches still have.
 _GROWN = 1.2

@@ -27,6 +27,7 @@ _SEED = 0
 _TAIL = 0.1  # share of the replicates left out at each end for their spread
 # The same for a time: medians of single steps in few rounds have few distinct values, and more of them are needed.
 _TAIL_OF_TIMES = 0.05
+_LARGEST_LOG = 700.0  # whose exponential is a number
 # A spread below this share of the values is rounding.
 _RELATIVE_ROUNDING = 1e-9
 
@@ -252,6 +253,40 @@ def ratio_estimate(
         return Estimate(ratio, -np.inf, np.inf, p)
     root = float(np.sqrt(max(b**2 - a * c, 0.0)))
     return Estimate(ratio, (b - root) / a, (b + root) / a, p)
+
+
+def share_estimate(logs: Floats, pooled: tuple[float, float]) -> Estimate:
+    """The share of a time that a change saves, from the logarithms of its ratios in independent starts of processes.
+
+    Args:
+        logs: logarithm of changed over unmodified time of each start, shape (starts,), at least one.
+        pooled: variance of such logarithms inside groups like this one, and its degrees of freedom; with 0 of them
+            nothing is known of it, and the interval is infinite.
+    """
+    mean, freedom = float(np.mean(logs)), pooled[1]
+    if freedom < 1:
+        return Estimate(saved_share(mean), -np.inf, np.inf, 1.0)
+    from scipy.special import stdtr, stdtrit
+
+    # A group that varies more than the others has its own variance.
+    own = float(np.var(logs, ddof=1)) if len(logs) > 1 else 0.0
+    error = float(np.sqrt(max(own, pooled[0]) / len(logs)))
+    error = max(error, _RELATIVE_ROUNDING)
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    p = float(2 * stdtr(freedom, -abs(mean) / error))
+    return Estimate(saved_share(mean), saved_share(mean + half), saved_share(mean - half), p)
+
+
+def saved_share(log: float) -> float:
+    """The share of a time that is saved, from the logarithm of its ratio; -inf where that is beyond all numbers."""
+    return 1 - float(np.exp(log)) if log < _LARGEST_LOG else -np.inf
+
+
+def pooled_variance(groups: Sequence[Floats]) -> tuple[float, float]:
+    """Variance inside groups, and its degrees of freedom; (0, 0) if no group has two values."""
+    freedom = sum(len(group) - 1 for group in groups)
+    squares = sum(float(np.var(group)) * len(group) for group in groups)
+    return (squares / freedom, float(freedom)) if freedom else (0.0, 0.0)
 
 
 def mean_correlation(errors: Floats, positions: npt.NDArray[np.int64]) -> float:

@@ -30,6 +30,7 @@ from ..verdicts.outcome import Outcome
 from ..verdicts.proof import about, decisive, isolated_of, reproduces
 from ..verdicts.shape import Shape, shape
 from ..verdicts.words import Reproduction, Verdict
+from .remedies import find_remedies
 
 if TYPE_CHECKING:
     from .result import Diagnosis, Explanation
@@ -138,7 +139,7 @@ class Answer:
 
 def answered(diagnosis: Diagnosis, recording: Recording, outcomes: tuple[Outcome, ...]) -> Diagnosis:
     """The diagnosis of a recording with the outcomes of its experiments, and with the answers."""
-    diagnosis = replace(diagnosis, outcomes=outcomes)
+    diagnosis = replace(diagnosis, outcomes=outcomes, remedies=find_remedies(outcomes))
     return replace(diagnosis, answers=answers(diagnosis, recording))
 
 
@@ -149,12 +150,12 @@ def answers(diagnosis: Diagnosis, recording: Recording) -> tuple[Answer, ...]:
     rows = pd.DataFrame()
     if any(outcome.experiment.stage == Stage.GRID for outcome in diagnosis.outcomes):
         rows = recording.frame("experiments")
-    return tuple(_answer(explanation, diagnosis.outcomes, rows, axis) for explanation in explained)
+    return tuple(_answer(explanation, diagnosis, rows, axis) for explanation in explained)
 
 
-def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.DataFrame, axis: Axis) -> Answer:
+def _answer(explanation: Explanation, diagnosis: Diagnosis, rows: pd.DataFrame, axis: Axis) -> Answer:
     """The answer on one anomaly."""
-    evidence = tuple(_evidence(explanation, outcomes, rows, axis))
+    evidence = tuple(_evidence(explanation, diagnosis.outcomes, rows, axis))
     what = _what(explanation)
     if explanation.attribution.noise:
         sentence = f"{what} is not significant: measure more rounds on a quiet machine."
@@ -168,7 +169,7 @@ def _answer(explanation: Explanation, outcomes: Sequence[Outcome], rows: pd.Data
     on_step = total.confirmed_on_steps and alone is None
     where = None if on_step else alone or total.terms[0].label
     deciding = _decisive(total, where, evidence)
-    remedy = _remedy(evidence)
+    remedy = _remedy(evidence, diagnosis)
     how_sure = _how_sure(total, deciding, on_step)
     cause = None if total.cause == UNEXPLAINED else total.cause
     why = None if cause is None else _why(total, deciding, _portion(explanation, where))
@@ -395,11 +396,9 @@ def _refuted(evidence: Sequence[TermEvidence]) -> list[str]:
     ]
 
 
-def _remedy(evidence: Sequence[TermEvidence]) -> Remedy | None:
-    """What helped most: on complete steps if that was measured, else on the largest term."""
-    of_step = {
-        outcome.factor: outcome for of in evidence if of.share is None for outcome in of.factors if _measured(outcome)
-    }
+def _remedy(evidence: Sequence[TermEvidence], diagnosis: Diagnosis) -> Remedy | None:
+    """What helped most: on complete steps if that was measured, in any experiment, else on the largest term."""
+    of_step = {saving.factor: saving for saving in diagnosis.remedies.savings if saving.fresh}
     candidates: list[tuple[bool, float, Remedy]] = []
     for of_term in evidence:
         for outcome in of_term.factors:
@@ -412,7 +411,7 @@ def _remedy(evidence: Sequence[TermEvidence]) -> Remedy | None:
                 continue
             step = of_step.get(outcome.factor)
             gain, batch = outcome.gains[outcome.gain_index], outcome.batches[outcome.gain_index]
-            step_gain = step.gains[step.batches.index(batch)] if step and batch in step.batches else None
+            step_gain = dict(step.gains).get(batch) if step else None
             least = _LEAST_TERM_GAIN if step_gain is None else _LEAST_STEP_GAIN
             judged = gain if step_gain is None else step_gain
             if judged.low <= 0 or judged.value < least:
@@ -422,18 +421,24 @@ def _remedy(evidence: Sequence[TermEvidence]) -> Remedy | None:
                 factor=outcome.factor,
                 where=where,
                 what=outcome.facts.remedy.format(where=where),
-                how=outcome.facts.how,
+                how=(outcome.facts.how_training if _trains(diagnosis) else None) or outcome.facts.how,
                 batch=batch,
                 term_gain=None if of_term.share is None else gain,
                 step_gain=step_gain,
-                step_gains=tuple(zip(step.batches, step.gains, strict=True)) if step else (),
+                step_gains=step.gains if step else (),
                 changed_results=outcome.changed_results or (step.changed_results if step else None),
             )
             # A gain of the complete step counts more than any of a term; else what is saved, in ms.
-            of_gain = step if step is not None and step_gain is not None else outcome
-            saved_ms = judged.value * of_gain.times_ms[of_gain.batches.index(batch)].value
+            times_ms = dict(zip(outcome.batches, outcome.times_ms, strict=True))
+            whole_ms = times_ms[batch] if step_gain is None else diagnosis.curve.at(batch).time_ms
+            saved_ms = judged.value * whole_ms.value
             candidates.append((step_gain is not None, saved_ms, remedy))
     return max(candidates, key=lambda item: item[:2])[2] if candidates else None
+
+
+def _trains(diagnosis: Diagnosis) -> bool:
+    """Whether the steps have a backward pass."""
+    return diagnosis.terms is not None and any(key.phase == "backward" for key in diagnosis.terms.keys)
 
 
 def _measured(outcome: Outcome) -> bool:

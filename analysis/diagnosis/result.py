@@ -16,6 +16,7 @@ from ..decompose.findings import Finding, FindingVerdict
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import Share, Terms
+from .remedies import Remedies
 
 if TYPE_CHECKING:
     from ..causes.context import Recorded
@@ -69,6 +70,7 @@ class Diagnosis:
             2 % of the step; None if there is no such pair, or if no step was profiled.
         outcomes: outcomes of the recording's experiments; empty if none were made.
         answers: the answer on every explanation, in their order, then on the fixed cost.
+        remedies: what changes of complete steps save.
         axis: the axis of batch sizes, for words.
         notes: sentences on the choice of the steps.
         recorded: what causes examine besides the kernels; None if the diagnosis is of no recording.
@@ -82,6 +84,7 @@ class Diagnosis:
     fixed_cost: Explanation | None = None
     outcomes: tuple[Outcome, ...] = ()
     answers: tuple[Answer, ...] = ()
+    remedies: Remedies = field(default_factory=Remedies)
     axis: Axis = field(default_factory=Axis)
     notes: tuple[str, ...] = ()
     recorded: Recorded | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -15,6 +15,7 @@ from ...profiling.recording.store import Recording
 from ..cost_model.recording import is_modelled
 from ..decompose.statistics import Estimate
 from ..diagnosis.answer import Answer, Remedy, TermEvidence
+from ..diagnosis.result import Diagnosis
 from ..verdicts.outcome import Outcome
 from ..verdicts.shape import Shape
 from ..verdicts.words import Reproduction, Verdict
@@ -23,11 +24,18 @@ from .text import hidden_note, interval
 
 VERDICT_STYLES = {Verdict.CONFIRMED: "bold green", Verdict.REFUTED: "", Verdict.UNDECIDED: "yellow"}
 _SHOWN_FACTORS = 6
+_USUAL_REST_S, _REST_MARGIN = 240.0, 1.2
+_NAMED_REST = 4  # of what is left to test
 _MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of reasons, in the order of the table
 
 
-def render_answers(answers: Sequence[Answer]) -> RenderableType:
-    """Each answer: what, where, why and how sure, then what to do and how to set that."""
+def render_answers(answers: Sequence[Answer], known: Collection[str | None] = ()) -> RenderableType:
+    """Each answer: what, where, why and how sure, then what to do and how to set that.
+
+    Args:
+        answers: the answers.
+        known: settings that were shown before them.
+    """
     blocks: list[RenderableType] = []
     shown: dict[str, int] = {}
     for number, answer in enumerate(answers, 1):
@@ -39,27 +47,35 @@ def render_answers(answers: Sequence[Answer]) -> RenderableType:
         ]
         if answer.remedy is not None and answer.remedy.how:
             first = shown.setdefault(answer.remedy.how, number)
-            lines.append(Indented(Text(answer.remedy.how if first == number else f"as in {first}."), label="How: "))
+            how = answer.remedy.how if first == number else f"as in {first}."
+            lines.append(Indented(Text("as above." if answer.remedy.how in known else how), label="How: "))
         blocks.append(Indented(*lines, label=Text(f"{number}. ", "bold")))
     return Group(*blocks)
 
 
-def how_to_test(recording: Recording, answers: Sequence[Answer]) -> tuple[str, str | None] | None:
-    """How to test causes that are untested, or why that cannot be: a sentence, and a command that it announces.
+def how_to_test(recording: Recording, found: Diagnosis) -> tuple[str, str | None] | None:
+    """How to test what is untested, or why that cannot be: a sentence, and a command that it announces.
 
     None if nothing is left to test, or if all is decided that the time for experiments was enough for.
     """
-    if not answers or is_modelled(recording.meta):
+    if is_modelled(recording.meta):
         return None
-    if any(answer.evidence for answer in answers):
-        if not recording.meta.get("experiments_wait_for_time"):
+    if found.outcomes:
+        left = recording.meta.get("experiments_rest")
+        if not left and not recording.meta.get("experiments_wait_for_time"):
             return None
-        lead = "The time for experiments was up before every cause was tested. On the same machine, this goes on:"
-        return lead, f"curvescope confirm {recording.path} --experiments 5m"
-    if why := why_not_replayed(recording):
+        seconds, what = (left["seconds"], left["what"]) if left else (_USUAL_REST_S, [])
+        minutes = max(1, math.ceil(_REST_MARGIN * seconds / 60))
+        named = f" ({', '.join(what[:_NAMED_REST])}{', …' if len(what) > _NAMED_REST else ''})" if what else ""
+        lead = f"The time for experiments was up. On the same machine, the rest{named} takes about {minutes} min:"
+        return lead, f"curvescope confirm {recording.path} --experiments {minutes}m"
+    why = why_not_replayed(recording)
+    if not found.answers and why:
+        return None
+    if why:
         return f"No cause can be tested by experiment: the recording {why}.", None
     return (
-        "No cause is tested yet. On the same machine, this runs the experiments:",
+        "No cause is tested and no remedy is tried yet. On the same machine, this runs the experiments:",
         f"curvescope confirm {recording.path}",
     )
 

@@ -36,6 +36,7 @@ from ..time_tables import Pooled
 from ..verdicts.outcome import Outcome
 from .causes import verdict_sentence
 from .headline import answer_on, headline
+from .remedies import RemedyTable, batch_sentence, remedy_table
 
 # A field that is renamed, removed or gets another meaning makes it the next number; new fields do not.
 DOCUMENT_VERSION = 1
@@ -133,6 +134,8 @@ class ExplainDocument:
     Attributes:
         recording: folder or URL of the recording.
         headline: what the curve shows, in a sentence.
+        remedies: what changes of complete steps save, by batch size: what to do, how, and what it costs.
+        batch_size: the batch size as advice, in a sentence; null for other axes.
         answers: the answer on every anomaly, and last on the fixed cost: what, where, why, what to do, how sure.
         modelled: whether the cost model predicted the times.
         complete: whether everything that was asked for is recorded.
@@ -157,6 +160,8 @@ class ExplainDocument:
 
     recording: str
     headline: str
+    remedies: RemedyTable
+    batch_size: str | None
     answers: Sequence[Answer]
     modelled: bool
     complete: bool
@@ -194,6 +199,8 @@ class ExplainDocument:
         return cls(
             recording=str(recording.path),
             headline=headline(meta, diagnosis),
+            remedies=remedy_table(diagnosis.remedies, diagnosis.axis),
+            batch_size=batch_sentence(diagnosis.curve, diagnosis.axis, meta),
             answers=diagnosis.answers,
             modelled=is_modelled(meta),
             complete=meta["status"] == Status.COMPLETE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base.numbers import number, signed
@@ -17,6 +17,7 @@ from ..diagnosis.answer import Answer
 from ..diagnosis.result import Diagnosis, Explanation
 from ..verdicts.words import Verdict as Tested
 from .names import fit
+from .remedies import saving_sentence
 
 _MUCH = 0.2  # of a step; less idle time is normal
 _NAME = 48  # letters of a kernel in a sentence
@@ -49,18 +50,31 @@ def clock_line(meta: Mapping[str, Any]) -> str | None:
 
 def finding_sentence(found: Diagnosis) -> str:
     """The same without a name, in lower case."""
-    leading = _largest_confirmed(found)
-    if leading is None:
-        return _anomaly_sentence(found)
-    explanation, answer = leading
-    sentence = _confirmed_sentence(explanation, answer)
-    if found.explanations and explanation is not found.explanations[0]:
-        rest = _anomaly_sentence(found)
-    elif found.anomalies:
-        return sentence
-    else:
-        rest = f"no anomaly {_span(found)}."
-    return f"{sentence} {rest[0].upper()}{rest[1:]}"
+    said = [sentence for _, sentence in sorted(_sentences(found), key=lambda item: -item[0])]
+    return " ".join([said[0], *(f"{sentence[0].upper()}{sentence[1:]}" for sentence in said[1:])])
+
+
+def _sentences(found: Diagnosis) -> Iterator[tuple[float, str]]:
+    """What saves most, the largest confirmed cause and the largest anomaly, each with its share of a step."""
+    leading, best = _largest_confirmed(found), found.remedies.best
+    remedy = leading[1].remedy if leading else None
+    if best is not None and best.largest and (remedy is None or best.members != (remedy.factor,)):
+        yield best.largest[1].value, saving_sentence(found.remedies, found.axis) or ""
+    if leading is not None:
+        yield _share_of_step(found, *leading), _confirmed_sentence(*leading)
+    of_anomaly = found.explanations[0] if found.explanations else None
+    if leading is None or leading[0] is not of_anomaly:
+        share = 0.0
+        if of_anomaly is not None:
+            share = abs(of_anomaly.value.value) / found.curve.at(of_anomaly.functional.last).time_ms.value
+        yield share, _anomaly_sentence(found) if leading is None or found.anomalies else f"no anomaly {_span(found)}."
+
+
+def _share_of_step(found: Diagnosis, explanation: Explanation, answer: Answer) -> float:
+    """The share of a step that a confirmed cause makes."""
+    functional = explanation.functional
+    step = functional.at if functional.kind == FIXED_COST else functional.last
+    return abs(_confirmed(explanation, answer)[1]) / found.curve.at(step).time_ms.value
 
 
 def _largest_confirmed(found: Diagnosis) -> tuple[Explanation, Answer] | None:
@@ -71,13 +85,7 @@ def _largest_confirmed(found: Diagnosis) -> tuple[Explanation, Answer] | None:
         for explanation, answer in zip(explained, found.answers, strict=False)  # one made from tables has no answers
         if answer.verdict == Tested.CONFIRMED
     ]
-
-    def share_of_step(one: tuple[Explanation, Answer]) -> float:
-        functional = one[0].functional
-        step = functional.at if functional.kind == FIXED_COST else functional.last
-        return abs(_confirmed(*one)[1]) / found.curve.at(step).time_ms.value
-
-    return max(confirmed, key=share_of_step, default=None)
+    return max(confirmed, key=lambda one: _share_of_step(found, *one), default=None)
 
 
 def _confirmed(explanation: Explanation, answer: Answer) -> tuple[str, float]:

@@ -14,6 +14,7 @@ from ..diagnosis.result import Diagnosis, Explanation
 from .answers import factor_cells, factor_text, remedy_text, reproduction_sentence, shape_sentence, time_heading
 from .causes import verdict_of, verdict_sentence
 from .headline import answer_on, headline
+from .remedies import RemedyTable, remedy_cells, remedy_table
 from .text import interval, share, shortened
 
 _MOST_ROWS = 12
@@ -35,6 +36,8 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
         for p in points
     ]
     blocks = [f"<ol>{answers}</ol>" if answers else _paragraph(headline({}, diagnosis))]
+    if diagnosis.remedies.tried:
+        blocks.append(_remedies(remedy_table(diagnosis.remedies, axis), axis))
     blocks.append(_table([axis.name, "step ms", "95 % interval", f"ms/{axis.one}", "n"], rows))
     explanations = [*diagnosis.explanations, *([diagnosis.fixed_cost] if diagnosis.fixed_cost else [])]
     for explanation in explanations:
@@ -47,12 +50,20 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
 def diagnosis_text(diagnosis: Diagnosis) -> str:
     """What the curve shows, each answer on a line with how to do what it says, and notes on the data."""
     lines = [headline({}, diagnosis)]
+    shown = remedy_table(diagnosis.remedies, diagnosis.axis)
+    lines += [shown.sentence] if shown.sentence else []
     for index, answer in enumerate(diagnosis.answers, 1):
         lines.append(f"{index}. {answer.sentence}")
         if how := remedy_text(answer.remedy):
             lines.append(f"   {how}")
     lines += diagnosis.notes
     return escape_controls("\n".join(lines))
+
+
+def _remedies(shown: RemedyTable, axis: Axis) -> str:
+    """What to do, what it saves and how, and what was tried beside it."""
+    head, rows = remedy_cells(shown, axis)
+    return (_table(head, rows) if rows else "") + (_paragraph(shown.sentence) if shown.sentence else "")
 
 
 def _answer(answer: Answer) -> str:

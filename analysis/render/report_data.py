@@ -165,7 +165,7 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
         "explain": ExplainDocument.of(one.recording, found, found.explanations or _last_pair(found, recorded)),
         "lead": _lead(found, recorded.layer_classes),
         "tested": {answer.functional.label: tested_terms(answer, found) for answer in found.answers if answer.evidence},
-        "how_to_test": " ".join(filter(None, how_to_test(one.recording, found.answers) or ())) or None,
+        "how_to_test": " ".join(filter(None, how_to_test(one.recording, found) or ())) or None,
         "energy": _energy(one.recording) if has_energy else None,
         "heat": _heat(found, recorded.layer_classes),
         "timelines": [

@@ -8,8 +8,10 @@ from typing import Any
 
 from ...base.escaping import escape_controls
 from ...base.numbers import number, with_minus_signs
+from ...profiling.recording.axis import Axis
 from ..diagnosis.answer import Answer
 from .answers import remedy_text
+from .remedies import TITLE, remedy_cells
 from .text import interval
 
 
@@ -32,7 +34,8 @@ def verdict_html(run: Mapping[str, Any], index: int) -> str:
     )
     return (
         f'<article class="verdict" data-run="{index}"><p class="over">{_text(over)}</p>'
-        f"<h1>{_text(with_minus_signs(run['explain'].headline))}</h1>{lead}{_answers(run, index)}"
+        f"<h1>{_text(with_minus_signs(run['explain'].headline))}</h1>{_remedies(run)}"
+        f"{lead}{_answers(run, index)}"
         f"<noscript>{_curve(run)}</noscript></article>"
     )
 
@@ -45,6 +48,28 @@ def comparison_html(comparison: Mapping[str, Any] | None) -> str:
     """
     said = comparison["verdicts"] if comparison else []
     return "".join(f'<p class="lead"><a href="#compare">{_text(with_minus_signs(one))}</a></p>' for one in said)
+
+
+def _remedies(run: Mapping[str, Any]) -> str:
+    """What to do, what it saves and how; empty if nothing was tried."""
+    shown = run["explain"].remedies
+    sentence = f"<p>{_text(with_minus_signs(shown.sentence))}</p>" if shown.sentence else ""
+    if not shown.rows:
+        return sentence
+    columns, lines = remedy_cells(shown, Axis(run["axis"]["name"]))
+    heads = "".join(f"<th>{_text(head)}</th>" for head in columns[:-1])
+    rows = "".join(
+        f'<tr><td class="do">{_text(do)}</td>'
+        f"{''.join(f'<td>{_text(with_minus_signs(cell))}</td>' for cell in cells)}</tr>"
+        for do, *cells, _ in lines
+    )
+    hows = "".join(
+        f'<p class="how">How {number}: {_text(row[-1])}</p>' for number, row in enumerate(lines, 1) if row[-1]
+    )
+    return (
+        f'<section class="remedies" aria-label="{TITLE}"><h2>{TITLE}</h2><div class="scroll"><table><thead><tr>{heads}'
+        f"</tr></thead><tbody>{rows}</tbody></table></div>{hows}{sentence}</section>"
+    )
 
 
 def _answers(run: Mapping[str, Any], index: int) -> str:

@@ -17,10 +17,12 @@ from ..decompose.findings import FindingVerdict
 from ..diagnosis import split
 from ..diagnosis.explain import explain
 from ..diagnosis.result import Diagnosis, Explanation
-from . import answers, causes, series, terminal, text
+from . import answers, causes, remedies, series, terminal, text
 from .documents import ExplainDocument, TimedSeries, TimesDocument, print_document
 from .headline import answer_on, clock_line, headline
 from .tables import Indented
+
+_MOST_ANSWERS = 4  # beside remedies; the page of a terminal is short
 
 
 def show_diagnosis(
@@ -70,10 +72,17 @@ def show_diagnosis(
         )
     console.print()
     console.print(Text(headline(recording.meta, diagnosis), "bold"))
+    shown = remedies.remedy_table(diagnosis.remedies, diagnosis.axis)
+    if diagnosis.remedies.tried:
+        console.print()
+        console.print(remedies.render_remedies(shown, diagnosis.axis, everything))
     if diagnosis.answers:
         console.print()
-        console.print(answers.render_answers(diagnosis.answers))
-    if how := answers.how_to_test(recording, diagnosis.answers):
+        most = _MOST_ANSWERS if shown.rows and not everything else None
+        console.print(answers.render_answers(diagnosis.answers[:most], [row.how for row in shown.rows]))
+        for note in text.hidden_note(len(diagnosis.answers[most:]) if most else 0, "further answer"):
+            console.print(note)
+    if how := answers.how_to_test(recording, diagnosis):
         console.print()
         console.print(Text(how[0]))
         terminal.print_commands(console, *filter(None, how[1:]))
@@ -83,11 +92,16 @@ def show_diagnosis(
     asked = explanations is not diagnosis.explanations
     full = everything or asked or axis != "log2"
     console.print(text.render_curve(diagnosis.curve, diagnosis.axis, brief=not full))
+    if (warning := text.spread_note(diagnosis.curve, diagnosis.findings)) and not modelled:
+        console.print(Text(warning, "yellow"))
+    if (advice := remedies.batch_sentence(diagnosis.curve, diagnosis.axis, recording.meta)) and not modelled:
+        console.print(Text(advice))
     if full or not explanations:
         console.print()
         console.print(text.render_findings(diagnosis.findings, diagnosis.axis))
     fixed = [diagnosis.fixed_cost] if diagnosis.fixed_cost and not asked else []
-    for explanation in [*explanations, *fixed][: None if full else text.SHOWN_EXPLANATIONS]:
+    few = 1 if shown.rows else text.SHOWN_EXPLANATIONS
+    for explanation in [*explanations, *fixed][: None if full else few]:
         console.print()
         if full:
             _show_explanation(console, explanation, diagnosis, everything)

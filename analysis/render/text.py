@@ -58,6 +58,7 @@ _SHOWN_TERMS = 8
 _LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
 _LARGEST_TERMS = 3
 SHOWN_EXPLANATIONS = 2
+_HIDDEN = 0.1  # of a step: what a spread may hide is worth a warning from here on
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
 _NAMED_GROUPS = 3  # the largest groups that a sentence names
 _MUCH_IDLE = 0.2  # share of a step
@@ -86,9 +87,7 @@ def render_curve(
     rows = table(axis.name, f"step {quantity.unit}", "95 % interval", *per_one, "spread", "n", first="right")
     for point in curve.points:
         time = point.time_ms.value
-        spread = Text(f"{point.spread:.1%}" + ("" if point.stable else " !"), "" if point.stable else "yellow")
-        if point.n == 1:
-            spread = Text("unknown", "dim")
+        spread = Text("unknown", "dim") if point.n == 1 else Text(f"{point.spread:.1%}")
         rows.add_row(
             str(point.condition),
             number(time),
@@ -114,9 +113,23 @@ def render_curve(
         notes = ["Single measurements: the intervals come from a stated or published error."]
     if curve.statistic == MODELLED:
         notes = ["The intervals show the error of the model, not measurement noise."]
-    if unstable := [str(p.condition) for p in curve.points if not p.stable]:
-        notes.append(f"! unstable (spread over 2 %): {axis.name} {', '.join(unstable)}.")
     return Group(rows, *(Text(note, "dim") for note in notes))
+
+
+def spread_note(curve: Curve, findings: Sequence[Finding]) -> str | None:
+    """Which anomalies the spread of the times may hide: deviations that would matter, inside their intervals."""
+    hidden = []
+    for one in findings:
+        if one.verdict in (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT):
+            value, size_ms = one.tested_value, curve.at(one.tested.last).time_ms.value
+            most = max(-value.low if one.tested.kind != "excess" else 0.0, value.high) / size_ms
+            hidden += [(most, one.tested.label)] if most >= _HIDDEN else []
+    if not hidden:
+        return None
+    most, label = max(hidden)
+    rest = f", and {len(hidden) - 1} more" if len(hidden) > 1 else ""
+    share_of_step = f"{most:.0%} of the step" if most < 1 else "the step's time and more"
+    return f"! The spread may hide {label}, up to {share_of_step}{rest}; more rounds (--time-limit) tell."
 
 
 def render_findings(findings: Sequence[Finding], axis: Axis = SAMPLES, quantity: Quantity = TIME) -> RenderableType:

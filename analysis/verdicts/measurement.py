@@ -27,6 +27,7 @@ from ..decompose.statistics import (
     filled,
     ratio_estimate,
     resample_rounds,
+    saved_share,
     time_estimate,
     widened,
 )
@@ -100,12 +101,23 @@ def _gains(changed: Floats, unmodified: Floats, rounds: Ints) -> tuple[Estimate,
         unmodified: those without it.
         rounds: number of rounds of both, shape (2, batch sizes).
     """
-    both = zip(np.log(changed / unmodified).T, rounds.T, strict=True)
+    # Of two or three rounds, widened replicates may be no times; then they say nothing.
+    ratios = np.maximum(changed / unmodified, np.finfo(float).tiny)
+    both = zip(np.log(ratios).T, rounds.T, strict=True)
     logs = (estimate(float(log[0]), log[1:], effective_rounds(used, np.ones(2)), 1.0) for log, used in both)
-    return tuple(
-        Estimate(1 - float(np.exp(log.value)), 1 - float(np.exp(log.high)), 1 - float(np.exp(log.low)), log.p)
-        for log in logs
-    )
+    return tuple(Estimate(saved_share(log.value), saved_share(log.high), saved_share(log.low), log.p) for log in logs)
+
+
+def _ratios(
+    unmodified_ms: pd.DataFrame, changed_ms: pd.DataFrame, starts: Mapping[int, int]
+) -> tuple[tuple[float, ...], ...]:
+    """Logarithms of T'/T of each start, with the times of the faster half of its rounds."""
+    of_start = [starts.get(round_, 0) for round_ in unmodified_ms.index]
+    sides = [
+        np.array([faster_half(rounds.to_numpy(np.float64), 0) for _, rounds in table.groupby(of_start, sort=False)])
+        for table in (changed_ms, unmodified_ms)
+    ]
+    return tuple(tuple(map(float, logs)) for logs in np.log(sides[0] / sides[1]))
 
 
 def round_medians(rows: pd.DataFrame) -> pd.DataFrame:
@@ -149,6 +161,7 @@ class Measurement:
         removed: F − F' in ms; None as for `changed`.
         taken: share removed, (F − F')/F; its interval is infinite where F may be 0. None as for `changed`.
         gains: share of the time saved by the factor, 1 − T'/T, by batch size; empty as `changed_ms`.
+        ratios: logarithm of T'/T, by batch size, for each start of the processes; empty as `changed_ms`.
     """
 
     experiment: Experiment
@@ -163,6 +176,7 @@ class Measurement:
     removed: Estimate | None = None
     taken: Estimate | None = None
     gains: tuple[Estimate, ...] = ()
+    ratios: tuple[tuple[float, ...], ...] = ()
 
     @property
     def effect(self) -> Effect:
@@ -257,6 +271,14 @@ def measure(
         yield _measure(experiment, factor, facts.get(factor or ""), compared)
 
 
+def _starts(rows: pd.DataFrame) -> dict[int, int]:
+    """The process of the unmodified steps in each round: all processes of an experiment start together."""
+    if "process" not in rows:
+        return {}
+    unmodified = rows.loc[rows["factor"].isna() & rows["process"].notna(), ["round", "process"]]
+    return {int(round_): int(process) for round_, process in unmodified.itertuples(index=False)}
+
+
 def _measure(
     experiment: Experiment, factor: str | None, facts: FactorFacts | None, rows: pd.DataFrame
 ) -> tuple[Measurement, Runs | None]:
@@ -279,9 +301,10 @@ def _measure(
         times_ms=_by_batch(unmodified, counts[0]),
         changed_ms=() if factor is None else _by_batch(changed, counts[-1]),
         gains=() if factor is None else _gains(changed, unmodified, np.array(counts)),
+        ratios=() if factor is None else _ratios(complete[0].loc[rounds], complete[-1].loc[rounds], _starts(rows)),
     )
     coefficients = dict(experiment.functional)
-    if not coefficients.keys() <= set(batches):
+    if not coefficients or not coefficients.keys() <= set(batches):
         return measured, None
     weights = np.array([coefficients.get(b, 0.0) for b in batches])
     sizes = weights * unmodified[0]

@@ -58,7 +58,7 @@ def outcomes(recording: Recording, known: Sequence[Outcome] = ()) -> tuple[Outco
     experiments = experiments_of(recording.meta)
     if not experiments:
         return ()
-    columns = ("experiment", "factor", "batch", "round", "duration_ns", *EXPERIMENT_COUNTERS)
+    columns = ("experiment", "factor", "batch", "round", "duration_ns", "process", *EXPERIMENT_COUNTERS)
     rows = recording.frame("experiments", columns)
     made: list[Outcome] = []
     for experiment in experiments:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from .. import options
 from ..base.arguments import CUDA_EXPERIMENTS_S, DEFAULT_EXPERIMENTS_S, QUICK_EXPERIMENTS_S, default_experiments_s
+from ..base.standard_output import prints_to_stderr
 from ..diagnosing import measure
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def run(args: argparse.Namespace) -> int:
         return options.experiments_s_of(args, default_s) / len(axes.curves)
 
     def measure_curve(configuration: Configuration, path: AnyPath) -> None:
-        workload = configuration.build(find_device=args.device is None)
-        measure(workload, axes.values, protocol, path, experiments_s, options.precise_enough(protocol))
+        with prints_to_stderr():
+            workload = configuration.build(find_device=args.device is None)
+            measure(workload, axes.values, protocol, path, experiments_s, options.precise_enough(protocol))
 
     with options.clocks(args, device):
         if axes.family is not None:

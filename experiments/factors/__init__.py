@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from ...profiling.recording.experiments import FactorFacts, Scope
-from ..factor import Factor, StepChange, TermChange
+from ...profiling.recording.experiments import FactorFacts, Scope, members
+from ..factor import USUAL_SETUP_S, Factor, StepChange, TermChange, together
 
 FACTORS: dict[str, Factor] = {
     found.name: importlib.import_module(f".{found.name}", __name__).FACTOR for found in pkgutil.iter_modules(__path__)
@@ -25,16 +25,34 @@ def term_change(name: str | None) -> TermChange:
     return change
 
 
+def factor_of(name: str) -> Factor | None:
+    """A factor by its name, or several that are changed together by theirs, see `members`; None if there is none."""
+    found = [FACTORS.get(member) for member in members(name)]
+    known = [factor for factor in found if factor is not None]
+    if len(known) < len(found):
+        return None
+    return known[0] if len(known) == 1 else together(name, known)
+
+
 def step_change(name: str | None) -> StepChange:
-    """How a factor of complete steps changes them; no change without a name.
+    """How a factor of complete steps, or several together, change them; no change without a name.
 
     Raises:
         KeyError: the factor changes no complete steps.
     """
-    change = StepChange() if name is None else FACTORS[name].step
+    if name is None:
+        return StepChange()
+    factor = factor_of(name)
+    change = None if factor is None else factor.step
     if change is None:
         raise KeyError(name)
     return change
+
+
+def is_costly(name: str) -> bool:
+    """Whether the set-up of complete steps with a factor takes longer than their usual start; False for no factor."""
+    factor = factor_of(name)
+    return factor is not None and factor.step is not None and factor.step.setup_s > USUAL_SETUP_S
 
 
 def names_of(scope: str) -> list[str]:

@@ -8,7 +8,7 @@ from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ...profiling.recording.operators import TensorArgument
 from ..changed_steps import ChangedModule
-from ..factor import Factor, StepChange, TermChange
+from ..factor import Factor, StepChange, Target, TermChange
 from ..replay.operator_kinds import is_on_images
 from ..replay.recorded_call import CallFamily, tensors_of
 from ..replay.runnable import Runnable
@@ -41,9 +41,17 @@ def _store(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     return runnable.with_arguments(tuple(map(store, runnable.arguments)))
 
 
+_NO_IMAGES = "the steps have no two-dimensional convolution"
+
+
+def _reason_against_steps(target: Target) -> str | None:
+    convolves = any("conv" in op for op in target.operators)
+    return None if convolves or not target.operators else _NO_IMAGES
+
+
 def _to_channels_last(module: Any) -> None:
     if not any(parameter.dim() == 4 for parameter in module.parameters()):
-        raise CurvescopeError("the steps have no two-dimensional convolution")
+        raise CurvescopeError(_NO_IMAGES)
     module.to(memory_format=import_torch().channels_last)
 
 
@@ -60,6 +68,8 @@ FACTOR = Factor(
     step=StepChange(
         how="model.to(memory_format=torch.channels_last), and the same for its inputs",
         screen=6,
+        common=7,
+        reason_against=_reason_against_steps,
         change=lambda workload, _: ChangedModule(workload, _to_channels_last),
     ),
 )

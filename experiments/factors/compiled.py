@@ -40,9 +40,11 @@ FACTOR = Factor(
     step=StepChange(
         how="model = torch.compile(model, dynamic=False)",
         screen=10,
+        common=20,
         setup_s=40.0,
         reason_against=lambda target: "the steps are compiled already" if target.configuration.compiled else None,
         prepare=_prepare,
         change=lambda workload, _: ChangedModule(workload, _compile),
     ),
+    sets="code",
 )

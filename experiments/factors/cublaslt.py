@@ -31,4 +31,5 @@ FACTOR = Factor(
         reason_against=reason_unless_product,
         around=_through_cublaslt,
     ),
+    levels=True,
 )

@@ -22,7 +22,9 @@ FACTOR = Factor(
     step=StepChange(
         how="torch.cuda.graph around one step with inputs that stay at one address, then graph.replay() for each step",
         screen=2,
+        common=16,
         reason_against=_reason_against,
         change=lambda workload, _: GraphedSteps(workload),
     ),
+    sets="code",
 )

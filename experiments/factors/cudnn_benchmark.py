@@ -27,5 +27,10 @@ FACTOR = Factor(
         around=lambda: setting(import_torch().backends.cudnn, "benchmark", True),
     ),
     # In the steps that are not recorded.
-    step=StepChange(how=_HOW, screen=3, prepare=lambda _: setattr(import_torch().backends.cudnn, "benchmark", True)),
+    step=StepChange(
+        how=_HOW,
+        screen=3,
+        common=14,
+        prepare=lambda _: setattr(import_torch().backends.cudnn, "benchmark", True),
+    ),
 )

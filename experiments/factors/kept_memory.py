@@ -45,6 +45,7 @@ FACTOR = Factor(
         },
         screen=1,
         screen_on=("cpu",),
+        common=1,
         reason_against=_reason_against,
         prepare=_prepare,
     ),

@@ -24,4 +24,5 @@ FACTOR = Factor(
         reason_against=_reason_against,
         around=lambda: setting(import_torch().backends.cudnn, "enabled", False),
     ),
+    levels=True,
 )

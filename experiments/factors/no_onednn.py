@@ -36,4 +36,5 @@ FACTOR = Factor(
         around=lambda: setting(import_torch().backends.mkldnn, "enabled", False),
     ),
     step=StepChange(how="torch.backends.mkldnn.enabled = False", screen=5, prepare=_prepare),
+    levels=True,
 )

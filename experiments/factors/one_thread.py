@@ -46,6 +46,7 @@ FACTOR = Factor(
         around=_one_thread,
     ),
     step=StepChange(
-        how="torch.set_num_threads(1), or OMP_NUM_THREADS=1 in the environment", screen=4, prepare=_prepare
+        how="torch.set_num_threads(1), or OMP_NUM_THREADS=1 in the environment", screen=4, common=6, prepare=_prepare
     ),
+    sets="threads",
 )

@@ -55,11 +55,15 @@ FACTOR = Factor(
     remedy="run {where} through oneDNN",
     refuses={"cuda": "oneDNN runs on CPUs"},
     term=TermChange(
-        how="for inference: torch.utils.mkldnn.to_mkldnn(layer), or torch.compile(model) with "
-        "TORCHINDUCTOR_FREEZING=1; else in the layer's forward: "
-        "torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')",
+        how="torch.utils.mkldnn.to_mkldnn(layer), or torch.compile(model) with TORCHINDUCTOR_FREEZING=1; or in the "
+        "layer's forward: torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')",
+        how_training="a torch.autograd.Function, as oneDNN's product has no gradient of its own. Its forward returns "
+        "product(x, weight, bias, 'none', [], '') with product = torch.ops.mkldnn._linear_pointwise; its backward, of "
+        "gradients g of two dimensions, product(g, weight.t(), None, 'none', [], '') for x and "
+        "product(g.t(), x.t(), None, 'none', [], '') for weight",
         screen=1,
         reason_against=_reason_against,
         call=_through_onednn,
     ),
+    levels=True,
 )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ...base.errors import CurvescopeError
+from ...base.torch_runtime import import_torch
 from ...profiling.recording.operators import TensorArgument
-from ..factor import Factor, TermChange
+from ..changed_steps import ChangedModule
+from ..factor import Factor, StepChange, TermChange
 from ..replay.operator_kinds import reason_unless_product
 from ..replay.recorded_call import CallFamily
 from ..replay.runnable import Runnable
@@ -45,14 +50,32 @@ def _store_other_way(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     return runnable.with_arguments(tuple(arguments))
 
 
+def _store_weights(module: Any) -> None:
+    kind = import_torch().nn.Linear
+    # A weight that layers share is stored once; `dict` keeps each parameter once.
+    weights = dict.fromkeys(layer.weight for layer in module.modules() if isinstance(layer, kind))
+    if not weights:
+        raise CurvescopeError("the steps have no linear layer")
+    for weight in weights:
+        weight.data = weight.data.t().contiguous().t()
+
+
 FACTOR = Factor(
     name="other_layout",
     what="weights of matrix products are stored in the other order",
     remedy="store the weights of {where} in the other order",
     term=TermChange(
-        how="layer.weight.data = layer.weight.data.t().contiguous().t()",
+        how="weight.data = weight.data.t().contiguous().t(), with the parameter that the layer multiplies by: "
+        "layer.weight of an nn.Linear, that of the embedding where weights are tied",
         screen=2,
         reason_against=_reason_against,
         call=_store_other_way,
     ),
+    step=StepChange(
+        how="for layer in model.modules():\n    if isinstance(layer, torch.nn.Linear):\n"
+        "        layer.weight.data = layer.weight.data.t().contiguous().t()",
+        common=11,
+        change=lambda workload, _: ChangedModule(workload, _store_weights),
+    ),
+    sets="weights",
 )

@@ -83,8 +83,10 @@ def _changed_results(target: Target) -> str | None:
 def _change(workload: Any, target: Target) -> Steps:
     if target.configuration.step is not None:
         return _TwoSteps(workload)
-    workload.halved = True
     steps: Steps = workload
+    while isinstance(workload, ChangedSteps):  # another change came before
+        workload = workload.workload
+    workload.halved = True
     return steps
 
 

@@ -53,6 +53,13 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def physical_cores() -> int | None:
+    """Number of physical cores that this process may use; None if the kernel does not report them."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(usable_cores()))
+    siblings = {_read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in usable}
+    return None if None in siblings else len(siblings)
+
+
 def cpu_frequency_hz() -> int | None:
     """Current mean core clock, Hz; None if the kernel does not report it."""
     values = [float(m) for m in re.findall(r"^cpu MHz\s*:\s*([0-9.]+)", _read("/proc/cpuinfo") or "", re.MULTILINE)]

@@ -98,6 +98,7 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
     """In the new process: make the object and call its methods, until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends this process
     os.setpgrp()
+    os.dup2(2, 1)  # standard output is the parent's, for results
     end_with_parent()
     # Processes that a step starts must be children of this one: those of the server would outlive it.
     usual = multiprocessing.get_all_start_methods()[0]

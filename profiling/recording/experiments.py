@@ -19,6 +19,20 @@ if TYPE_CHECKING:
 TIME_IS_UP = "the time for experiments was up"  # reason for what is untested
 
 
+TIME = "time"  # kind of an experiment that tests no functional of T, but T itself at each batch size
+_TOGETHER = "+"  # between the names of factors that are changed together
+
+
+def members(name: str) -> tuple[str, ...]:
+    """The factors that a name of a factor stands for: several if they are changed together."""
+    return tuple(name.split(_TOGETHER))
+
+
+def name_together(names: Iterable[str]) -> str:
+    """The name of factors that are changed together."""
+    return _TOGETHER.join(names)
+
+
 class Stage(Word):
     """Stages of the experiments on one anomaly."""
 
@@ -45,12 +59,14 @@ class Experiment:
         stage: stage of the experiment.
         scope: what it runs.
         functional: coefficients of the tested functional of T, as (batch size, coefficient).
-        functional_kind: kind of the functional: excess, bend, or fixed cost.
+        functional_kind: kind of the functional: excess, bend, or fixed cost; `TIME` without one.
         batches: batch sizes to run, increasing.
-        factors: names of the factors to change, one at a time. Every round also runs without a change.
+        factors: names of the factors to change, one at a time. Every round also runs without a change. A name of a
+            complete step may stand for several, see `members`.
         layer: layer of the term; None for work outside layers, and for complete steps.
         phase: phase of the term; None without a phase, and for complete steps.
-        rounds: minimum and maximum number of rounds.
+        rounds: minimum and maximum number of rounds, after each start.
+        starts: how often all processes of complete steps start anew, at most.
         time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected to
             end within them.
         deadline_s: number of seconds after which no round starts, even below the minimum number; None for no deadline.
@@ -61,6 +77,10 @@ class Experiment:
         member: the layer that runs for a term of repeated layers; None for other terms.
         members: number of layers that the term stands for.
         also: further functionals of the same term that its batch sizes test, as (kind, coefficients).
+        setup_s: of complete steps: seconds until the first step of each batch size had run, by name of the factor; ""
+            for the unmodified steps.
+        memory_bytes: of complete steps: most memory that these first steps took, by name as for `setup_s`; without the
+            names where it is unknown.
     """
 
     number: int
@@ -73,6 +93,7 @@ class Experiment:
     layer: str | None = None
     phase: str | None = None
     rounds: tuple[int, int] = (5, 25)
+    starts: int = 1
     time_limit_s: float | None = None
     untested: Mapping[str, str] = field(default_factory=dict)
     changed_results: Mapping[str, str] = field(default_factory=dict)
@@ -82,6 +103,8 @@ class Experiment:
     also: tuple[tuple[str, tuple[tuple[int, float], ...]], ...] = ()
     member: str | None = None
     members: int = 1
+    setup_s: Mapping[str, float] = field(default_factory=dict)
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> Experiment:
@@ -125,8 +148,9 @@ class FactorFacts:
         remedy: an instruction, e.g. "run {where} through oneDNN"; {where} is the layer or "the step". None if the
             change is an experiment only, e.g. cold caches.
         how: instructions to set it, e.g. the environment variables or the call; None as for `remedy`.
-        levels: whether batch sizes run at nearly the same size, which removes every bend: it proves something only if
-            a batch size becomes faster.
+        how_training: the same for steps that compute gradients; None if `how` is for these too.
+        levels: whether batch sizes run at nearly the same size, which removes every bend, or through another library,
+            which may be slower at all of them: it proves something only if a batch size becomes faster.
         brings_about: whether it brings its cause about at the batch sizes without the anomaly, all but the largest,
             instead of removing it.
         partial: whether it removes a part of its cause only: it confirms the cause and cannot refute it.
@@ -136,6 +160,7 @@ class FactorFacts:
     what: str
     remedy: str | None = None
     how: str | None = None
+    how_training: str | None = None
     levels: bool = False
     brings_about: bool = False
     partial: bool = False

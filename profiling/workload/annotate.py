@@ -39,7 +39,10 @@ def annotate(model: Any) -> Iterator[None]:
 
 
 def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
-    """Every named module once, except the root and submodules of a compiled module."""
+    """Every named module once, except the root and submodules of a compiled module.
+
+    A root without submodules is a layer, by the name of its class, e.g. `Linear`.
+    """
     compiled: list[str] = []
     for path, module in model.named_modules():
         if any(path.startswith(prefix) for prefix in compiled):
@@ -48,6 +51,8 @@ def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
             compiled.append(f"{path}." if path else "")
         if path:
             yield path, module
+        elif not any(True for _ in module.children()):
+            yield type(module).__name__, module
 
 
 class _Marks:

@@ -45,6 +45,36 @@ def layers_by_phase(recording):
     return {phase: set(rows["layer"].dropna()) for phase, rows in kernels.groupby("phase")}
 
 
+PRINTS = """
+import torch
+
+print("imported")
+
+
+def make_step(batch):
+    layer = torch.nn.Linear(8, 8)
+
+    def step():
+        print("step")
+        return layer(torch.ones(batch, 8))
+
+    step.module = layer
+    return step
+"""
+
+
+def test_what_a_step_prints_leaves_the_document_whole_and_one_layer_is_known(command, tmp_path):
+    (tmp_path / "prints.py").write_text(PRINTS)
+    how = ("--batch", "1,2", *SHORT, *UNTESTED, "--json")
+    done = command("diagnose", "--step", "prints.py:make_step", *how, "-o", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["notes"] == []
+    assert "step" in done.stderr
+    kernels = curvescope.open_recording(tmp_path / "run").frame("kernels")
+    assert set(kernels["layer"].dropna()) == {"Linear"}
+
+
 def test_a_script_with_loader_autocast_adamw_and_clipping_needs_only_make_step(command, workplace):
     how = ("--batch", "4,8", *SHORT, *UNTESTED)
     done = command("diagnose", "--step", "train:make_step", *how, "-o", "loader", cwd=workplace)

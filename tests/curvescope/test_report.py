@@ -16,6 +16,7 @@ import pytest
 from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.render.documents import CurvePoint, ExplainDocument
 from curvescope.analysis.render.html import json_block, render_html
+from curvescope.analysis.render.remedies import RemedyTable
 from curvescope.base import numbers
 from curvescope.cli import main
 
@@ -433,11 +434,13 @@ def many_kernels(rows):
     names = [[f"kernel_{i}", "layer", "forward"] for i in range(50)]
     lanes = [{"label": letter, "kind": "kernels", "busy_us": 32_000.0, "count": 4000} for letter in "abcdefgh"]
     point = CurvePoint(8, Estimate(1.0, 0.9, 1.1, 0.0), 0.01, 9, 3, True)
+    remedies = RemedyTable(rows=(), others=(), sentence=None)
     explained = ExplainDocument(
         recording="many", headline="many", network="many", modelled=False, complete=True, device=None, protocol=None,
         locked_sm_clock_hz=None, lost=None, empty=[], warnings=[], notes=[], disturbances=None, curve=[point],
         statistic="median", rounds=3, profiled=False, answers=[], findings=[], anomalies=[], fixed_cost=None,
         experiments=[],
+        remedies=remedies, batch_size=None,
     )  # fmt: skip
     run = {
         "name": "many", "step": None, "device": None, "facts": [], "lost": [], "caveats": [],

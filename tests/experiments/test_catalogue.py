@@ -18,6 +18,8 @@ from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 
 EVERY = list(product(FACTORS, ("cpu", "cuda:0")))
+# Remedies that set something in one place, whatever they are for.
+OF_THE_PROGRAM = {"kept_memory", "fused_optimizer", "foreach_optimizer", "prepacked_linear"}
 EXPERIMENT_ONLY = {"cold_caches", "warm_caches", "pauses", "smaller_memory", "replayed_operators"}
 
 
@@ -34,7 +36,7 @@ def test_every_factor_says_what_it_changes_and_how_a_user_sets_it(scope):
         facts = FACTORS[name].facts(scope, device)
         assert (facts.name, bool(facts.what)) == (name, True)
         assert (facts.remedy is None) == (facts.how is None) == (name in EXPERIMENT_ONLY)
-        assert not facts.remedy or "{where}" in facts.remedy or name == "kept_memory"
+        assert not facts.remedy or "{where}" in facts.remedy or name in OF_THE_PROGRAM
         assert not (facts.levels and facts.brings_about)
 
 
@@ -70,10 +72,13 @@ BUDGET = Budget(_Anything(), "cpu", 60.0)
 @pytest.mark.parametrize(("name", "device"), EVERY)
 def test_steps_can_be_changed_on_every_device_that_the_plan_keeps_time_for(name, device, monkeypatch):
     monkeypatch.setattr(heap, "can_change", lambda: True)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 8)
+    monkeypatch.setattr("curvescope.experiments.factors.physical_cores.physical_cores", lambda: 4)
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     factor = FACTORS[name]
     if factor.step is not None and factor.refusal(device) is None:
-        assert factor.step.reason_against(Target(Configuration("alexnet", device=device), (3,), {3: 10**9})) is None
+        steps = Configuration.of_step("steps.py:make_step", device)
+        assert factor.step.reason_against(Target(steps, (3,), {3: 10**9})) is None
     assert set(factor.refuses) < {"cpu", "cuda"}
 
 

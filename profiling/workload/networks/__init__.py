@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ....base.errors import CurvescopeError
+from ....base.standard_output import prints_to_stderr
 
 if TYPE_CHECKING:
     import torch
@@ -195,13 +196,14 @@ def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
         sys.path.insert(0, "")
     _importing.append(module_name)
     try:
-        module = (
-            _import_file(Path(module_name)) if module_name.endswith(".py") else importlib.import_module(module_name)
-        )
+        with prints_to_stderr():
+            is_file = module_name.endswith(".py")
+            module = _import_file(Path(module_name)) if is_file else importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # any error in the user's module is reported to the user
+        missing = isinstance(error, (ImportError, FileNotFoundError))
+        where = " It is searched in the working directory and among the installed packages." if missing else ""
         raise CurvescopeError(
-            f"{option} {spec}: importing {module_name} failed with {type(error).__name__}: {error}. It is searched in "
-            "the working directory and among the installed packages."
+            f"{option} {spec}: importing {module_name} failed with {type(error).__name__}: {error}.{where}"
         ) from error
     finally:
         _importing.pop()

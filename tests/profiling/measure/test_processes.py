@@ -29,6 +29,10 @@ class Loads:
         worker.start()
         return worker.pid
 
+    def print_something(self):
+        print("of the step")
+        os.write(1, b"of C\n")
+
     def leave_autogroup(self):
         priority._leave_autogroup(0)
         return os.getsid(0), os.getpid()
@@ -52,6 +56,24 @@ def assert_ends(pid):
     while is_running(pid) and time.monotonic() < deadline_s:
         time.sleep(0.01)
     assert not is_running(pid)
+
+
+PRINTS = """
+from curvescope.profiling.measure.processes import ChildProcess
+from tests.profiling.measure.test_processes import Loads
+
+if __name__ == "__main__":
+    child = ChildProcess(Loads)
+    child.call("print_something")
+    child.end()
+    print("result")
+"""
+
+
+def test_what_a_process_prints_goes_to_standard_error():
+    ran = subprocess.run([sys.executable, "-u", "-c", PRINTS], capture_output=True, text=True, check=True)
+    assert ran.stdout == "result\n"
+    assert "of C\n" in ran.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

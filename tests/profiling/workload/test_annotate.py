@@ -55,6 +55,14 @@ def hooks(model):
     return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
 
 
+def test_a_model_that_is_one_layer_has_that_layer_by_its_class(domain):
+    layer = nn.Linear(4, 2)
+    with curvescope.annotate(layer):
+        layer(torch.ones(1, 4)).sum().backward()
+    assert list(dict.fromkeys(domain.log)) == ["Linear", "Linear backward"]
+    assert domain.classes["Linear"] == "Linear"
+
+
 def test_forward_ranges_nest_as_the_modules_do(domain, model):
     with curvescope.annotate(model), torch.no_grad():
         model(torch.zeros(1, 2, 4, 4))

@@ -49,13 +49,20 @@ def test_a_loader_is_asked_again_when_it_is_exhausted():
     [
         ("host:", "resident, host, or package.module:function"),
         ("nowhere", "resident, host, or package.module:function"),
-        ("no_such_module:f", "importing no_such_module failed with ModuleNotFoundError"),
+        ("no_such_module:f", "importing no_such_module failed with ModuleNotFoundError.*It is searched in the working"),
         (f"{__name__}:no_such_function", "has no function no_such_function"),
     ],
 )
 def test_sources_that_are_none(source, says):
     with pytest.raises(CurvescopeError, match=says):
         feed(source)
+
+
+def test_an_error_of_the_module_itself_says_nothing_of_where_it_is_searched(tmp_path, monkeypatch):
+    (tmp_path / "fails.py").write_text("print('hello')\n1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(CurvescopeError, match=r"failed with ZeroDivisionError: division by zero\.$"):
+        feed("fails:f")
 
 
 def test_a_loader_without_batches_is_refused():

@@ -1,0 +1,231 @@
+"""The plan of remedies: what to do, what it saves at each batch size and what it costs; or that nothing helps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ...base.numbers import number
+from ...profiling.recording.axis import BATCH, Axis
+from ..decompose.curve import Curve
+from ..decompose.statistics import MATERIAL, Estimate
+from ..diagnosis.remedies import Remedies, cause_of
+from ..diagnosis.throughput import throughput_of
+from ..verdicts.savings import Saving
+from ..verdicts.words import Verdict
+from .tables import Indented, table
+
+TITLE = "What to do"
+_NOTED_SETUP_S = 5.0
+_NOTED_MEMORY_BYTES = 50 * 10**6
+_MOST_NAMED = 3  # changes whose saving is open, in a sentence
+
+
+@dataclass(frozen=True)
+class SavedAt:
+    """What a change saves at one batch size.
+
+    Attributes:
+        batch: the batch size.
+        share: share of the step's time saved; negative where it costs time.
+        proven: whether the saving is proven.
+    """
+
+    batch: int
+    share: Estimate
+    proven: bool
+
+    @property
+    def text(self) -> str:
+        """The saving in percent with its interval; the interval alone where it is proven neither way."""
+        interval = f"({100 * self.share.low:.0f} to {100 * self.share.high:.0f})"
+        return f"{100 * self.share.value:.0f} % {interval}" if self.proven or self.share.high < 0 else interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemedyRow:
+    """One line of the plan of remedies.
+
+    Attributes:
+        do: an instruction; "together" for several changes.
+        factors: names of the factors that change.
+        cause: the cause that the change removes; None if it tests none.
+        saves: what it saves, by batch size; empty if it was not tried.
+        verdict: confirmed if it saves something, refuted if it saves less than 2 %, else undecided or untested.
+        costs: memory, changed results and set-up, in words; empty without any.
+        how: instructions to set it; None for several changes.
+        reason: why it is untested; None otherwise.
+    """
+
+    do: str
+    factors: tuple[str, ...]
+    cause: str | None
+    saves: tuple[SavedAt, ...]
+    verdict: Verdict
+    costs: str
+    how: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemedyTable:
+    """The plan of remedies, as every view shows it.
+
+    Attributes:
+        rows: the changes that save, the largest first; then what several of them save together.
+        others: the changes that do not, or that were not tried.
+        sentence: how many changes were tried, and what those that are not in `rows` may save at most.
+    """
+
+    rows: tuple[RemedyRow, ...]
+    others: tuple[RemedyRow, ...]
+    sentence: str | None
+
+
+def remedy_table(remedies: Remedies, axis: Axis) -> RemedyTable:
+    """The plan of remedies as rows.
+
+    Args:
+        remedies: what was tried.
+        axis: axis of the recording.
+    """
+    helping = remedies.helping
+    rows = [_row(saving) for saving in helping]
+    if remedies.together is not None:
+        numbers = [
+            str(index) for index, row in enumerate(rows, 1) if set(row.factors) <= set(remedies.together.members)
+        ]
+        rows.append(_row(remedies.together, f"{' and '.join(numbers)} together"))
+    others = [_row(saving) for saving in remedies.savings if saving not in helping]
+    return RemedyTable(rows=tuple(rows), others=tuple(others), sentence=_tried_sentence(remedies, axis))
+
+
+def render_remedies(shown: RemedyTable, axis: Axis, everything: bool = False) -> RenderableType:
+    """What saves, as a table, then how each is done, then what was tried beside it."""
+    blocks: list[RenderableType] = []
+    if shown.rows:
+        heads, cells = remedy_cells(shown, axis)
+        rows = table(*heads[:-1], words=("do", "costs"))
+        for row in cells:
+            rows.add_row(*row[:-1])
+        blocks += [Text(TITLE, "bold"), rows]
+        blocks += [
+            Indented(Text(row.how), label=f"How {index}: ") for index, row in enumerate(shown.rows, 1) if row.how
+        ]
+    if shown.sentence is not None:
+        blocks.append(Text(shown.sentence, "" if shown.rows else "bold"))
+    if everything:
+        blocks += [Text(_other_line(row, axis), "dim") for row in shown.others]
+    return Group(*blocks)
+
+
+def remedy_cells(shown: RemedyTable, axis: Axis) -> tuple[list[str], list[list[str]]]:
+    """The heads of a table of what saves, and its rows: do, what it saves at up to three batch sizes, costs, how."""
+    batches = sorted({at.batch for row in shown.rows for at in row.saves})
+    batches = sorted({batches[0], batches[len(batches) // 2], batches[-1]}) if batches else []
+    rows = []
+    for index, row in enumerate(shown.rows, 1):
+        saves = {at.batch: at.text for at in row.saves}
+        do = row.do if len(row.factors) > 1 else f"{index}. {row.do}"
+        rows.append([do, *(saves.get(batch, "") for batch in batches), row.costs, row.how or ""])
+    return ["do", *(f"saves at {axis.name} {batch}" for batch in batches), "costs", "how"], rows
+
+
+def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
+    """What saves most and how much, as a sentence that begins in lower case; None if nothing is proven to save."""
+    best = remedies.best
+    if best is None or best.largest is None:
+        return None
+    batch, gain = best.largest
+    what = " and ".join(_instruction(one) for one in remedies.savings if one.factor in best.members)
+    together = "together " if len(best.members) > 1 else ""
+    interval = f"{100 * gain.low:.0f} to {100 * gain.high:.0f}"
+    return f"{what}: {together}-{100 * gain.value:.0f} % of the step ({interval}) at {axis.name} {batch}."
+
+
+def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:
+    """The batch size as advice; None for other axes, and for curves of one batch size."""
+    found = throughput_of(curve) if axis.name == BATCH else None
+    if found is None:
+        return None
+    full = [cell["batch"] for cell in meta.get("unmeasured", ()) if "memory" in str(cell.get("why"))]
+    fits = f" {max(point.condition for point in curve.points)} is the largest that fits the memory." if full else ""
+    if found.grows:
+        return (
+            f"Batch size: samples per second still grow at {found.batch}, the largest ({number(found.per_s, 3)}).{fits}"
+        )
+    if found.batch == found.best:
+        return f"Batch size: {found.best} has the most samples per second ({number(found.best_per_s, 3)}).{fits}"
+    return (
+        f"Batch size: beyond {found.batch} samples per second hardly grow: {number(found.per_s, 3)} there, "
+        f"{number(found.best_per_s, 3)} at {found.best}.{fits}"
+    )
+
+
+def _row(saving: Saving, do: str | None = None) -> RemedyRow:
+    return RemedyRow(
+        do=do or _instruction(saving),
+        factors=saving.members,
+        cause=cause_of(saving),
+        saves=tuple(SavedAt(batch, gain, batch in saving.proven) for batch, gain in saving.gains),
+        verdict=saving.verdict,
+        costs=_costs(saving),
+        how=saving.facts.how if saving.facts else None,
+        reason=saving.reason,
+    )
+
+
+def _instruction(saving: Saving) -> str:
+    if saving.facts is None or saving.facts.remedy is None:
+        return " and ".join(saving.members)
+    return saving.facts.remedy.format(where="the step")
+
+
+def _costs(saving: Saving) -> str:
+    costs = []
+    if saving.memory_bytes is not None and saving.memory_bytes >= _NOTED_MEMORY_BYTES:
+        costs.append(f"{saving.memory_bytes / 1e9:.2g} GB of memory")
+    if saving.changed_results:
+        costs.append(f"changes results: {saving.changed_results}")
+    if saving.setup_s is not None and saving.setup_s >= _NOTED_SETUP_S:
+        costs.append(f"{saving.setup_s:.0f} s to set up")
+    return "; ".join(costs)
+
+
+def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
+    """That none of the changes without a proven saving saves 2 %, or what of them is still possible."""
+    rest = [one for one in remedies.tried if one not in remedies.helping]
+    if not rest:
+        return None
+    batches = sorted({batch for one in rest for batch, _ in one.gains})
+    where = f"at {axis.name} {', '.join(map(str, batches))}"
+    other, single = "other " if remedies.helping else "", len(rest) == 1
+    lead = f"The one {other}change" if single else f"None of {'the ' if other else ''}{len(rest)} {other}changes"
+    open_ = sorted((one for one in rest if _at_most(one) >= MATERIAL), key=_at_most, reverse=True)
+    if not open_:
+        most = 100 * max(map(_at_most, rest))
+        least = f"{100 * MATERIAL:.0f} %"
+        saves = f"saves less than {least}" if single else f"saves {least}"
+        return f"{lead} tried {saves} {where}: at most {most:.1f} %, by the intervals."
+    named = ", ".join(f"{one.factor} ({_possible(one)})" for one in open_[:_MOST_NAMED])
+    more = f" and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
+    return f"{lead} tried is {'not ' if single else ''}shown to save anything {where}; not ruled out: {named}{more}."
+
+
+def _at_most(saving: Saving) -> float:
+    return 1.0 if saving.at_most is None else saving.at_most
+
+
+def _possible(saving: Saving) -> str:
+    return f"up to {100 * _at_most(saving):.0f} %" if _at_most(saving) < 1 else "too few rounds"
+
+
+def _other_line(row: RemedyRow, axis: Axis) -> str:
+    if row.verdict == Verdict.UNTESTED:
+        return f"Not tried ({row.do}): {row.reason}."
+    saves = ", ".join(f"{at.text} at {axis.name} {at.batch}" for at in row.saves)
+    return f"Tried ({row.do}): saves in percent {saves}."

@@ -1,0 +1,282 @@
+"""The plan of remedies: what commonly helps is tried on complete steps, whether there is an anomaly or not.
+
+A few rounds for all say which changes lead. Fresh rounds measure these, and how they add to each other. What adds is a
+set, which fresh rounds measure together with its members. Each experiment has processes of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from math import exp, sqrt
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+from ..analysis import causes
+from ..analysis.decompose.curve import UNKNOWN
+from ..analysis.verdicts.words import Verdict
+from ..base.errors import CurvescopeError
+from ..profiling.measure.configuration import configuration_of
+from ..profiling.recording.experiments import (
+    TIME,
+    TIME_IS_UP,
+    Experiment,
+    Scope,
+    Stage,
+    members,
+    name_together,
+)
+from .budget import STARTS_OF_TIMES, rounds_of
+from .factors import FACTORS, is_costly
+from .step_variants import target_of
+
+if TYPE_CHECKING:
+    from ..analysis.verdicts.outcome import Outcome
+    from ..analysis.verdicts.savings import Saving
+    from ..profiling.recording.store import Recording
+    from .case import Known
+
+_LEADS = 0.02  # least saving in a screen that is worth fresh rounds
+_ADDS = 0.01  # least part of the step that a change saves beyond the changes before it, to join them
+_ADDS_ERRORS = 1.5  # the same in standard errors; a set is measured anew, so that chance costs only time
+_MOST_LEADERS = 3
+_SUGGESTED = 0.03  # least share of a step that the cause of a change claims, for the change to come first
+_LEAST_FRESH = 2  # experiments on fresh rounds that a change gets; starts of one with a long set-up
+_MOST_TRIES = 2  # of a change that the time did not reach
+_MOST_OF_TIME = 0.6  # of the time left that is kept for this plan while causes are tested
+_FOLLOWS = 2.5  # time of the rest of this plan, as a factor on its next experiment
+
+
+@dataclass(frozen=True)
+class RemedyPlan:
+    """What is still to be tried on complete steps.
+
+    Attributes:
+        known: what is known of everything.
+    """
+
+    known: Known
+
+    def candidates(self) -> Iterator[Experiment]:
+        """The experiments that fit the time, the best first."""
+        if not self._sizes:
+            return
+        for wanted in (self._screen(), self._confirm(), self._together(), self._again(), self._costly()):
+            for batches in self._batches(wanted):
+                fitting = list(self.known.budget.fitting(replace(wanted, batches=batches))) if wanted else []
+                if fitting:
+                    yield from fitting
+                    break
+
+    def needed_s(self) -> float:
+        """Expected seconds of what is still to be tried, but for changes with a long set-up."""
+        if not self._sizes:
+            return 0.0
+        wanted = self._screen() or self._confirm() or self._together()
+        return _FOLLOWS * self.known.budget.shortest_s(wanted) if wanted else 0.0
+
+    def reserved_s(self) -> float:
+        """Seconds that tests of causes leave to this plan."""
+        return min(self.needed_s(), _MOST_OF_TIME * self.known.budget.time_left_s)
+
+    @cached_property
+    def _sizes(self) -> tuple[int, ...]:
+        """The smallest, the middle and the largest batch size."""
+        sizes = sorted(int(one) for one in self.known.diagnosis.curve.conditions if one != UNKNOWN)
+        return tuple(dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1]))) if sizes else ()
+
+    def _batches(self, wanted: Experiment | None) -> list[tuple[int, ...]]:
+        """The batch sizes that an experiment may have, the best first."""
+        if wanted is None:
+            return []
+        first, *_, last = (*self._sizes, self._sizes[-1])
+        choices = [(first, last), (first,)] if wanted.stage == Stage.SCREEN else [self._sizes, (first, last), (first,)]
+        unique = dict.fromkeys(tuple(sorted(set(choice))) for choice in choices)
+        whole = [
+            choice
+            for choice in unique
+            if self.known.budget.shortest_s(replace(wanted, batches=choice)) <= self.known.budget.time_left_s
+        ]
+        return [*whole, (first,)]
+
+    @cached_property
+    def _made(self) -> list[Experiment]:
+        """The experiments of this plan so far."""
+        return [one for one in self.known.made if one.functional_kind == TIME]
+
+    @cached_property
+    def _saving(self) -> dict[str, Saving]:
+        """What is known of each change, by name."""
+        remedies = self.known.diagnosis.remedies
+        return {one.factor: one for one in (*remedies.savings, *remedies.sets)}
+
+    def _experiment(self, stage: Stage, names: Iterable[str]) -> Experiment:
+        return Experiment(
+            number=max((one.number for one in self.known.made), default=-1) + 1,
+            stage=stage,
+            scope=Scope.STEP,
+            functional=(),
+            functional_kind=TIME,
+            batches=self._sizes,
+            factors=tuple(names),
+            rounds=rounds_of(stage, Scope.STEP, TIME),
+            starts=STARTS_OF_TIMES[stage],
+        )
+
+    def _screen(self) -> Experiment | None:
+        """A few rounds of every change that was not tried; those that do not apply come along and say why."""
+        names = [name for name in self._ordered(costly=False) if self._is_new(name)]
+        return self._experiment(Stage.SCREEN, names) if names else None
+
+    def _confirm(self) -> Experiment | None:
+        """Fresh rounds of the leaders, and of each with those before it."""
+        names = [name for name in (*self._leaders, *self._chain[1:]) if not self._ran(Stage.CONFIRM, name)]
+        return self._experiment(Stage.CONFIRM, names) if names else None
+
+    def _together(self) -> Experiment | None:
+        """Fresh rounds of the changes that add to each other, together, and of leaders that help.
+
+        A single change gets them until two experiments had it on fresh rounds: processes differ.
+        """
+        helping = [name for name in self._leaders if self._gain(name) >= _ADDS and self._fresh(name) < _LEAST_FRESH]
+        names = [*([name_together(self._set)] if len(self._set) > 1 else []), *helping]
+        new = [name for name in names if not self._ran(Stage.REMEDY, name)]
+        return self._experiment(Stage.REMEDY, new) if new else None
+
+    def _fresh(self, name: str) -> int:
+        """Number of experiments on complete steps that had a change on fresh rounds."""
+        outcomes = (one for one in self.known.diagnosis.outcomes if _is_of_steps(one, name) and one.gains)
+        return len({one.experiment.number for one in outcomes if one.experiment.stage != Stage.SCREEN})
+
+    def _again(self) -> Experiment | None:
+        """More starts, once, of the set and of leaders that are not yet proven."""
+        made = [one for one in self._made if one.stage == Stage.REMEDY]
+        open_ = [name for one in made[:1] for name in one.factors if self._is_open(name)]
+        return self._experiment(Stage.REMEDY, open_) if open_ and len(made) == 1 else None
+
+    def _is_open(self, name: str) -> bool:
+        verdict = self._saving[name].verdict if name in self._saving else None
+        return verdict == Verdict.UNDECIDED and self._gain(name) >= _ADDS
+
+    def _costly(self) -> Experiment | None:
+        """Fresh rounds of a change with a long set-up, and of the set with it."""
+        new = [name for name in self._ordered(costly=True) if self._is_new(name)][:1]
+        whole = [name_together((*self._set, name)) for name in new if self._set]
+        return replace(self._experiment(Stage.CONFIRM, [*new, *whole]), starts=_LEAST_FRESH) if new else None
+
+    def _ordered(self, *, costly: bool) -> list[str]:
+        """What commonly helps, first what the recording suggests."""
+        device = self.known.budget.device
+        changes = ((name, factor.step, factor.refusal(device)) for name, factor in FACTORS.items())
+        known = {name: (change, why) for name, change, why in changes if change is not None and change.common}
+        claimed = self._claimed()
+
+        def place(name: str) -> tuple[bool, float, int]:
+            change, why = known[name]
+            share = claimed[name] if claimed[name] >= _SUGGESTED else 0.0
+            return why is not None, -share, change.common or 0
+
+        return sorted((name for name in known if is_costly(name) == costly), key=place)
+
+    def _claimed(self) -> dict[str, float]:
+        """The largest share of a step that the cause of each change claims."""
+        owner, claimed = causes.factors(Scope.STEP), defaultdict[str, float](float)
+        for target, _ in self.known.targets:
+            step_ms = self.known.diagnosis.curve.at(target.functional.last).time_ms.value
+            for total in target.attribution.causes:
+                for name in (name for name, cause in owner.items() if cause == total.cause):
+                    claimed[name] = max(claimed[name], abs(total.amount) / step_ms)
+        return claimed
+
+    def _is_new(self, name: str) -> bool:
+        """Whether a change was not measured on complete steps, nor refused."""
+        saving = self._saving.get(name)
+        tries = [one for one in self._made if name in one.factors]
+        reached = [one for one in tries if one.untested.get(name) != TIME_IS_UP and (one.done or name in one.untested)]
+        measured = saving is not None and saving.verdict != Verdict.UNTESTED
+        return not measured and not reached and len(tries) < _MOST_TRIES
+
+    def _ran(self, stage: Stage, name: str) -> bool:
+        """Whether an experiment of this plan had a change in a stage, or tried to often enough."""
+        tries = [one for one in self._made if one.stage == stage and name in one.factors]
+        return len(tries) >= _MOST_TRIES or any(one.done or one.setup_s.get(name) for one in tries)
+
+    @cached_property
+    def _leaders(self) -> list[str]:
+        """The changes that lead so far, the best first."""
+        singles = [one for one in self.known.diagnosis.remedies.tried if _is_common(one.factor)]
+        leads = {one.factor: self._suggested(one.factor) for one in singles}
+        leading = [name for name, gain in leads.items() if gain >= _LEADS]
+        return sorted(leading, key=lambda name: (-leads[name], name))[:_MOST_LEADERS]
+
+    def _suggested(self, name: str) -> float:
+        """The largest saving of a change in its first experiment on complete steps, which suggests it."""
+        of_name = (one for one in self.known.diagnosis.outcomes if _is_of_steps(one, name) and one.ratios)
+        return max(1 - exp(fmean(logs)) for logs in zip(*next(of_name).ratios, strict=True))
+
+    @cached_property
+    def _chain(self) -> list[str]:
+        """The best leader, then that with the second, and so on.
+
+        Without leaders that change results, and those that set what a better one sets.
+        """
+        joined: list[str] = []
+        for name in self._leaders:
+            taken = {FACTORS[one].sets for one in joined} - {None}
+            if self._saving[name].changed_results is None and FACTORS[name].sets not in taken:
+                joined.append(name)
+        return [name_together(joined[: index + 1]) for index in range(len(joined))]
+
+    @cached_property
+    def _set(self) -> tuple[str, ...]:
+        """The leaders that add to those before them, on fresh rounds; empty before they had these."""
+        chosen = [members(name)[-1] for name in self._chain[:1] if self._gain(name) >= _ADDS]
+        chosen += [members(name)[-1] for before, name in pairwise(self._chain) if self._adds(before, name)]
+        return tuple(chosen)
+
+    def _adds(self, before: str, name: str) -> bool:
+        """Whether changes save more than those before, by the mean over batch sizes in the starts that had both."""
+        outcomes = {
+            (one.experiment.number, one.factor): one.ratios
+            for one in self.known.diagnosis.outcomes
+            if one.experiment.functional_kind == TIME and one.experiment.stage != Stage.SCREEN and one.ratios
+        }
+        differences = [
+            fmean(after) - fmean(earlier)
+            for number, factor in outcomes
+            if factor == name
+            for after, earlier in zip(outcomes[number, name], outcomes.get((number, before), ()), strict=False)
+        ]
+        if len(differences) < 2:
+            return False
+        added = -fmean(differences)
+        return added >= max(_ADDS, _ADDS_ERRORS * stdev(differences) / sqrt(len(differences)))
+
+    def _gain(self, name: str) -> float:
+        """Mean saving over batch sizes on fresh rounds; 0 without any."""
+        saving = self._saving.get(name)
+        return fmean(gain.value for _, gain in saving.gains) if saving and saving.fresh else 0.0
+
+
+def impossible(recording: Recording) -> frozenset[str]:
+    """The changes that the steps of a recording are known to refuse, of those that commonly help."""
+    try:
+        target = target_of(recording, configuration_of(recording.meta), ())
+    except CurvescopeError:  # its steps cannot be built at all
+        return frozenset()
+    device = str((recording.meta.get("device") or {}).get("kind") or "cpu")
+    usable = {name: factor.step for name, factor in FACTORS.items() if factor.refusal(device) is None}
+    tried = ((name, change) for name, change in usable.items() if change and change.common)
+    return frozenset(name for name, change in tried if change.reason_against(target) is not None)
+
+
+def _is_common(name: str) -> bool:
+    factor = FACTORS.get(name)
+    return factor is not None and factor.step is not None and factor.step.common is not None
+
+
+def _is_of_steps(outcome: Outcome, name: str) -> bool:
+    return outcome.factor == name and outcome.experiment.scope == Scope.STEP

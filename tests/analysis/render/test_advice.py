@@ -1,0 +1,76 @@
+"""Advice beside the anomalies: the batch size, what the spread may hide, and what more experiments would take."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from curvescope.analysis.decompose.statistics import Estimate
+from curvescope.analysis.diagnosis.throughput import throughput_of
+from curvescope.analysis.render.answers import how_to_test
+from curvescope.analysis.render.remedies import batch_sentence
+from curvescope.analysis.render.text import spread_note
+from curvescope.profiling.recording.axis import Axis
+
+
+def curve_of(times_ms):
+    points = tuple(
+        SimpleNamespace(condition=batch, time_ms=Estimate(ms, ms, ms, 0.0)) for batch, ms in times_ms.items()
+    )
+    return SimpleNamespace(points=points, at=lambda batch: next(one for one in points if one.condition == batch))
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "said"),
+    [
+        ({1: 10.0, 2: 10.0, 4: 10.0}, "Batch size: samples per second still grow at 4, the largest (400)."),
+        (
+            {1: 10.0, 8: 20.0, 16: 39.0, 32: 79.0},
+            "Batch size: beyond 8 samples per second hardly grow: 400 there, 410 at 16.",
+        ),
+        ({1: 10.0, 8: 20.0, 16: 80.0}, "Batch size: 8 has the most samples per second (400)."),
+    ],
+)
+def test_the_smallest_batch_size_with_nearly_the_best_throughput_is_named(times_ms, said):
+    assert batch_sentence(curve_of(times_ms), Axis(), {}) == said
+    full = {"unmeasured": [{"batch": 64, "why": "out of memory", "detail": ""}]}
+    largest = f" {max(times_ms)} is the largest that fits the memory."
+    assert batch_sentence(curve_of(times_ms), Axis(), full) == said + largest
+    assert batch_sentence(curve_of(times_ms), Axis("tokens"), {}) is None
+
+
+def test_one_batch_size_or_times_that_are_hardly_known_give_no_advice():
+    assert throughput_of(curve_of({8: 10.0})) is None
+    wide = curve_of({8: 10.0, 16: 19.0})
+    wide.points[0].time_ms = Estimate(10.0, 5.0, 20.0, 0.0)
+    assert throughput_of(wide) is None
+
+
+def finding(verdict, low, high, kind="bend", at=8):
+    tested = SimpleNamespace(kind=kind, last=at, label=f"{kind} at {at}")
+    return SimpleNamespace(verdict=verdict, tested=tested, tested_value=Estimate((low + high) / 2, low, high, 0.5))
+
+
+def test_a_spread_is_a_warning_only_where_it_may_hide_an_anomaly():
+    curve = curve_of({4: 50.0, 8: 100.0})
+    assert spread_note(curve, [finding("noise", -3, 3)]) is None
+    assert spread_note(curve, [finding("anomaly", 20, 90)]) is None
+    # A negative excess is the usual fixed cost.
+    assert spread_note(curve, [finding("noise", -60, 5, "excess")]) is None
+    wide = [finding("noise", -40, 25), finding("not significant", 1, 30, at=4)]
+    assert spread_note(curve, wide).startswith("! The spread may hide bend at 4, up to 60% of the step, and 1 more;")
+    assert "the step's time and more" in spread_note(curve, [finding("noise", -200, 100)])
+
+
+def left(**meta):
+    recording = SimpleNamespace(meta={"torch_device": "cpu", "network": "n", **meta}, path="run")
+    return how_to_test(recording, SimpleNamespace(outcomes=(object(),), answers=()))
+
+
+def test_the_rest_of_the_experiments_has_its_time_and_what_it_is_about():
+    assert left() is None
+    what = ["fc6 forward", "fc7 forward", "compiled", "conv1 forward", "conv2 forward"]
+    lead, command = left(experiments_rest={"seconds": 130.0, "what": what})
+    assert lead.endswith("the rest (fc6 forward, fc7 forward, compiled, conv1 forward, …) takes about 3 min:")
+    assert command == "curvescope confirm run --experiments 3m"

@@ -1,0 +1,263 @@
+"""The plan of remedies on machines of known costs: what it tries, what it claims, and how often that is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from curvescope.analysis.decompose.statistics import pooled_variance, share_estimate
+from curvescope.analysis.diagnosis.remedies import Remedies, find_remedies
+from curvescope.analysis.render.remedies import remedy_table, saving_sentence
+from curvescope.analysis.verdicts.outcome import outcomes_of
+from curvescope.analysis.verdicts.words import Verdict
+from curvescope.experiments.budget import Budget
+from curvescope.experiments.case import Known
+from curvescope.experiments.factors import FACTORS, factor_of
+from curvescope.experiments.remedies import RemedyPlan
+from curvescope.profiling.recording.axis import Axis
+from curvescope.profiling.recording.experiments import TIME, TIME_IS_UP, Scope, Stage, members, name_together
+
+from .planted_experiments import rows_of
+
+BATCHES = (1, 4, 8, 16, 32)
+STEP_MS = {batch: 4.0 + 0.5 * batch for batch in BATCHES}
+CHANGES_RESULTS = {"bf16_autocast": "products have 8 significant bits"}
+CANNOT = {"half_threads", "physical_cores", "channels_last", "inference_mode", "prepacked_linear"}
+
+
+class Machine:
+    """Runs the plan of remedies on complete steps of known times.
+
+    Attributes:
+        made: experiments that ran.
+        outcomes: their outcomes.
+    """
+
+    def __init__(self, saves, seed=0, noise=0.05, between=0.0, slow=0.0):
+        """Take the costs.
+
+        Args:
+            saves: by factor, the share of a step that it saves: a function of the batch size.
+            seed: seed of the noise.
+            noise: standard deviation of the logarithm of a step's time.
+            between: the same of a process, for all of its steps.
+            slow: share of the visits in which the machine is slower by a third.
+        """
+        self.saves, self.noise, self.between, self.slow = saves, noise, between, slow
+        self.random = np.random.default_rng(seed)
+        self.made, self.outcomes = [], []
+
+    @property
+    def remedies(self):
+        return find_remedies(self.outcomes)
+
+    def next(self, left_s):
+        """The next experiment."""
+        points = [SimpleNamespace(time_ms=SimpleNamespace(value=ms)) for ms in STEP_MS.values()]
+        diagnosis = SimpleNamespace(
+            curve=SimpleNamespace(conditions=BATCHES, points=points),
+            terms=None,
+            outcomes=self.outcomes,
+            remedies=self.remedies,
+            explanations=(),
+            fixed_cost=None,
+        )
+        starts_s = tuple(one.setup_s[""] for one in self.made if one.setup_s)
+        known = Known(diagnosis, tuple(self.made), {}, Budget(diagnosis, "cpu", left_s, starts_s))
+        return next(RemedyPlan(known).candidates(), None)
+
+    def run(self, seconds=600.0):
+        """Run the plan to its end, each experiment for its time."""
+        while (experiment := self.next(seconds)) is not None:
+            seconds -= experiment.time_limit_s
+            self.run_one(experiment)
+            assert len(self.made) < 12, self.stages()
+        return self
+
+    def run_one(self, experiment, **changed):
+        """Run one experiment with the fewest rounds."""
+        untested = {name: FACTORS[name].refusal("cpu") or "no" for name in experiment.factors if self.cannot(name)}
+        done = replace(experiment, untested=untested, done=True, setup_s={"": 1.0}, **changed)
+        changes = {name: CHANGES_RESULTS[name] for name in done.factors if name in CHANGES_RESULTS}
+        done = replace(done, changed_results=changes)
+        rows = pd.concat([self.started(done, start) for start in range(done.starts)])
+        facts = {name: factor_of(name).facts(Scope.STEP, "cpu") for name in done.factors if name not in untested}
+        self.made.append(done)
+        self.outcomes += outcomes_of(done, rows, facts, self.outcomes)
+
+    def started(self, experiment, start):
+        """Rows of the rounds after one start of the processes."""
+        names, rounds = (None, *experiment.factors), experiment.rounds[0]
+        speed = {name: np.exp(self.between * self.random.standard_normal()) for name in names}
+        times = {name: {b: speed[name] * self.time_ms(name, b) for b in experiment.batches} for name in names}
+        seed = int(self.random.integers(1 << 30))
+        rows = rows_of(experiment, times, rounds, self.noise, seed=seed, slow=self.slow)
+        return rows.assign(round=rows["round"] + start * rounds, process=start)
+
+    def cannot(self, name):
+        return name in CANNOT or any(FACTORS[member].refusal("cpu") for member in members(name))
+
+    def time_ms(self, name, batch):
+        time_ms = STEP_MS[batch]
+        for member in members(name) if name else ():
+            time_ms *= 1 - self.saves.get(member, lambda _: 0.0)(batch)
+        return time_ms
+
+    def stages(self):
+        """What ran: (stage, factors that could be changed)."""
+        return [(one.stage, tuple(name for name in one.factors if name not in one.untested)) for one in self.made]
+
+
+HELPFUL = {
+    "fused_optimizer": lambda batch: 0.3 if batch < 8 else 0.1,
+    "kept_memory": lambda batch: 0.2,
+    "bf16_autocast": lambda batch: -0.5,
+}
+
+
+def test_what_helps_is_screened_confirmed_and_combined():
+    machine = Machine(HELPFUL, noise=0.01).run(seconds=200.0)
+    stages = machine.stages()
+    assert [stage for stage, _ in stages[:3]] == [Stage.SCREEN, Stage.CONFIRM, Stage.REMEDY]
+    assert {"fused_optimizer", "kept_memory", "flush_denormal"} <= set(stages[0][1])
+    both = name_together(("fused_optimizer", "kept_memory"))
+    assert stages[1][1] == ("fused_optimizer", "kept_memory", both)
+    assert stages[2][1][0] == both
+    assert all(one.functional_kind == TIME and not one.functional for one in machine.made)
+    assert [one.batches for one in machine.made[:3]] == [(1, 32), (1, 8, 32), (1, 8, 32)]
+    remedies = machine.remedies
+    assert [one.factor for one in remedies.helping] == ["fused_optimizer", "kept_memory"]
+    assert remedies.together.factor == both
+    gains = dict(remedies.together.gains)
+    assert gains[1].value == pytest.approx(1 - 0.7 * 0.8, abs=0.02)
+    assert gains[32].low < 1 - 0.9 * 0.8 < gains[32].high
+    said = saving_sentence(remedies, Axis())
+    assert said.startswith("fuse the optimizer and keep freed memory in the process: together -44 % of the step (")
+    table = remedy_table(remedies, Axis())
+    assert [row.do for row in table.rows] == [
+        "fuse the optimizer",
+        "keep freed memory in the process",
+        "1 and 2 together",
+    ]
+    assert table.sentence.startswith("None of the 5 other changes tried ")
+
+
+def test_a_change_that_sets_what_a_better_one_sets_does_not_join_it():
+    helpful = {"fused_optimizer": lambda _: 0.3, "foreach_optimizer": lambda _: 0.2, "kept_memory": lambda _: 0.1}
+    machine = Machine(helpful, noise=0.01).run(seconds=200.0)
+    sets = {name for one in machine.made for name in one.factors if len(members(name)) > 1}
+    assert {name_together(("fused_optimizer", "kept_memory"))} <= sets
+    assert not any({"fused_optimizer", "foreach_optimizer"} <= set(members(name)) for name in sets)
+
+
+def test_what_changes_results_is_shown_and_joins_nothing():
+    helpful = {"bf16_autocast": lambda _: 0.4, "kept_memory": lambda _: 0.1}
+    remedies = Machine(helpful, noise=0.01).run(seconds=200.0).remedies
+    assert [one.factor for one in remedies.helping] == ["bf16_autocast", "kept_memory"]
+    assert remedies.together is None
+    assert remedies.best.factor == "kept_memory"
+    first, _ = remedy_table(remedies, Axis()).rows
+    assert first.costs == "changes results: products have 8 significant bits"
+
+
+def test_a_change_that_does_not_add_stays_out_of_the_set():
+    """Both save the same 20 %: with one of them there is nothing left for the other."""
+
+    class Same(Machine):
+        def time_ms(self, name, batch):
+            saves = {"kept_memory", "flush_denormal"} & set(members(name) if name else ())
+            return STEP_MS[batch] * (0.8 if saves else 1.0)
+
+    remedies = Same({}, noise=0.005).run(seconds=200.0).remedies
+    assert {one.factor for one in remedies.helping} == {"kept_memory", "flush_denormal"}
+    assert remedies.together is None
+
+
+def test_a_set_with_a_member_that_is_not_shown_to_help_is_not_shown():
+    machine = Machine(HELPFUL, noise=0.01).run(seconds=200.0)
+    whole = machine.remedies
+    alone = tuple(replace(one, verdict=Verdict.UNDECIDED, proven=()) for one in whole.savings[1:])
+    assert whole.together is not None
+    assert replace(whole, savings=(whole.savings[0], *alone)).together is None
+
+
+def test_where_nothing_helps_it_says_so_with_an_interval():
+    machine = Machine({}, noise=0.002).run(seconds=90.0)
+    assert {stage for stage, _ in machine.stages()} == {Stage.SCREEN}
+    remedies = machine.remedies
+    assert remedies.best is None
+    assert {one.verdict for one in remedies.tried} == {Verdict.REFUTED}
+    said = remedy_table(remedies, Axis()).sentence
+    assert said.startswith(f"None of {len(remedies.tried)} changes tried saves 2 % at batch 1, 32: at most ")
+
+
+def test_what_stays_possible_is_named():
+    """Three rounds of steps that vary by a fifth tell little."""
+    machine = Machine({}, noise=0.2)
+    machine.run_one(machine.next(90.0))
+    said = remedy_table(machine.remedies, Axis()).sentence
+    assert " is shown to save anything at batch 1, 32; not ruled out: " in said
+
+
+def test_torch_compile_waits_for_its_time():
+    short, long = Machine({}, noise=0.01).run(seconds=60.0), Machine({}, noise=0.01).run(seconds=300.0)
+    assert not any("compiled" in factors for _, factors in short.stages())
+    assert (Stage.CONFIRM, ("compiled",)) in long.stages()
+
+
+def test_what_the_time_did_not_reach_is_tried_once_more():
+    machine = Machine({}, noise=0.01)
+    first = machine.next(90.0)
+    machine.made.append(replace(first, done=False, untested=dict.fromkeys(first.factors, TIME_IS_UP)))
+    second = machine.next(90.0)
+    assert (second.stage, second.factors) == (Stage.SCREEN, first.factors)
+    machine.made.append(replace(second, done=False, untested=dict.fromkeys(first.factors, TIME_IS_UP)))
+    assert machine.next(30.0) is None
+
+
+def test_slow_steps_are_screened_at_fewer_batch_sizes(monkeypatch):
+    monkeypatch.setitem(STEP_MS, 32, 4000.0)
+    assert Machine({}).next(90.0).batches == (1,)
+
+
+def test_a_start_of_processes_counts_once_and_a_group_that_varies_more_has_its_own_variance():
+    steady, wild = np.log([0.90, 0.91, 0.89, 0.90]), np.log([0.7, 1.1, 0.9, 0.9])
+    pooled = pooled_variance([steady, wild])
+    assert pooled[1] == 6
+    assert pooled[0] == pytest.approx((np.var(steady, ddof=1) + np.var(wild, ddof=1)) / 2)
+    # Student's t with 3 degrees of freedom: 3.182
+    half = 3.182 * np.std(steady, ddof=1) / 2
+    alone = share_estimate(steady, pooled_variance([steady]))
+    assert (alone.value, alone.low) == pytest.approx(
+        (1 - np.exp(steady.mean()), 1 - np.exp(steady.mean() + half)), 1e-3
+    )
+    beside, own = (share_estimate(one, pooled) for one in (steady, wild))
+    assert own.high - own.low > beside.high - beside.low > alone.high - alone.low
+    assert share_estimate(steady[:1], (0.0, 0.0)).p == 1.0
+
+
+def false_claims(sweeps, **machine):
+    """Number of null sweeps that claim a saving of 2 % or more."""
+    claims = 0
+    for seed in range(sweeps):
+        remedies = Machine({}, seed=seed, **machine).run(seconds=60.0).remedies
+        shown = [*remedies.helping, *filter(None, [remedies.together])]
+        claims += any(one.largest[1].value >= 0.02 for one in shown)
+    return claims
+
+
+@pytest.mark.parametrize("machine", [{"noise": 0.02, "slow": 0.3}, {"noise": 0.01, "between": 0.03}])
+def test_null_sweeps_claim_nothing(machine):
+    """2 of 100 at most: of 30 sweeps, 4 or more would come with a chance of under 1 %."""
+    assert false_claims(30, **machine) <= 3
+
+
+def test_nothing_is_claimed_before_fresh_rounds():
+    machine = Machine(HELPFUL, noise=0.01)
+    machine.run_one(machine.next(90.0))
+    assert machine.remedies.helping == ()
+    assert Remedies().best is None

@@ -93,7 +93,8 @@ def test_explain_splits_any_pair_and_adds_up(recorded, workplace, command):
     labels = [part["label"] for part in explained["shares"]]
     assert "*.first (Conv2d, 2 times) forward" in labels
     assert "*.second (Conv2d, 2 times) backward" in labels
-    assert labels[-2:] == ["idle", "profiling overhead"]
+    assert labels[-1] == "profiling overhead"
+    assert any(label.startswith("idle") for label in labels)
 
 
 def test_explain_splits_a_curvature(recorded, workplace, command):

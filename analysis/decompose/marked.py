@@ -61,9 +61,9 @@ class Marked:
             size: a place's time in a step is shared out over its terms as it is on average.
         """
         work = kernel_times[kernel_times["kind"] != IDLE]
-        keys = [Key.of(*key) for key in work[["layer", "phase", "kind"]].itertuples(index=False)]
-        terms = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        rows = _Rows(self._place_of(work), np.array([terms[key] for key in keys], np.int64), work)
+        term, different = pd.MultiIndex.from_frame(work[["layer", "phase", "kind"]]).factorize()
+        terms = [Key.of(*key) for key in different]
+        rows = _Rows(self._place_of(work), np.asarray(term, np.int64), work)
         factor = np.ones(len(work))
         parts: dict[int, tuple[Floats, Floats]] = {}
         for batch, of_batch in kernel_times.groupby("batch"):

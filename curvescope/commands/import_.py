@@ -78,6 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..analysis.render.terminal import print_prose
+    from ..base.arrow_alone import start_without_pandas
+
+    start_without_pandas()
     from ..profile_files import describe_rows, notes
 
     done = _import(args)

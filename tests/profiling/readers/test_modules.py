@@ -14,4 +14,19 @@ def test_an_import_loads_no_package_that_it_does_not_use(tmp_path):
     command = [sys.executable, "-c", code, "import", str(PROFILE), "-o", str(tmp_path / "recording")]
     loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
     assert "msgspec" in loaded
-    assert not loaded & {"torch", "scipy", "duckdb", "nvtx", "pynvml", "distributed", "adbc_driver_sqlite", "google"}
+    unused = {"torch", "scipy", "duckdb", "pandas", "nvtx", "pynvml", "distributed", "adbc_driver_sqlite", "google"}
+    assert not loaded & unused
+
+
+def test_arrow_finds_pandas_when_it_is_asked_for_a_frame():
+    code = """
+import sys
+from curvescope.base.arrow_alone import start_without_pandas
+start_without_pandas()
+import pyarrow as pa
+table = pa.table({"a": pa.array([1.0, None])})
+assert "pandas" not in sys.modules
+frame = table.to_pandas()
+assert pa.array(frame["a"]).null_count == 1  # a Series again, whose NaN is null
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

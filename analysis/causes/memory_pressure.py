@@ -16,7 +16,7 @@ INTERVENTION = Intervention(
         "workspace the effect goes away."
     ),
     term=("small_workspace",),
-    step=("smaller_memory",),
+    step=("smaller_memory", "cudnn_workspace"),
 )
 _FULL = 0.85
 

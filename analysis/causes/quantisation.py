@@ -30,7 +30,7 @@ def weigh(case: Case) -> Claim | None:
     for name in names:
         waves = {batch: _waves(case, case.at(batch, name)) for batch in (case.before, case.after)}
         low, high = waves[case.before], waves[case.after]
-        if low is None or high is None or min(low, high) > _MOST_WAVES:
+        if low is None or high is None or min(low, high) > _MOST_WAVES or _is_persistent(case, name):
             continue
         before_ms, after_ms = case.time_ms(case.before, name), case.time_ms(case.after, name)
         amount = sum(use.share * _tail(_waves(case, (use,))) for use in case.uses if use.name == name)
@@ -62,6 +62,13 @@ def _waves(case: Case, uses: tuple[Use, ...]) -> float | None:
         return None
     per_sm = case.hardware.blocks_per_sm(use.threads, use.registers_per_thread, use.shared_memory_bytes or 0)
     return None if per_sm is None else use.blocks / (case.hardware.sm_count * per_sm)
+
+
+def _is_persistent(case: Case, name: str) -> bool:
+    """Whether a kernel fills the SMs with the same blocks at both sizes; they take tiles in turn, not waves."""
+    blocks = {use.blocks for batch in (case.before, case.after) for use in case.at(batch, name)}
+    same = blocks.pop() if len(blocks) == 1 else None
+    return bool(same and case.hardware.sm_count and same % case.hardware.sm_count == 0)
 
 
 def _tail(waves: float | None) -> float:

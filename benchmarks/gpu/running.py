@@ -73,16 +73,25 @@ def run_command(command: Command, folder: Path, data: Path, log: Any, left_s: fl
     if left_s <= 0:
         return "timed out: the time of the stage was over"
     with (folder / command.output).open("w") if command.output else os.fdopen(os.dup(log.fileno()), "w") as out:
-        process = subprocess.Popen(
-            command.argv,
-            cwd=folder,
-            stdout=out,
-            stderr=log,
-            # Ceilings are kept with the results, for later stages, and nothing in the user's own folder.
-            env={**os.environ, "CURVESCOPE_DATA": str(data.resolve()), **command.environment},
-            start_new_session=True,
-        )
+        waiting: list[int] = []  # a SIGTERM while the command starts would leave it running
+        handler = signal.signal(signal.SIGTERM, lambda number, _: waiting.append(number))
         try:
+            process = subprocess.Popen(
+                command.argv,
+                cwd=folder,
+                stdout=out,
+                stderr=log,
+                # Ceilings are kept with the results, for later stages, and nothing in the user's own folder.
+                env={**os.environ, "CURVESCOPE_DATA": str(data.resolve()), **command.environment},
+                start_new_session=True,
+            )
+        except BaseException:
+            signal.signal(signal.SIGTERM, handler)
+            raise
+        try:
+            signal.signal(signal.SIGTERM, handler)
+            if waiting:
+                signal.raise_signal(signal.SIGTERM)
             code = process.wait(timeout=left_s)
         except BaseException as error:
             stop(process)

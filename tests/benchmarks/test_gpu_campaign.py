@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import random
 import subprocess
 import sys
@@ -162,6 +163,33 @@ sys.exit(campaign.main())
     assert process.returncode == 143
     with tarfile.open(tmp_path / "out.tar.gz") as archive:
         assert archive.getnames() == ["summary.md", "one/log.txt"]
+
+
+STARTING = """import os, signal, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+import running, stages
+from pathlib import Path
+
+Popen = subprocess.Popen
+def start(*arguments, **options):
+    process = Popen(*arguments, **options)
+    print(process.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)  # before the caller has the process
+    return process
+subprocess.Popen = start
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+command = stages.Command("python -c 'import time; time.sleep(600)'")
+with open("log.txt", "w") as log:
+    running.run_command(command, Path("."), Path("."), log, 500.0, rehearsal=True)
+"""
+
+
+def test_a_command_that_starts_as_the_campaign_is_terminated_is_ended(tmp_path):
+    words = [sys.executable, "-c", STARTING, str(FOLDER)]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 143, ended.stderr
+    with pytest.raises(ProcessLookupError):
+        os.killpg(int(ended.stdout), 0)
 
 
 @pytest.mark.slow

@@ -159,6 +159,19 @@ def test_the_tail_predicts_the_third_wave():
     assert (first.before, first.after) == (pytest.approx(1.0), pytest.approx(2.05))
 
 
+def test_a_persistent_kernel_claims_no_waves(monkeypatch):
+    """The same 40 blocks on 20 SMs at all sizes, half a wave: what they cost beyond proportion is not their tail."""
+    name, _, geometry = PLANS["wave and tile quantisation"].kernel(8)
+    sm_count = diagnosed("wave and tile quantisation")[1].hardware.sm_count
+    for blocks, claims in ((2 * sm_count, False), (2 * sm_count - 1, True)):
+        plan = Plan(kernel=lambda b, n=blocks: (name, 30.0 if b < 16 else 38.0, {**geometry, "grid_x": n}))
+        monkeypatch.setitem(PLANS, "persistent", plan)
+        steps, kernels, beside = planted("persistent", 1)
+        found = diagnose(steps, times_of(steps, kernels), recorded=beside)
+        causes = explain(excess(8, 16), found.curve, found.terms, found.kernel_times, beside).attribution.causes
+        assert any("wave" in cause.cause for cause in causes) == claims
+
+
 def test_memory_takes_its_share_of_idle_and_leaves_the_rest():
     idle = {c.cause: c.amount for c in explained("memory pressure").attribution.causes}
     assert idle["memory pressure"] == pytest.approx(

@@ -74,6 +74,7 @@ def measure(workload: OwnStep | Workload, rounds: int) -> dict[str, np.ndarray]:
     times: dict[str, list[float]] = {}
 
     def note(name: str, value: Callable[[], float]) -> None:
+        value()  # the first step after another instrument runs colder
         times.setdefault(name, []).append(float(np.mean([value() for _ in range(3)])))
 
     for _ in range(rounds):

@@ -16,6 +16,7 @@ from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import Disturbances, used_steps
 from ..decompose.functionals import Functional
+from ..decompose.source_lines import Lines
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Samples, Share, undisturbed, undisturbed_steps
 from ..verdicts.outcome import Outcome
 from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, Use
@@ -55,6 +56,7 @@ class Recorded:
         sampled: keys and samples of marked steps, see `marked.Marked.settle`; None if none were marked.
         groups: repeated layers that are one term, by its name.
         disturbances: the disturbed visits; None without one.
+        lines: result of `source_lines.main_lines`.
     """
 
     steps: pd.DataFrame
@@ -71,6 +73,7 @@ class Recorded:
     sampled: tuple[Sequence[Key], Mapping[int, Samples]] | None = None
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     disturbances: Disturbances | None = None
+    lines: Lines = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

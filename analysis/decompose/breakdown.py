@@ -19,9 +19,14 @@ from .curve import Curve, Floats, cost_curve
 from .kernel_times import COPIES, Ints, Work, device_work, kernel_times, kernel_totals, profiled_steps
 from .marked import Marked, marked_steps, with_averaged, without_profiler
 from .repeated_layers import classes_with, group_of, repeated_layers
+from .source_lines import NO_LINE, by_line, lines_of
 from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key, undisturbed_steps
 
-KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"]}
+KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"], "line": ["line"]}
+NO_LINES = (
+    "This recording names no lines of a program: it is imported, compiled, modelled, or older than they are. Record "
+    "the steps again with `curvescope diagnose --step`, or group by layer, op or kernel."
+)
 _TENSOR = "tensor_pipe_use"
 _AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", _TENSOR)
 _DURATION = "duration_ns"
@@ -132,6 +137,7 @@ def recorded_breakdown(
         classes,
         marked,
         operators,
+        lines_of(recording) if by == "line" else None,
         partial(without_profiler, steps=steps, recording=recording),
     )
 
@@ -145,6 +151,7 @@ def break_down(
     layer_classes: Mapping[str, str] | None = None,
     marked: Marked | None = None,
     operators: pa.Table | None = None,
+    lines: pd.DataFrame | None = None,
     correct: Callable[[pd.DataFrame], pd.DataFrame] = lambda times: times,
 ) -> Breakdown:
     """Split the step at one batch size.
@@ -152,12 +159,13 @@ def break_down(
     Args:
         steps: the `steps` table.
         work: result of `kernel_times.device_work`.
-        by: layer, kernel, phase or op.
+        by: layer, kernel, phase, op or line.
         batch: a measured batch size; default: the largest.
         statistic: statistic for T(b), see `statistics.STATISTICS`.
         layer_classes: class of each layer, by path, for the labels.
         marked: the marked steps; None if there are none.
         operators: operators that tell which layers are equal, see `repeated_layers`; None keeps all layers apart.
+        lines: result of `source_lines.lines_of`, to group by line.
         correct: function of the times of steps without marks, e.g. `marked.without_profiler`.
 
     Raises:
@@ -187,6 +195,11 @@ def break_down(
     times = correct(times) if marked is None else marked.settle(times)[0]
     busy = (times["name"] != IDLE).to_numpy()
     times["step"] = np.searchsorted(profiled["step"].to_numpy(), times["step"].to_numpy())
+    if by == "line":
+        if lines is None or lines.empty:
+            raise CurvescopeError(NO_LINES)
+        times = by_line(times, lines[lines["batch"] == batch])
+        busy = (times["line"] != f"{IDLE} at {NO_LINE}").to_numpy()
     rows = _rows(times[busy], by, classes, used, len(walls_ms))
     idle_ms = np.zeros(len(walls_ms))
     np.add.at(idle_ms, times["step"].to_numpy()[~busy], times["exclusive_ms"].to_numpy()[~busy])
@@ -221,6 +234,8 @@ def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple
 
 def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
     """Sums over a recording without steps, e.g. of Nsight Compute, whose kernels have durations but no start."""
+    if by == "line":
+        raise CurvescopeError(NO_LINES)
     groups = kernel_totals(work, _grouped_by(by), (*_AMOUNTS, _DURATION)).assign(step=0)
     if groups.empty:
         raise CurvescopeError(
@@ -233,7 +248,7 @@ def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
 
 def _grouped_by(by: str) -> list[str]:
     """Columns of `kernels` to group by: also the place, and the names, which tell communication and copies."""
-    return list(dict.fromkeys([*KEYS[by], *KEYS["layer"], "name"]))
+    return list(dict.fromkeys([*KEYS["op" if by == "line" else by], *KEYS["layer"], "name"]))
 
 
 def _with_layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> pd.DataFrame:
@@ -290,7 +305,7 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
                 label,
                 time_ms / len(used),
                 spreads[i],
-                0.0 if pd.isna(calls) else float(calls) / len(used),
+                None if label.startswith(IDLE) else 0.0 if pd.isna(calls) else float(calls) / len(used),
                 None if flops is None else flops / len(used),
                 gflops,
                 gbs,

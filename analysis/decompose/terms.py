@@ -123,6 +123,7 @@ class Share:
             unknown.
         kernel_after: kernel with the most time at the condition compared with it.
         layer_class: class of the layer, e.g. Conv2d; None if unknown.
+        line: line of the program with most of its time at the largest batch size, e.g. `model.py:41`; None if unknown.
         label: name of the term.
     """
 
@@ -132,6 +133,7 @@ class Share:
     kernel_before: str | None = None
     kernel_after: str | None = None
     layer_class: str | None = None
+    line: str | None = None
     label: str = field(init=False)
 
     def __post_init__(self) -> None:

@@ -105,6 +105,7 @@ class Answer:
         name: name of the anomaly, e.g. "the bend at 4".
         what: the same with its value, e.g. "The bend at 4 (−28.9 ms)".
         where: label of the term that makes most of it; None if no term does.
+        line: line of the program with most of that term's time, e.g. `model.py:41`; None if unknown.
         cause: the largest confirmed cause, else the largest that the recording suggests; None without any.
         verdict: verdict on that cause.
         why: the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a cause.
@@ -122,6 +123,7 @@ class Answer:
     name: str
     what: str
     where: str | None
+    line: str | None = None
     cause: str | None = None
     verdict: Verdict = Verdict.UNTESTED
     why: str | None = None
@@ -179,6 +181,7 @@ def _answer(explanation: Explanation, diagnosis: Diagnosis, rows: pd.DataFrame, 
         name=_name(explanation.functional),
         what=what,
         where=where,
+        line=_line(explanation, where),
         cause=cause,
         verdict=Verdict.UNTESTED if cause is None else total.verdict,
         why=why,
@@ -214,6 +217,7 @@ def _plain(
         name=_name(explanation.functional),
         what=what,
         where=where,
+        line=_line(explanation, where),
         how_sure="not significant",
         finding=sentence,
         evidence=evidence,
@@ -364,15 +368,22 @@ def _sentence(
         mostly = "is mostly"
     else:
         mostly = "is largest in" if where == _largest(explanation.shares, explanation.value) else "is partly"
+    line = _line(explanation, where)
+    place = f"{_place(where)} at {line}" if line else _place(where)
     if total.cause == UNEXPLAINED:
         refuted = _refuted(evidence)
         tail = f"; experiments refute {' and '.join(refuted)}" if refuted else ""
-        return f"{what} {mostly} {_place(where)}; its cause is not known{tail}."
-    lead = f"{what} {mostly} {_place(where)}{'' if where == total.cause else f': {why}'} ({how_sure})."
+        return f"{what} {mostly} {place}; its cause is not known{tail}."
+    lead = f"{what} {mostly} {place}{'' if where == total.cause else f': {why}'} ({how_sure})."
     of_term = next((one for one in evidence if one.label == where), None)
     if of_term is not None and of_term.reproduction == Reproduction.NOT:
         lead += " Alone, the layer does not show it: the rest of the step makes it."
     return lead
+
+
+def _line(explanation: Explanation, where: str | None) -> str | None:
+    """Line of the program with most of a term's time."""
+    return next((share.line for share in explanation.shares if share.label == where), None)
 
 
 def _place(label: str) -> str:

@@ -18,6 +18,7 @@ from ..decompose.curve import NO_CURVE
 from ..decompose.kernel_times import KEYS, device_work
 from ..decompose.marked import step_times
 from ..decompose.repeated_layers import classes_with, group_of
+from ..decompose.source_lines import lines_of, main_lines
 from ..decompose.terms import COMMUNICATION, undisturbed_steps
 from ..served_steps import is_served, select_served
 from ..verdicts.outcome import outcomes
@@ -139,6 +140,7 @@ def with_times(evidence: Recorded, recording: Recording, *, by_instance: bool = 
         sampled=sampled,
         groups=groups,
         layer_classes=classes_with(evidence.layer_classes, groups),
+        lines=main_lines(lines_of(recording, names)),
         term_faults=count_faults(recording.arrow("operators", ["batch", "layer", "phase", "page_faults"]), names),
     )
     return times, _with_slow_downs(_with_layer_note(evidence, recording, times), recording, times)

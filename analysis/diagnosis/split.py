@@ -54,7 +54,9 @@ def explain(
     examined = examined or examine(functional.conditions, kernel_times, recorded)
     kernels = main_kernels(kernel_times, (functional.at, functional.last))
     classes = recorded.layer_classes
-    shares = [_with_names(share, kernels, classes) for share in terms.decompose(functional, curve)]
+    lines = recorded.lines.get(functional.last, {})
+    named = (_with_names(share, kernels, classes) for share in terms.decompose(functional, curve))
+    shares = [replace(share, line=lines.get(share.key)) for share in named]
     shares.sort(key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value)))
     value = curve.evaluate(functional)
     of_term = zip(shares, cases(functional, shares, examined), strict=True)
@@ -91,10 +93,11 @@ def _with_names(
     share: Share, kernels: Mapping[tuple[str | None, str | None], list[str | None]], classes: Mapping[str, str]
 ) -> Share:
     """The share with its kernels and the class of its layer."""
+    share = replace(share, layer_class=classes.get(share.key.layer or ""))
     if share.key.kind != KERNELS:
         return share
     before, after = kernels.get((share.key.layer, share.key.phase), [None, None])
-    return replace(share, kernel_before=before, kernel_after=after, layer_class=classes.get(share.key.layer or ""))
+    return replace(share, kernel_before=before, kernel_after=after)
 
 
 def diagnose(

@@ -190,12 +190,12 @@ def render_largest(explanation: Explanation) -> RenderableType:
     """The largest terms of one functional, and all others in one line so that they add up."""
     value = explanation.value
     rows = _terms_table(explanation)
-    largest = sorted(explanation.shares, key=lambda one: (one.key.kind != KERNELS, -abs(one.value.value)))
+    largest = sorted(explanation.shares, key=lambda one: (one.key.kind == OVERHEAD, -abs(one.value.value)))
     for one in largest[:_LARGEST_TERMS]:
-        rows.add_row(*_share(one, value.value))
+        rows.add_row(*_share(one, value.value)[: len(rows.columns)])
     if rest := largest[_LARGEST_TERMS:]:
         amount = total_ms(rest)
-        rows.add_row(f"{len(rest)} others", signed(amount), share(amount, value.value), "", "")
+        rows.add_row(*_sum(rows, f"{len(rest)} others", amount, value.value))
     return Group(_terms_title(explanation), Indented(rows))
 
 
@@ -207,7 +207,8 @@ def _terms_title(explanation: Explanation) -> Text:
 
 
 def _terms_table(explanation: Explanation) -> Table:
-    return table("term", explanation.functional.unit, "share", "95 % interval", "kernel", left=("kernel",))
+    words = ("kernel", *(("line",) if any(share.line for share in explanation.shares) else ()))
+    return table("term", explanation.functional.unit, "share", "95 % interval", *words, left=words)
 
 
 def render_explanation(explanation: Explanation, everything: bool = False) -> RenderableType:
@@ -219,16 +220,16 @@ def render_explanation(explanation: Explanation, everything: bool = False) -> Re
     large = [p for p in kernels[:_SHOWN_TERMS] if abs(p.value.value) >= _LEAST_SHARE * abs(value.value)]
     listed = kernels if everything else large or kernels[:1]
     for one in listed:
-        rows.add_row(*_share(one, value.value))
+        rows.add_row(*_share(one, value.value)[: len(rows.columns)])
     if rest := kernels[len(listed) :]:
         amount = total_ms(rest)
-        rows.add_row(smaller_terms(len(rest)), signed(amount), share(amount, value.value), "", "")
+        rows.add_row(*_sum(rows, smaller_terms(len(rest)), amount, value.value))
     for one in others:
         if everything or one.value.value or one.real:
-            rows.add_row(*_share(one, value.value))
+            rows.add_row(*_share(one, value.value)[: len(rows.columns)])
     total = total_ms(explanation.shares)
     rows.add_section()
-    rows.add_row("total", signed(total), share(total, value.value), "", "")
+    rows.add_row(*_sum(rows, "total", total, value.value))
     return Group(_terms_title(explanation), Indented(rows))
 
 
@@ -255,7 +256,13 @@ def _share(one: Share, whole: float) -> tuple[Text, ...]:
         Text(share(value.value, whole), style),
         Text(interval(value), style),
         Text(_kernel_change(one), style),
+        Text(one.line or "", style),
     )
+
+
+def _sum(rows: Table, label: str, amount: float, whole: float) -> tuple[str, ...]:
+    """The cells of several terms together."""
+    return label, signed(amount), share(amount, whole), *[""] * (len(rows.columns) - 3)
 
 
 def unit_text(unit: str, axis: Axis, quantity: Quantity = TIME) -> str:

@@ -7,7 +7,7 @@ import argparse
 from .. import options
 from ..profiling.recording.remote_store import as_path
 
-BY = ("layer", "kernel", "phase", "op")
+BY = ("layer", "kernel", "phase", "op", "line")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -45,6 +45,7 @@ from .range_names import (
     STEP_RANGE,
     RangeNames,
 )
+from .source_lines import Watched
 
 _MEMORY_COLUMNS = {column.name for column in TABLES["memory"].columns}
 
@@ -171,7 +172,7 @@ def kernel_rows(
     count_work: CountWork | None = None,
     host_rows: bool = True,
     compiled: CompiledGraphs = MappingProxyType({}),
-    faults: Sequence[tuple[int, int]] | None = None,
+    watched: Watched | None = None,
 ) -> StepRows:
     """Turn the events of some steps into kernel rows.
 
@@ -182,7 +183,7 @@ def kernel_rows(
         count_work: function that gives the work of an operator call; default: rows without FLOPs and bytes.
         host_rows: whether host operators are the work itself (CPU), or only launch it (device).
         compiled: kernels of compiled graphs, by the graph's name.
-        faults: see `operator_calls`.
+        watched: see `operator_calls`.
     """
     events, fused = _with_compiled(list(host), compiled)
     spans = spans_of(events)
@@ -192,7 +193,7 @@ def kernel_rows(
     rows += _device_rows(device, events, spans, lost)
     windows, inputs = (_windows(events, name) for name in (STEP_RANGE, PHASE_RANGE + INPUT_PHASE))
     span = np.array([row.pop("span") for row in rows], np.int64)
-    operators = _operator_calls(spans, placement, rows, span, host_rows, windows, faults)
+    operators = _operator_calls(spans, placement, rows, span, host_rows, windows, watched)
     on_host = np.array([host_rows and row["source"] == "torch" for row in rows], np.bool_)
     for name, column in placement.take(span).items():
         values = column.dictionary_decode().to_pylist()  # thirty times as fast as from the codes
@@ -253,7 +254,7 @@ def _operator_calls(
     span: Ints,
     on_host: bool,
     windows: Sequence[tuple[int, int]],
-    faults: Sequence[tuple[int, int]] | None,
+    watched: Watched | None,
 ) -> OperatorCalls | None:
     """The outermost operator calls of the first step; None without a step."""
     if not windows:
@@ -263,7 +264,8 @@ def _operator_calls(
     durations = np.array([row["duration_ns"] for row in rows], np.int64)
     kernels = OperatorKernels(span, durations, [row["name"] for row in rows], np.full(len(rows), on_host))
     outer = outermost_operators(spans, placement)
-    found = operator_calls(spans, placement, outer, kernels, inside, faults)
+    thread = next((int(spans.thread[i]) for i in np.flatnonzero(spans.start_ns == start_ns)), NONE)
+    found = operator_calls(spans, placement, outer, kernels, inside, watched, thread)
     for row in found.rows:
         row["source"] = "torch"
     return found

@@ -12,15 +12,16 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ..recording.operators import Argument, TensorArgument, TensorList, Value, encode_arguments
-from .nesting import NONE, Bools, Codes, Ints, last_at
+from .nesting import NONE, Bools, Codes, Ints
 from .operator_work import Operation
 from .placement import HostSpans, Placement
+from .source_lines import Watched, calls_inside, line_rows
 
 _OPERATOR = re.compile(r"(?!autograd::|torch::autograd::|profiler::)\w+::.+")
 _IN_PART = ("aten::einsum",)  # the equation is missing
@@ -78,11 +79,13 @@ class OperatorCalls:
         rows: rows of the table `operators`, without `batch` and `source`.
         row_of: index of the row of each call, in the order of their starts.
         faults: page faults inside each call; None if they were not counted.
+        lines: rows of the table `lines`, without `batch`; none of a step that was not watched.
     """
 
     rows: list[dict[str, Any]]
     row_of: list[int]
     faults: list[int] | None = None
+    lines: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def names(self) -> list[tuple[Any, ...]]:
@@ -96,7 +99,8 @@ def operator_calls(
     outer: Ints,
     kernels: OperatorKernels,
     inside: Bools,
-    faults: Sequence[tuple[int, int]] | None = None,
+    watched: Watched | None = None,
+    thread: int = NONE,
 ) -> OperatorCalls:
     """The outermost operator calls of one step.
 
@@ -106,7 +110,8 @@ def operator_calls(
         outer: result of `outermost_operators`.
         kernels: kernels of the step.
         inside: whether each span belongs to the step, shape (spans,).
-        faults: (time, page faults) of calls inside the operators, on the spans' clock; None if they were not counted.
+        watched: what was seen inside the operators, on the spans' clock; None if nothing watched.
+        thread: thread of the step, which was sampled.
     """
     rows = np.flatnonzero((outer == np.arange(len(outer))) & inside)
     rows = rows[np.argsort(spans.start_ns[rows], kind="stable")]
@@ -117,6 +122,7 @@ def operator_calls(
     names: dict[tuple[int, int, int], Counter[str]] = defaultdict(Counter)
     numbers: dict[tuple[int, int, int], int] = {}
     row_of: list[int] = []
+    durations_ns: list[int] = []
     assert spans.call is not None or not len(rows)
     for position, span in enumerate(rows.tolist()):
         number = int(spans.call[span])  # type: ignore[index]
@@ -137,24 +143,16 @@ def operator_calls(
         row_of.append(numbers.setdefault(key, len(numbers)))
         row = found[key]
         row["calls"] += 1
-        row["duration_ns"] += int(spans.end_ns[span] - spans.start_ns[span]) if on_host else device_ns[span]
+        durations_ns.append(int(spans.end_ns[span] - spans.start_ns[span]) if on_host else device_ns[span])
+        row["duration_ns"] += durations_ns[-1]
         names[key].update(ran.get(span, {}))
     for key, row in found.items():
         row["kernels"] = " | ".join(name for name, _ in names[key].most_common()) or None
-    of_calls = None if faults is None else _faults_of(spans, rows, faults)
-    return OperatorCalls(list(found.values()), row_of, of_calls)
-
-
-def _faults_of(spans: HostSpans, operators: Ints, faults: Sequence[tuple[int, int]]) -> list[int]:
-    """Page faults inside each operator, given by start; those outside of all are left out."""
-    found = np.zeros(len(operators), np.int64)
-    moments, numbers = np.array(faults, np.int64).reshape(-1, 2).T
-    at = last_at(spans.start_ns[operators], moments)
-    begun = at >= 0
-    moments, numbers, at = moments[begun], numbers[begun], at[begun]
-    inside = moments < spans.end_ns[operators][at]
-    np.add.at(found, at[inside], numbers[inside])
-    return [int(number) for number in found]
+    calls = OperatorCalls(list(found.values()), row_of)
+    if watched is not None:
+        calls.faults = [sum(call.faults for call in inside) for inside in calls_inside(spans, rows, watched)]
+        calls.lines = line_rows(spans, placement, outer, rows, durations_ns, watched, thread)
+    return calls
 
 
 def _kernels_of(outer: Ints, kernels: OperatorKernels) -> tuple[dict[int, Counter[str]], Counter[int]]:

@@ -14,6 +14,7 @@ from ..attribution.library_calls import MklCall, VerboseLog
 from ..attribution.operator_calls import CountWork
 from ..attribution.outermost_operators import typed_list
 from ..attribution.range_names import COLLECTIVES, LAYER_RANGE, STEP_RANGE
+from ..attribution.source_lines import Watched
 from ..recording.operators import TORCH_DTYPES
 from . import onednn
 from .inductor import COMPILED
@@ -64,7 +65,7 @@ def record_step(
     device: str = "cpu",
     count_work: CountWork | None = None,
     before: Callable[[], object] = lambda: None,
-    count_faults: bool = False,
+    watch: bool = False,
     mkl_calls: Sequence[MklCall] | None = None,
 ) -> StepRows:
     """Run one step under the profiler and return its rows.
@@ -77,7 +78,8 @@ def record_step(
         count_work: see `events.kernel_rows`.
         before: function that runs under the profiler right before the step and is not recorded: ranks meet in it,
             because their profilers start at different times. Its lost data counts with the step's.
-        count_faults: whether to count the page faults inside the operators, which makes a step slower.
+        watch: whether to count the page faults inside the operators, and find the lines of the program that they come
+            from, which makes a step slower.
         mkl_calls: those of another such step, which name the operators' MKL calls; None to have MKL print them, which
             makes a step slower.
     """
@@ -86,11 +88,11 @@ def record_step(
     cuda = device != "cpu"
     verbose = contextlib.nullcontext(VerboseLog()) if cuda else onednn.capture(mkl_calls is None)
     config = exposing_config() if cuda else None
-    counter: contextlib.AbstractContextManager[list[tuple[int, int]] | None] = contextlib.nullcontext()
-    if count_faults:
-        from .operator_faults import counting_faults
+    watching: contextlib.AbstractContextManager[Watched | None] = contextlib.nullcontext()
+    if watch:
+        from .watched_calls import watching_calls
 
-        counter = counting_faults()
+        watching = watching_calls()
     with (
         layer_ranges(layers),
         verbose as log,
@@ -100,7 +102,7 @@ def record_step(
         if cuda:
             take_buffers(device)
         before()
-        with record_function(STEP_RANGE), counter as faults:
+        with record_function(STEP_RANGE), watching as watched:
             step(record_function)
     # Kineto and oneDNN use the system clock, recordings the monotonic clock.
     offset_ns = time.time_ns() - time.monotonic_ns()
@@ -109,7 +111,7 @@ def record_step(
     results = profiler.kineto_results
     events = split_events(results, exposed=config is not None)
     rows = kernel_rows(
-        events.host, events.device, log, count_work, host_rows=not cuda, compiled=COMPILED, faults=faults
+        events.host, events.device, log, count_work, host_rows=not cuda, compiled=COMPILED, watched=watched
     )
     (start_ns, duration_ns), *_ = rows.windows
     rows.kernels = [row for row in rows.kernels if _overlaps(row, start_ns, start_ns + duration_ns)]

@@ -53,7 +53,7 @@ class GraphedSteps(AnyWorkload):
         self._result: object = None
         self._batch: int | None = None
         self.device, self.mode, self.precision = workload.device, workload.mode, workload.precision
-        self.compiled, self.clock_ns, self.mkl_calls = workload.compiled, workload.clock_ns, {}
+        self.compiled, self.clock_ns, self.first_profiled = workload.compiled, workload.clock_ns, {}
         self.is_users, self.errors_are_results = workload.is_users, workload.errors_are_results
 
     @property

@@ -52,6 +52,7 @@ class Visit:
         clocks: rows of the `clocks` table.
         layer_classes: class of each layer, by path.
         discarded_steps: number of steps that were not recorded.
+        lines: rows of the `lines` table, without `batch`.
     """
 
     unprofiled: list[StepRow]
@@ -61,6 +62,7 @@ class Visit:
     clocks: list[dict[str, Any]] = field(default_factory=list)
     layer_classes: dict[str, str] = field(default_factory=dict)
     discarded_steps: int = 1
+    lines: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ class VisitWriter:
         Raises:
             CurvescopeError: the recording cannot be written.
         """
-        first, kernels, ranges, operators, calls = len(self.steps), [], [], [], []
+        first, kernels, ranges, operators, lines, calls = len(self.steps), [], [], [], [], []
         clock: StepRow = {}
         if visit.clocks and visit.unprofiled:
             last = visit.unprofiled[-1]
@@ -218,13 +220,14 @@ class VisitWriter:
             ranges += [_input_range(*window, step) for window in profile.inputs]
             if not self.has_operators(batch) and profile.operators:  # of one step for each batch size
                 operators = [{"batch": batch, **row} for row in profile.operators]
+                lines = [{"batch": batch, **row} for row in visit.lines]
                 self._with_operators.add(batch)
             for name, number in profile.lost.items():
                 self.writer.count_lost(name, number)
         self.writer.count_lost("profiles_out_of_memory", int(not visit.profile_fits))
         if visit.layer_classes and "layer_classes" not in self.writer.meta:
             self.writer.update(layer_classes=visit.layer_classes)
-        tables = {"kernels": kernels, "api_calls": calls, "ranges": ranges, "operators": operators}
+        tables = {"kernels": kernels, "api_calls": calls, "ranges": ranges, "operators": operators, "lines": lines}
         # A copy that is benched is the problem, and has its work.
         tables["kernels"], tables["memory"] = split_copies(kernels, self._mode != OPERATOR_MODE)
         tables["clocks"] = visit.clocks

@@ -17,7 +17,7 @@ from ..hardware.energy import EnergyMeter, meter_of
 from ..hardware.heap import FEW_FAULTS
 from ..hardware.host_usage import host_use_between, read_host_use
 from ..hardware.memory_usage import read_peak, reset_peak
-from ..workload.any_workload import AnyWorkload
+from ..workload.any_workload import AnyWorkload, FirstProfiled
 from .loop import Empty, Visit
 from .protocol import Protocol
 from .stopping import StepRow
@@ -102,8 +102,14 @@ def _visit(workload: AnyWorkload, batch: int, protocol: Protocol, between: Calla
         for rows in profile_steps(workload, most, limit_ns, warm_up=lambda: warm_ups.append(warm_up_device(workload))):
             profiled.append(rows)
         discarded = sum(one.steps for one in warm_ups)
+        first = workload.first_profiled.get(batch)
         return Visit(
-            unprofiled, profiled, marked=marked, layer_classes=workload.layer_classes(), discarded_steps=discarded
+            unprofiled,
+            profiled,
+            marked=marked,
+            layer_classes=workload.layer_classes(),
+            discarded_steps=discarded,
+            lines=first.lines if first else [],
         )
     except (Exception, SystemExit) as error:
         if not isinstance(error, (MemoryError, RuntimeError)) or not memory_ran_out(error):
@@ -127,7 +133,7 @@ def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
         return
     known = result.profiled[0].operator_calls
     try:
-        counted = record_step(workload, count_faults=True).operator_calls
+        counted = record_step(workload, watch=True).operator_calls
     except Exception:  # a user's step may fail in any way; the visit stays
         return
     if known is None or counted is None or (faults := _aligned_faults(known, counted)) is None:
@@ -309,12 +315,18 @@ def profile_steps(
 def warm_up_profiler(workload: AnyWorkload) -> None:
     """Profile one step that is not recorded, because the first start of the profiler and its libraries is slow.
 
-    On a CPU it names the MKL calls of the loaded batch, which MKL prints at a cost that no other step pays.
+    It shows what costs so much that no other step pays it: on a CPU the names of MKL's calls, which MKL prints, and the
+    lines of the program.
     """
     assert workload.loaded is not None, "load() a batch first"
-    known = workload.mkl_calls
-    if workload.loaded not in known and not (workload.cuda and known):
-        known[workload.loaded] = record_step(workload).mkl_calls
+    known = workload.first_profiled
+    if workload.loaded in known:
+        return
+    try:
+        rows = record_step(workload, watch=not workload.compiled and not COMPILED)
+    except Exception:  # a user's step may refuse to be watched, in any way
+        rows = record_step(workload)
+    known[workload.loaded] = FirstProfiled(rows.mkl_calls, rows.operator_calls.lines if rows.operator_calls else [])
 
 
 def record_step(
@@ -322,15 +334,16 @@ def record_step(
     count: CountWork | None = None,
     before: Callable[[], object] = lambda: None,
     *,
-    count_faults: bool = False,
+    watch: bool = False,
 ) -> StepRows:
     """Run one step of the loaded batch under the profiler; for the arguments see `torch_step.record_step`."""
+    first = None if workload.loaded is None else workload.first_profiled.get(workload.loaded)
     return torch_step.record_step(
         workload.run,
         workload.layers(),
         device=workload.device,
         count_work=count,
         before=before,
-        count_faults=count_faults,
-        mkl_calls=None if workload.loaded is None else workload.mkl_calls.get(workload.loaded),
+        watch=watch,
+        mkl_calls=None if first is None else first.mkl_calls,
     )

@@ -354,6 +354,27 @@ MARKS = Table(
     ),
 )
 
+LINES = Table(
+    "lines",
+    "Where in the program one step of each batch size was, seen in a slow step; only shares of its times are used.",
+    (
+        _key("batch", _I64, "Batch size of the step; null if unknown.", unit="samples"),
+        _LAYER,
+        _PHASE,
+        _key("op", _TEXT, "Outermost operator; null for time in which none ran."),
+        _key(
+            "file",
+            _TEXT,
+            "The innermost file on the stack that belongs to no installed package, relative to the working directory; "
+            "without one, the innermost of a package other than torch, relative to the packages.",
+            nullable=False,
+        ),
+        _key("line", _I32, "Line in the file; of a backward pass that of the forward operator.", nullable=False),
+        _sum("calls", "", "Calls of the operator; null where none ran."),
+        Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Time of the calls, or of samples without operators."),
+    ),
+)
+
 EXPERIMENTS = Table(
     "experiments",
     "Timed runs of experiments that test causes; `recording.json` describes each experiment.",
@@ -373,7 +394,7 @@ EXPERIMENTS = Table(
 )
 
 TABLES: dict[str, Table] = {
-    t.name: t for t in (KERNELS, RANGES, MEMORY, API_CALLS, CLOCKS, STEPS, MARKS, OPERATORS, EXPERIMENTS)
+    t.name: t for t in (KERNELS, RANGES, MEMORY, API_CALLS, CLOCKS, STEPS, MARKS, OPERATORS, LINES, EXPERIMENTS)
 }
 
 

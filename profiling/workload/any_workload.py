@@ -5,13 +5,25 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..attribution.library_calls import MklCall
 from ..attribution.range_names import STEP_RANGE
 from .annotate import annotate, layers_of
 
 Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
+
+
+class FirstProfiled(NamedTuple):
+    """What the first profiled step of a batch size shows, slowly, for all later ones.
+
+    Attributes:
+        mkl_calls: MKL calls of its operators, in order.
+        lines: rows of the table `lines`, without `batch`.
+    """
+
+    mkl_calls: list[MklCall]
+    lines: list[dict[str, Any]]
 
 
 class AnyWorkload:
@@ -24,7 +36,7 @@ class AnyWorkload:
         compiled: whether torch.compile runs the model, so that its modules are not called one by one.
         model: module whose layers are marked; None if there is none.
         clock_ns: clock that times steps, nanoseconds.
-        mkl_calls: MKL calls of a profiled step of each batch size, see `measure.visit.warm_up_profiler`.
+        first_profiled: what the first profiled step of each batch size showed, see `measure.visit.warm_up_profiler`.
         is_users: whether the user wrote the step, so that it may do anything.
         errors_are_results: whether an error of a step costs only its batch size.
     """
@@ -35,7 +47,7 @@ class AnyWorkload:
     compiled: bool
     model: Any
     clock_ns: Callable[[], int]
-    mkl_calls: dict[int, list[MklCall]]
+    first_profiled: dict[int, FirstProfiled]
     is_users: bool = False
     errors_are_results: bool = False
 

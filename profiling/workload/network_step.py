@@ -11,11 +11,10 @@ from typing import Any
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ..attribution import range_names
-from ..attribution.library_calls import MklCall
 from ..collect.inductor import compile_module
 from ..hardware.precisions import PRECISIONS
 from ..recording.axis import BATCH, TOKENS, Axis
-from .any_workload import AnyWorkload, Ranges
+from .any_workload import AnyWorkload, FirstProfiled, Ranges
 from .networks import Network
 
 MODES = ("training", "forward", "forward+backward")
@@ -56,7 +55,7 @@ class Workload(AnyWorkload):
         fixed: value of the other of these two; by default one sample, and the network's own number of tokens.
         halved: whether the two halves of the batch run one after the other, and their gradients are added.
         clock_ns: clock that times steps, nanoseconds; by default the monotonic clock of all recorded times.
-        mkl_calls: MKL calls of a profiled step of each batch size, see `measure.visit.warm_up_profiler`.
+        first_profiled: what the first profiled step of each batch size showed.
     """
 
     network: Network
@@ -70,7 +69,7 @@ class Workload(AnyWorkload):
     fixed: Mapping[str, int] = field(default_factory=dict)
     halved: bool = False
     clock_ns: Callable[[], int] = time.monotonic_ns
-    mkl_calls: dict[int, list[MklCall]] = field(init=False, default_factory=dict)
+    first_profiled: dict[int, FirstProfiled] = field(init=False, default_factory=dict)
     model: Any = field(init=False)
     _forward: Any = field(init=False)
     _optimizer: Any = field(init=False)

@@ -122,7 +122,7 @@ class OwnStep(AnyWorkload):
         """
         self.device, self._device_is_given = device or "cpu", device is not None
         self.axis, self.fixed = axis or Axis(), dict(fixed or {})
-        self.clock_ns, self.mkl_calls, self.errors_are_results = clock_ns, {}, errors_are_results
+        self.clock_ns, self.first_profiled, self.errors_are_results = clock_ns, {}, errors_are_results
         importable_spec, self._not_importable = (spec, None) if spec is not None else spec_of(make_step)
         self._make_step, self._spec, self._module = make_step, importable_spec, module
         self._name: str = name or importable_spec or str(getattr(make_step, "__qualname__", type(make_step).__name__))

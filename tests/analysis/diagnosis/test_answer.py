@@ -47,7 +47,10 @@ def test_a_confirmed_cause_leads_then_the_largest_if_it_makes_a_tenth(amounts, l
 )
 def test_an_answer_calls_a_term_the_largest_only_if_it_is(terms, said):
     """The cause is that of fc6, of an excess of 10 ms."""
-    shares = [SimpleNamespace(label=label, value=Estimate(amount, 0.0, 9.0, 0.0)) for label, amount in terms.items()]
+    shares = [
+        SimpleNamespace(label=label, value=Estimate(amount, 0.0, 9.0, 0.0), line=None)
+        for label, amount in terms.items()
+    ]
     explanation = SimpleNamespace(value=Estimate(10.0, 9.0, 11.0, 0.0), shares=shares, functional=excess(4, 8))
     total = CauseTotal("page faults", terms["fc6"], (), verdict=Verdict.UNTESTED)
     assert _sentence(explanation, "The excess", total, "fc6", "page faults", "untested", ()).startswith(

@@ -7,6 +7,7 @@ import pytest
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
 from curvescope.profiling.attribution.operator_work import Operation
 from curvescope.profiling.attribution.outermost_operators import arguments_of, read_scalar, typed_list
+from curvescope.profiling.attribution.source_lines import Line, Watched, WatchedCall
 from curvescope.profiling.measure.loop import Visit, VisitWriter
 from curvescope.profiling.recording.operators import (
     TensorArgument,
@@ -50,15 +51,35 @@ def test_only_the_outermost_operator_is_a_row_and_ranges_and_nodes_are_none():
     ) == [("aten::linear", 1, 100, "fc", "backward", 0), ("aten::mul", 1, 10, "fc", "backward", 1)]
 
 
+def seen(*calls):
+    return Watched([WatchedCall(time_ns, faults, line) for time_ns, faults, line in calls])
+
+
 def test_page_faults_belong_to_the_outermost_operator_in_which_they_were_counted():
     events = [op("aten::linear", 30, 100), op("aten::addmm", 40, 50), op("aten::mul", 200, 10), op("aten::mul", 300, 9)]
-    faults = [(30, 1), (60, 20), (130, 300), (205, 4_000), (305, 50_000), (2_000, 600_000)]
-    counted = kernel_rows([STEP, *events], faults=faults).operator_calls
+    counts = [(30, 1), (60, 20), (130, 300), (205, 4_000), (305, 50_000), (2_000, 600_000)]
+    counted = kernel_rows([STEP, *events], watched=seen(*((*count, None) for count in counts))).operator_calls
     assert [name for *_, name in counted.names] == ["aten::linear", "aten::mul", "aten::mul"]
     assert counted.faults == [21, 4_000, 50_000]
     assert counted.row_of == [0, 1, 1]
-    assert kernel_rows([STEP, *events], faults=[]).operator_calls.faults == [0, 0, 0]
+    assert counted.lines == []
+    assert kernel_rows([STEP, *events], watched=Watched()).operator_calls.faults == [0, 0, 0]
     assert kernel_rows([STEP, *events]).operator_calls.faults is None
+
+
+def test_a_line_has_the_time_of_its_operators_and_of_samples_outside_them():
+    a, b = Line("model.py", 3), Line("train.py", 8)
+    events = [mark("layer:a", 5, 300), op("aten::linear", 30, 100), op("aten::addmm", 40, 50), op("aten::mul", 200, 10)]
+    watched = seen((60, 0, a), (100, 0, b), (205, 0, a))
+    watched.samples = [(50, a, 45), (150, a, 100), (250, a, 100), (280, b, 30), (400, b, 120), (2_000, b, 1_600)]
+    rows = kernel_rows([STEP, *events, op("aten::mul", 500, 30)], watched=watched).operator_calls.lines
+    assert [(r["layer"], r["phase"], r["op"], r["file"], r["line"], r["calls"], r["duration_ns"]) for r in rows] == [
+        ("a", "forward", None, "model.py", 3, None, 200),
+        (None, "forward", None, "train.py", 8, None, 120),
+        ("a", None, "aten::linear", "model.py", 3, 1, 100),
+        ("a", "forward", None, "train.py", 8, None, 30),
+        ("a", None, "aten::mul", "model.py", 3, 1, 10),
+    ]
 
 
 def test_equal_calls_of_a_layer_are_one_row():

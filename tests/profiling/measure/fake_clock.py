@@ -9,6 +9,7 @@ from torch import nn
 
 from curvescope.profiling.attribution.events import StepRows
 from curvescope.profiling.measure import visit
+from curvescope.profiling.workload.any_workload import FirstProfiled
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import Network
 
@@ -71,8 +72,8 @@ def record_step(workload, count=None, before=lambda: None):
 
 def warm_up_profiler(workload):
     """Instead of `visit.warm_up_profiler`."""
-    workload.clock.now_ns += 0 if workload.mkl_calls else WARM_UP_NS
-    workload.mkl_calls.setdefault(0, [])
+    workload.clock.now_ns += 0 if workload.first_profiled else WARM_UP_NS
+    workload.first_profiled.setdefault(0, FirstProfiled([], []))
 
 
 @pytest.fixture

@@ -327,7 +327,7 @@ def operator_calls(*names, faults=None):
 def faults_of(clock, monkeypatch, counted, page_faults=5_000):
     """Page faults of the rows of relu and mul after a visit whose steps had `page_faults`."""
 
-    def record(workload, *, count_faults):
+    def record(workload, *, watch):
         if isinstance(counted, Exception):
             raise counted
         return counted

@@ -1,0 +1,64 @@
+"""Lines of the program that the time of layers comes from.
+
+They were seen in one slow step of each batch size: only shares of its times are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from ...profiling.recording.store import Recording
+from .terms import IDLE, KERNELS, Key
+
+COLUMNS = ["batch", "layer", "phase", "op", "file", "line", "duration_ns"]
+NO_LINE = "no line"
+Lines = Mapping[Any, Mapping[Key, str]]  # by batch size and term
+
+
+def lines_of(recording: Recording, names: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """The table `lines` with columns `at` (`file:line`) and `kind`, of kernels or idle time.
+
+    Args:
+        recording: the recording.
+        names: name of the group of each repeated layer.
+    """
+    rows = recording.frame("lines", COLUMNS)
+    at = [f"{file}:{line}" for file, line in zip(rows["file"], rows["line"], strict=True)]
+    kind = [IDLE if pd.isna(op) else KERNELS for op in rows["op"]]
+    layer = [(names or {}).get(layer, layer) for layer in rows["layer"]]
+    return rows.assign(at=at, kind=kind, layer=layer)
+
+
+def main_lines(lines: pd.DataFrame) -> Lines:
+    """The line with the most time in each term, by batch size; idle time is sampled, and rests on all sizes."""
+    columns = ["batch", "layer", "phase", "kind", "at"]
+    total = lines.groupby(columns, dropna=False, sort=False)["duration_ns"].sum().reset_index()
+    found: dict[Any, dict[Key, str]] = {batch: {} for batch in lines["batch"].unique()}
+    idle = total[total["kind"] == IDLE].groupby(columns[1:], dropna=False)["duration_ns"].sum().reset_index()
+    for rows, batches in ((idle, list(found)), (total[total["kind"] != IDLE], None)):
+        for row in rows.sort_values("duration_ns", kind="stable").itertuples():
+            for batch in batches or [row.batch]:
+                found[batch][Key.of(row.layer, row.phase, row.kind)] = row.at
+    return found
+
+
+def by_line(times: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
+    """Kernel times of one batch size by line, in the column `line`; amounts are shared as the times of the lines.
+
+    Args:
+        times: times by layer, phase, operator and kernel; idle time by layer and phase.
+        lines: `lines_of` of this batch size.
+    """
+    keys = ["layer", "phase", "op"]
+    total = lines.groupby([*keys, "at"], dropna=False, sort=False)["duration_ns"].sum().reset_index()
+    sums = total.groupby(keys, dropna=False)["duration_ns"].transform("sum")
+    total["part"] = (total["duration_ns"] / sums.where(sums > 0)).fillna(1.0)
+    idle = times["name"] == IDLE
+    spread = times.assign(op=times["op"].where(~idle, None)).merge(total[[*keys, "at", "part"]], on=keys, how="left")
+    part, at = spread["part"].fillna(1.0), spread["at"].fillna(NO_LINE)
+    amounts = [name for name in spread.select_dtypes("number") if name not in ("step", "batch", "part")]
+    spread[amounts] = spread[amounts].mul(part, axis=0)
+    return spread.assign(line=at.where(spread["name"] != IDLE, f"{IDLE} at " + at)).drop(columns=["at", "part"])

@@ -1,0 +1,113 @@
+"""Which lines of a program the time of a step comes from: rows of the table `lines`."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..recording.schema import FORWARD
+from .nesting import NONE, Ints, last_at
+from .placement import HostSpans, Placement
+
+
+class Line(NamedTuple):
+    """A line of a program.
+
+    Attributes:
+        file: path, relative to the working directory or, of an installed package, to the packages.
+        number: number of the line, from 1.
+    """
+
+    file: str
+    number: int
+
+
+class WatchedCall(NamedTuple):
+    """One call of an operator below autograd.
+
+    Attributes:
+        time_ns: a time in the middle of the call.
+        faults: page faults of the process during the call.
+        line: the line that the call comes from; None if no file of a program is on the stack.
+    """
+
+    time_ns: int
+    faults: int
+    line: Line | None
+
+
+@dataclass
+class Watched:
+    """What a step that is watched from inside shows.
+
+    Attributes:
+        calls: calls of operators.
+        samples: (time, line, nanoseconds since the sample before) of the step's thread, whatever it did.
+    """
+
+    calls: list[WatchedCall] = field(default_factory=list)
+    samples: list[tuple[int, Line, int]] = field(default_factory=list)
+
+
+def calls_inside(spans: HostSpans, operators: Ints, watched: Watched) -> list[list[WatchedCall]]:
+    """The watched calls inside each operator call, given by start; those outside of all are left out."""
+    inside: list[list[WatchedCall]] = [[] for _ in operators]
+    moments = np.array([call.time_ns for call in watched.calls], np.int64)
+    at = last_at(spans.start_ns[operators], moments)
+    for call, index in zip(watched.calls, at.tolist(), strict=True):
+        if index >= 0 and call.time_ns < spans.end_ns[operators[index]]:
+            inside[index].append(call)
+    return inside
+
+
+def line_rows(
+    spans: HostSpans,
+    placement: Placement,
+    outer: Ints,
+    operators: Ints,
+    durations_ns: Sequence[int],
+    watched: Watched,
+    thread: int,
+) -> list[dict[str, Any]]:
+    """Rows of the table `lines` of one step, without `batch`.
+
+    Args:
+        spans: spans of the host.
+        placement: their layers and phases.
+        outer: result of `outermost_operators`.
+        operators: the outermost operator calls of the step, in the order of their starts, as indices of spans.
+        durations_ns: time of each of them.
+        watched: what was seen of the step.
+        thread: thread of the step.
+    """
+    times: Counter[tuple[int, int, str | None, Line]] = Counter()
+    numbers: dict[tuple[int, int, str | None, Line], int] = defaultdict(int)
+    inside = calls_inside(spans, operators, watched)
+    for span, duration_ns, calls in zip(operators.tolist(), durations_ns, inside, strict=True):
+        if (line := next((call.line for call in calls if call.line), None)) is not None:
+            op = spans.operations[int(spans.call[span])].name  # type: ignore[index]
+            key = int(placement.layer[span]), int(placement.phase[span]), op, line
+            times[key] += duration_ns
+            numbers[key] += 1
+    moments = np.array([moment for moment, *_ in watched.samples], np.int64)
+    around = placement.nest.innermost(np.full(len(moments), thread), moments)
+    for span, (_, line, passed_ns) in zip(around.tolist(), watched.samples, strict=True):
+        if span != NONE and outer[span] == NONE:  # else the operator's own line is known
+            times[int(placement.layer[span]), int(placement.phase[span]), None, line] += passed_ns
+    return [
+        {
+            "layer": None if layer == NONE else placement.layers[layer],
+            # Time without operators that no range gives a phase is forward, as for marks.
+            "phase": placement.phases[phase] if phase != NONE else None if op else FORWARD,
+            "op": op,
+            "file": line.file,
+            "line": line.number,
+            "calls": numbers.get((layer, phase, op, line)),
+            "duration_ns": duration_ns,
+        }
+        for (layer, phase, op, line), duration_ns in times.most_common()
+    ]

@@ -1,0 +1,143 @@
+"""Watches the calls of a step from inside: the page faults of each operator, and the line of the program it comes from.
+
+No profiler of torch shows a first write to fresh memory, and what it shows of the stack makes a step many times as
+long. But the dispatcher calls a mode around every operator below autograd, in the thread that called it. Where no
+operator runs, samples of the stack say what does. All of it is slow: the times of such a step are not used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import site
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..attribution.source_lines import Line, Watched, WatchedCall
+from ..hardware.host_usage import read_page_faults
+
+_SAMPLE_S = 0.0003
+_MOST_NS = 1_000_000  # that a sample stands for: after a longer time, the sampling thread itself had to wait
+_SWITCH_S = 0.0001  # until a thread that computes gives way to the samples
+_PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
+_OWN = ("torch", (__package__ or "").partition(".")[0])
+
+
+@contextmanager
+def watching_calls() -> Iterator[Watched]:
+    """Watch every operator that this thread, or a backward pass for it, calls until the block ends.
+
+    Yields:
+        What was seen. It grows as the operators run; its times are of the system clock.
+    """
+    mode, end, switch_s = _Mode(), threading.Event(), sys.getswitchinterval()
+    sampler = threading.Thread(target=_sample, args=(threading.get_ident(), mode, end), daemon=True)
+    sys.setswitchinterval(_SWITCH_S)
+    sampler.start()
+    try:
+        with mode:
+            yield mode.watched
+    finally:
+        end.set()
+        sampler.join()
+        sys.setswitchinterval(switch_s)
+
+
+def _sample(thread: int, mode: _Mode, end: threading.Event) -> None:
+    """Note again and again the line that a thread is in, but for the lines of a mode."""
+    before_ns = time.time_ns()
+    while not end.wait(_SAMPLE_S):
+        frame = sys._current_frames().get(thread)
+        now_ns = time.time_ns()
+        if (line := mode.lines.of(frame)) is not None:
+            mode.watched.samples.append((now_ns, line, min(now_ns - before_ns, _MOST_NS)))
+        before_ns, frame = now_ns, None
+
+
+class _Mode(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.watched, self.lines = Watched(), _Lines()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operator."""
+        del types
+        line = self.lines.of_operator(sys._getframe(1))
+        began_ns, before = time.time_ns(), read_page_faults()
+        returned = func(*args, **(kwargs or {}))
+        faults = read_page_faults() - before
+        self.watched.calls.append(WatchedCall((began_ns + time.time_ns()) // 2, faults, line))
+        return returned
+
+
+class _Lines:
+    """Finds the line of the program that a call comes from.
+
+    That is the innermost one outside installed packages; if there is none, the innermost one of a package that is
+    neither torch nor this one.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[CodeType, tuple[bool, str] | None] = {}
+        self._forward: dict[int, Line | None] = {}  # by the number of an autograd node
+
+    def of_operator(self, frame: FrameType) -> Line | None:
+        """The line of an operator; in a backward pass that of the operator whose gradient it computes."""
+        node: Any = torch._C._current_autograd_node()
+        if node is None:
+            line = self.of(frame)
+            # The node of this operator, if it has one, is the newest; later operators without a node see it too.
+            self._forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, line)
+            return line
+        return self._forward.get(node._sequence_nr()) or self.of(frame)
+
+    def of(self, frame: FrameType | None) -> Line | None:
+        """The line of a stack, given by its innermost frame."""
+        of_package = None
+        while frame is not None:
+            code = frame.f_code
+            if code not in self._files:
+                self._files[code] = _file(code.co_filename)
+            if (named := self._files[code]) is not None:
+                is_package, file = named
+                if not is_package:
+                    return Line(file, frame.f_lineno)
+                of_package = of_package or Line(file, frame.f_lineno)
+            frame = frame.f_back
+        return of_package
+
+
+def _file(path: str) -> tuple[bool, str] | None:
+    """Whether a file is of an installed package, and its name; None for torch, this package, Python and no file."""
+    if path.startswith("<"):
+        return None
+    path = os.path.abspath(path)
+    if (folder := _PACKAGES.match(path)) or path.startswith(_user_packages()):
+        name = path[folder.end() if folder else len(_user_packages()) + 1 :]
+        return None if name.partition("/")[0] in _OWN else (True, name)
+    if path.startswith(_not_the_users()):
+        return None
+    return False, os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path
+
+
+def _user_packages() -> str:
+    return site.getusersitepackages()
+
+
+def _not_the_users() -> tuple[str, ...]:
+    """Folders of Python's library and of this package, where it is not installed with the others."""
+    own = Path(sys.modules[_OWN[1]].__file__ or "").parent
+    rooms = [folder.resolve() for folder in own.iterdir() if folder.is_dir()]
+    return tuple(f"{folder}{os.sep}" for folder in (sysconfig.get_path("stdlib"), own, *rooms))

@@ -1,0 +1,108 @@
+"""Page faults and lines of a step's operators, seen from inside: what is counted, and that the step runs the same."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+import sys
+import sysconfig
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from curvescope.profiling.collect import torch_step, watched_calls  # noqa: E402
+
+
+@pytest.fixture
+def step():
+    """A training step of a small network, and its layers."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 5))
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), torch.randn(2, 3, 8, 8)
+
+    def run(ranges):
+        optimizer.zero_grad()
+        with ranges("curvescope.phase:forward"):
+            loss = model(x).square().mean()
+        with ranges("curvescope.phase:backward"):
+            loss.backward()
+        with ranges("curvescope.phase:optimizer"):
+            optimizer.step()
+
+    torch_step.record_step(run, model.named_modules())  # the first one makes the optimizer's state
+    return lambda **options: torch_step.record_step(run, model.named_modules(), **options).operator_calls
+
+
+def test_the_step_that_counts_calls_the_same_operators_and_shows_detach_too(step):
+    counted, usual = step(watch=True), step()
+    extra = list(counted.names)
+    for name in usual.names:
+        extra.remove(name)
+    assert {name for *_, name in extra} <= {"aten::detach"}
+    assert [name for name in counted.names if name[2] != "aten::detach"] == [
+        name for name in usual.names if name[2] != "aten::detach"
+    ]
+    assert {"forward", "backward", "optimizer"} <= {phase for _, phase, _ in counted.names}
+    assert len(counted.faults) == len(counted.names)
+    assert usual.faults is None
+
+
+def test_the_faults_of_a_call_are_those_that_the_process_has_more_after_it(monkeypatch):
+    monkeypatch.setattr(watched_calls, "read_page_faults", itertools.chain([10, 17, 17, 17, 30, 31]).__next__)
+    x, began_ns = torch.ones(3), time.time_ns()
+    with watched_calls.watching_calls() as watched:
+        x.relu()
+        x.neg()
+        between_ns = time.time_ns()
+        x.exp()
+    x.sin()
+    first, second, last = watched.calls
+    assert [call.faults for call in watched.calls] == [7, 0, 1]
+    assert began_ns <= first.time_ns <= second.time_ns <= between_ns <= last.time_ns <= time.time_ns()
+
+
+def test_a_call_has_the_faults_of_all_operators_inside_it(step, monkeypatch):
+    """Each call of the dispatcher below autograd has one fault here."""
+    reads = itertools.count()
+    monkeypatch.setattr(watched_calls, "read_page_faults", lambda: (next(reads) + 1) // 2)
+    counted = step(watch=True)
+    faults = dict(zip(counted.names, counted.faults, strict=True))
+    assert faults["0", "forward", "aten::conv2d"] == 1
+    assert faults["3", "forward", "aten::linear"] == 2  # the view of the weights and the product
+    assert faults["0", "backward", "aten::convolution_backward"] == 1
+    assert sum(counted.faults) <= next(reads) // 2
+
+
+def test_a_call_comes_from_the_innermost_line_outside_packages_and_its_gradient_too():
+    source = inspect.getsource(sys.modules[__name__]).splitlines()
+    module = torch.nn.Linear(4, 4)
+    x = torch.ones(2, 4)
+    with watched_calls.watching_calls() as watched:
+        y = module(x)  # the product
+        loss = y.sum()  # its sum
+        loss.backward()  # what no operator of the forward pass made
+    lines = [source[call.line.number - 1].partition("# ")[2] for call in watched.calls]
+    assert {call.line.file for call in watched.calls} == {os.path.relpath(__file__)}
+    assert set(lines) == {"the product", "its sum", "what no operator of the forward pass made"}
+    assert lines.index("its sum") < len(lines) - lines[::-1].index("the product") - 1, "its gradient comes later"
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        (
+            "/opt/venv/lib/python3.12/site-packages/torchvision/models/alexnet.py",
+            (True, "torchvision/models/alexnet.py"),
+        ),
+        ("/opt/lib/python3.12/site-packages/torch/nn/modules/linear.py", None),
+        (os.path.join(sysconfig.get_path("stdlib"), "threading.py"), None),
+        (torch_step.__file__, None),
+        ("<frozen importlib>", None),
+        ("/home/a/train.py", (False, "/home/a/train.py")),
+        (os.path.abspath("model/net.py"), (False, "model/net.py")),
+    ],
+)
+def test_a_file_is_the_programs_a_packages_or_none_to_name(path, named):
+    assert watched_calls._file(path) == named

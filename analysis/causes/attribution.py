@@ -19,6 +19,7 @@ from ..verdicts.words import Reproduction, Verdict
 from .case import Claim, seen
 from .catalogue import (
     LAST_OF_CONFIRMED,
+    MORE_WORK,
     NOT_SIGNIFICANT,
     UNEXPLAINED,
     interventions,
@@ -132,6 +133,10 @@ class _Term:
             self._ordered = [claim for claim in self._ordered if claim.cause != NOT_SIGNIFICANT]
         self.left = self._value = case.share.value.value
         self._shares: list[tuple[str, TermCause]] = []
+        if (work := self._claims.get(MORE_WORK)) is not None:
+            if amount := self._up_to_rest(work.amount):
+                self._add(MORE_WORK, amount, work, Verdict.FROM_SHAPES)
+            self._ordered.remove(work)
         confirmed = by_cause(self._proofs, Verdict.CONFIRMED)
         for cause, proof in sorted(confirmed, key=lambda item: item[0] in LAST_OF_CONFIRMED):
             self.give(cause, proof.amount, proof)

@@ -22,6 +22,7 @@ class Use:
     Attributes:
         batch: number of samples in the step.
         name: name of the kernel.
+        op: outermost operator that launched it; None if unknown.
         time_ms: exclusive time per step.
         share: its contribution to the functional, in the functional's unit.
         calls: launches per step.
@@ -48,6 +49,7 @@ class Use:
     bytes_compulsory: float | None = None
     dram_bytes: float | None = None
     sm_cycles: float | None = None
+    op: str | None = None
 
 
 @dataclass(frozen=True)

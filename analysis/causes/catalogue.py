@@ -21,6 +21,7 @@ from . import (
     idle_threads,
     memory_pressure,
     more_calls,
+    more_work,
     not_significant,
     optimizer,
     overhead,
@@ -35,7 +36,9 @@ from .case import Case, Claim, Intervention
 
 UNEXPLAINED = "unexplained"
 NOT_SIGNIFICANT = not_significant.CAUSE
+MORE_WORK = more_work.CAUSE
 _MODULES = (
+    more_work,
     algorithm_switch,
     more_calls,
     quantisation,

@@ -169,20 +169,22 @@ def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:
 
 
 def _uses(rows: pd.DataFrame, used: Mapping[int, list[int]]) -> dict[Key, list[Use]]:
-    keys = [*_TERM, "batch", "name", *_GEOMETRY, *_SIZES]
+    rows = rows if "op" in rows else rows.assign(op=None)
+    keys = [*_TERM, "batch", "name", "op", *_GEOMETRY, *_SIZES]
     table = rows.assign(**{name: _product(rows, columns) for name, columns in _GEOMETRY.items()})
     grouped = table.groupby(keys, dropna=False, sort=False, observed=True)
     sums = grouped[["exclusive_ms", "calls", *_WORK]].sum(min_count=1)
     sums[_COUNTED] = sums[_COUNTED].where(grouped[_COUNTED].count().eq(grouped.size(), axis=0))
     uses: dict[Key, list[Use]] = {}
     for key, row in zip(sums.index, sums.itertuples(index=False), strict=True):
-        layer, phase, kind, batch, name, *geometry = key
+        layer, phase, kind, batch, name, op, *geometry = key
         n, time_ms = len(used[int(batch)]), float(row[0]) / len(used[int(batch)])
         sizes = {c: None if pd.isna(v) else int(v) for c, v in zip((*_GEOMETRY, *_SIZES), geometry, strict=True)}
         work = {c: None if pd.isna(v) else float(v) / n for c, v in zip(_WORK, row[2:], strict=True)}
         use = Use(
             batch=int(batch),
             name=str(name),
+            op=None if pd.isna(op) else str(op),
             time_ms=time_ms,
             share=time_ms,
             calls=float(row[1]) / n,

@@ -112,6 +112,22 @@ def layer_label(layer: str, layer_class: str | None) -> str:
 
 
 @dataclass(frozen=True)
+class Work:
+    """The part of a term's contribution that is more work than in proportion, see `causes.more_work`.
+
+    Attributes:
+        value: the part, in the functional's unit; the rest of the contribution is the same work done more slowly. None
+            if no work is known.
+        known_ms: time at the larger batch size whose work is known.
+        time_ms: all of the term's time there.
+    """
+
+    value: Estimate | None
+    known_ms: float
+    time_ms: float
+
+
+@dataclass(frozen=True)
 class Share:
     """Contribution of a term to a functional.
 
@@ -124,6 +140,7 @@ class Share:
         kernel_after: kernel with the most time at the condition compared with it.
         layer_class: class of the layer, e.g. Conv2d; None if unknown.
         line: line of the program with most of its time at the largest batch size, e.g. `model.py:41`; None if unknown.
+        work: the part that is more work than in proportion; None if the term has no kernels.
         label: name of the term.
     """
 
@@ -134,6 +151,7 @@ class Share:
     kernel_after: str | None = None
     layer_class: str | None = None
     line: str | None = None
+    work: Work | None = None
     label: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -239,6 +257,22 @@ class Terms:
         replicates = np.einsum("b,rbt->r", weights, self.replicates_ms[:, :, chosen])
         scale = float(np.abs(weights[:, None] * self.values_ms).max(initial=0.0))
         return estimate(value, replicates, self._rounds(functional), scale)
+
+    def weighted(self, functional: Functional, key: Key, weights: Mapping[Condition, float]) -> Estimate:
+        """A sum of the times of one term with weights of their own.
+
+        Args:
+            functional: functional whose part the sum is; its rounds count.
+            key: the term.
+            weights: weight of the time at each condition of the functional.
+        """
+        terms = self.behind(functional)
+        if terms is not self:
+            return terms.weighted(functional, key, weights)
+        listed = np.array([weights.get(condition, 0.0) for condition in self.conditions])
+        own = coefficients(functional, self.conditions)
+        scale = float(np.abs(own[:, None] * self.values_ms).max(initial=0.0))
+        return self._estimate(functional, listed, self.keys.index(key), scale)
 
     def grouped(self, group: Callable[[Key], Key]) -> Terms:
         """Add up the terms by another key.

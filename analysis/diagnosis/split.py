@@ -9,11 +9,13 @@ import pandas as pd
 
 from ...base.errors import CurvescopeError
 from ..causes import attribute, weigh_causes
+from ..causes.case import Case
 from ..causes.context import Examined, Recorded, cases, examine
+from ..causes.more_work import weights_of_work
 from ..decompose.curve import Curve, cost_curve
 from ..decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
 from ..decompose.functionals import Functional
-from ..decompose.terms import IDLE, KERNELS, OVERHEAD, Share, Terms, estimate_terms, in_rounds, main_kernels
+from ..decompose.terms import IDLE, KERNELS, OVERHEAD, Share, Terms, Work, estimate_terms, in_rounds, main_kernels
 from ..verdicts.outcome import Outcome
 from .result import Diagnosis, Explanation
 
@@ -59,10 +61,20 @@ def explain(
     shares = [replace(share, line=lines.get(share.key)) for share in named]
     shares.sort(key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value)))
     value = curve.evaluate(functional)
-    of_term = zip(shares, cases(functional, shares, examined), strict=True)
-    weighed = tuple(weigh_causes(share.label, case) for share, case in of_term)
+    of_terms = [with_work(case, terms) for case in cases(functional, shares, examined)]
+    shares = [case.share for case in of_terms]
+    weighed = tuple(weigh_causes(case.share.label, case) for case in of_terms)
     causes = attribute(functional, value, weighed, recorded.outcomes, waits_for_time=recorded.waits_for_time)
     return Explanation(functional, value, tuple(shares), causes, weighed=weighed)
+
+
+def with_work(case: Case, terms: Terms) -> Case:
+    """The case of a term of kernels with the part that is more work than in proportion."""
+    if case.share.key.kind != KERNELS:
+        return case
+    weights, known_ms = weights_of_work(case)
+    value = terms.weighted(case.functional, case.share.key, weights) if weights else None
+    return replace(case, share=replace(case.share, work=Work(value, known_ms, case.time_ms(case.after))))
 
 
 def with_outcomes(diagnosis: Diagnosis, outcomes: Sequence[Outcome], *, waits_for_time: bool = False) -> Diagnosis:

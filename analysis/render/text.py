@@ -30,6 +30,9 @@ _MEANINGS = {
 _TERMS = {
     OVERHEAD: "Profiling overhead: unprofiled time less what the terms add up to.",
 }
+_WORK = (
+    "More work: the part that FLOPs and bytes ask for beyond proportion; the rest is the same work done more slowly."
+)
 SAMPLES = Axis()
 
 
@@ -57,6 +60,7 @@ ENERGY = Quantity("energy", "E", "J", "J", 1.0)
 _SHOWN_TERMS = 8
 _LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
 _LARGEST_TERMS = 3
+_MORE_WORK = "more work"
 SHOWN_EXPLANATIONS = 2
 _HIDDEN = 0.1  # of a step: what a spread may hide is worth a warning from here on
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
@@ -192,7 +196,7 @@ def render_largest(explanation: Explanation) -> RenderableType:
     rows = _terms_table(explanation)
     largest = sorted(explanation.shares, key=lambda one: (one.key.kind == OVERHEAD, -abs(one.value.value)))
     for one in largest[:_LARGEST_TERMS]:
-        rows.add_row(*_share(one, value.value)[: len(rows.columns)])
+        rows.add_row(*_share(one, value.value, rows))
     if rest := largest[_LARGEST_TERMS:]:
         amount = total_ms(rest)
         rows.add_row(*_sum(rows, f"{len(rest)} others", amount, value.value))
@@ -208,7 +212,15 @@ def _terms_title(explanation: Explanation) -> Text:
 
 def _terms_table(explanation: Explanation) -> Table:
     words = ("kernel", *(("line",) if any(share.line for share in explanation.shares) else ()))
-    return table("term", explanation.functional.unit, "share", "95 % interval", *words, left=words)
+    more = any(_more_work(share, explanation.value.value) for share in explanation.shares)
+    numbers = ("share", "95 % interval", *((_MORE_WORK,) if more else ()))
+    return table("term", explanation.functional.unit, *numbers, *words, left=words)
+
+
+def _more_work(one: Share, whole: float) -> str:
+    """The part of a share that is more work than in proportion; empty if it is unknown, or small."""
+    value = one.work.value if one.work else None
+    return signed(value.value) if value and abs(value.value) >= _LEAST_SHARE * abs(whole) else ""
 
 
 def render_explanation(explanation: Explanation, everything: bool = False) -> RenderableType:
@@ -220,13 +232,13 @@ def render_explanation(explanation: Explanation, everything: bool = False) -> Re
     large = [p for p in kernels[:_SHOWN_TERMS] if abs(p.value.value) >= _LEAST_SHARE * abs(value.value)]
     listed = kernels if everything else large or kernels[:1]
     for one in listed:
-        rows.add_row(*_share(one, value.value)[: len(rows.columns)])
+        rows.add_row(*_share(one, value.value, rows))
     if rest := kernels[len(listed) :]:
         amount = total_ms(rest)
         rows.add_row(*_sum(rows, smaller_terms(len(rest)), amount, value.value))
     for one in others:
         if everything or one.value.value or one.real:
-            rows.add_row(*_share(one, value.value)[: len(rows.columns)])
+            rows.add_row(*_share(one, value.value, rows))
     total = total_ms(explanation.shares)
     rows.add_section()
     rows.add_row(*_sum(rows, "total", total, value.value))
@@ -240,6 +252,8 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
     if explanations:
         kinds_of_terms = {one.key.kind for explanation in explanations for one in explanation.shares}
         lines += [meaning for kind, meaning in _TERMS.items() if kind in kinds_of_terms]
+        if any(_more_work(one, e.value.value) for e in explanations for one in e.shares):
+            lines.append(_WORK)
         lines.append("* significant (Holm correction over all terms of the anomaly).")
         lines.append(
             "Not significant: terms that cannot be distinguished from 0. They are no cause; more rounds would tell."
@@ -247,17 +261,13 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
     return Group(*(Text(line, "dim") for line in lines))
 
 
-def _share(one: Share, whole: float) -> tuple[Text, ...]:
+def _share(one: Share, whole: float, rows: Table) -> list[Text]:
     value = one.value
     style = "" if one.real else "dim"
-    return (
-        Text(one.label + (" *" if one.real else ""), style),
-        Text(signed(value.value), style),
-        Text(share(value.value, whole), style),
-        Text(interval(value), style),
-        Text(_kernel_change(one), style),
-        Text(one.line or "", style),
-    )
+    more = [_more_work(one, whole)] if any(c.heading == _MORE_WORK for c in rows.columns) else []
+    cells = [one.label + (" *" if one.real else ""), signed(value.value), share(value.value, whole), interval(value)]
+    cells += [*more, _kernel_change(one), one.line or ""]
+    return [Text(cell, style) for cell in cells[: len(rows.columns)]]
 
 
 def _sum(rows: Table, label: str, amount: float, whole: float) -> tuple[str, ...]:

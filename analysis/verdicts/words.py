@@ -9,6 +9,7 @@ class Verdict(Word):
     """Verdicts on a cause, or on a factor; the order is that of lists."""
 
     CONFIRMED = "confirmed"
+    FROM_SHAPES = "from shapes"  # exact: no experiment can tell more
     UNDECIDED = "undecided"
     REFUTED = "refuted"
     UNTESTED = "untested"  # no experiment was made; a reason says why

@@ -113,8 +113,8 @@ class _Lines:
             if (named := self._files[code]) is not None:
                 is_package, file = named
                 if not is_package:
-                    return Line(file, frame.f_lineno)
-                of_package = of_package or Line(file, frame.f_lineno)
+                    return Line(file, frame.f_lineno or code.co_firstlineno)
+                of_package = of_package or Line(file, frame.f_lineno or code.co_firstlineno)
             frame = frame.f_back
         return of_package
 

@@ -47,7 +47,7 @@ def profiled_step(step, batch, round_, kernels, idle_ms=1.0):
                 "step": step,
                 "phase": phase,
                 "layer": layer,
-                "op": "aten::x",
+                "op": "aten::mm",
                 "source": "torch",
                 "flops": pd.NA,
                 "bytes_compulsory": pd.NA,

@@ -97,6 +97,7 @@ NOT_RUN = {
     "ranks": "a bucket that is not here",
     "runs --store": "a bucket that is not here",
     "breakdown runs/": "needs that diagnosis",
+    "breakdown RUN --by line": "a modelled run has no program",
     "explain runs/": "needs that diagnosis",
 }
 

@@ -117,6 +117,13 @@ PLANS = {
         kernel=lambda b: ("maxwell_sgemm_128x64_nn", (12.0 if b == _LAST else 3.0) * b, {}),
         calls=lambda b: 4 if b == _LAST else 1,
     ),
+    "more work than in proportion": Plan(
+        kernel=lambda b: (
+            "maxwell_sgemm_128x64_nn",
+            3.0 * b**2 / 8,
+            {"op": "aten::bmm", "flops": 10**9 * b**2},
+        )
+    ),
     "wave and tile quantisation": Plan(kernel=_waves),
     "graph padding": Plan(
         kernel=lambda b: ("maxwell_sgemm_128x64_nn", 3.0 * (b if b < _LAST else 32), {}),
@@ -145,7 +152,11 @@ PLANS = {
     ),
     # 12.8 GB at 320.3 GB/s: 40 of 80 ms.
     "weights read every step": Plan(
-        kernel=lambda b: ("maxwell_sgemm_128x64_nn", 40.0 + 2.0 * b, {"bytes_compulsory": 12_800_000_000})
+        kernel=lambda b: (
+            "maxwell_sgemm_128x64_nn",
+            40.0 + 2.0 * b,
+            {"op": "aten::addmm", "flops": 10**9 * b, "bytes_compulsory": 12_800_000_000},
+        )
     ),
     "optimizer work": Plan(optimizer_ms=20.0),
     "not significant": Plan(jitter=0.4, two_paces=True),

@@ -1,0 +1,56 @@
+"""Which cause is named in synthetic recordings with each cause planted: the table of docs/causes.md.
+
+python benchmarks/confusion.py [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from curvescope.analysis.decompose.functionals import excess  # noqa: E402
+from curvescope.analysis.diagnosis.split import diagnose, explain  # noqa: E402
+from tests.analysis.causes.planted_causes import PLANS, planted  # noqa: E402
+from tests.analysis.synthetic import times_of  # noqa: E402
+
+PAGE = ROOT / "docs" / "causes.md"
+JITTERS, SEEDS = (0.02, 0.1, 0.25), 12
+_NOISY = {"not significant": 0.4}
+
+
+def named(cause: str, jitter: float, seed: int) -> str:
+    """The cause that is named of one sweep."""
+    steps, kernels, beside = planted(cause, seed, _NOISY.get(cause, jitter))
+    found = diagnose(steps, times_of(steps, kernels), recorded=beside)
+    assert found.terms is not None
+    verdict = explain(excess(8, 16), found.curve, found.terms, found.kernel_times, beside).attribution.verdict
+    return verdict.cause if verdict else "none"
+
+
+def main() -> None:
+    """Print the table, or put it on the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write docs/causes.md")
+    args = parser.parse_args()
+    lines, right, count = ["| planted | named | instead |", "|---|--:|---|"], 0, len(JITTERS) * SEEDS
+    for cause in PLANS:
+        found = Counter(named(cause, jitter, 100 * seed + 1) for jitter in JITTERS for seed in range(SEEDS))
+        right += found[cause]
+        instead = ", ".join(f"{name} {number}" for name, number in found.most_common() if name != cause)
+        lines.append(f"| {cause} | {found[cause]} | {instead} |")
+        print(lines[-1], flush=True)
+    if args.write:
+        text = re.sub(r"\| planted \| named \|.*?\n\n", "\n".join(lines) + "\n\n", PAGE.read_text(), flags=re.DOTALL)
+        total = f"{right} of {count * len(PLANS)} right ({date.today()})"
+        PAGE.write_text(re.sub(r"\d+ of \d+ right \([-\d]+\)", total, text))
+
+
+if __name__ == "__main__":
+    main()

@@ -21,7 +21,7 @@ import pandas as pd
 from ..base.errors import CurvescopeError
 from ..profiling.attribution.kernel_names import ALGORITHMS, family
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware, hardware_of
-from ..profiling.recording.store import Recording
+from ..profiling.recording.store import RECORDING, STEP, Recording
 from .aligned_rows import KEYS, align
 from .causes.context import sample_clock
 from .cost_model.recording import is_modelled
@@ -48,6 +48,7 @@ class Side:
         settings: configuration as text: network, precision, versions.
         layer_classes: class of each layer, by path; empty if unknown.
         clocks_hz: mean SM clock by batch size; empty on a CPU, whose cores differ, and if unknown.
+        unit: what the times are of, see `Recording.unit`.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Side:
     settings: Mapping[str, str]
     layer_classes: Mapping[str, str] = field(default_factory=dict)
     clocks_hz: Mapping[Any, float] = field(default_factory=dict)
+    unit: str = STEP
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,11 @@ class Comparison:
     roof_ratios: tuple[dict[str, tuple[float, str]], ...]
 
     @property
+    def unit(self) -> str:
+        """What the times are of: steps, unless one of the recordings knows none."""
+        return RECORDING if any(side.unit == RECORDING for side in self.sides) else STEP
+
+    @property
     def modelled(self) -> list[str]:
         """Names of the modelled recordings."""
         return [side.name for side in self.sides if side.settings["times"] == "modelled"]
@@ -172,7 +179,8 @@ def recorded_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
         CurvescopeError: there is no step.
     """
     times = step_times(recording, steps, KEYS, (), by_instance=True).table
-    return side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
+    prepared = side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
+    return replace(prepared, unit=recording.unit)
 
 
 def side(

@@ -12,8 +12,9 @@ from .base.escaping import escape_controls
 from .profiling.readers import Imported, Options, import_profile
 from .profiling.recording.lost import describe_lost
 from .profiling.recording.remote_store import AnyPath, RemotePath
-from .profiling.recording.store import Recording, open_recording
+from .profiling.recording.store import NO_STEP, STEPS_KNOWN_BY, Recording, open_recording
 
+_NO_STEP = f"{NO_STEP[0].upper()}{NO_STEP[1:]}: the recording is shown as a whole. {STEPS_KNOWN_BY}"
 _NOUNS = {"memory": "memory operations", "api_calls": "API calls"}
 
 
@@ -40,6 +41,12 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
         yield open_recording(done.path)
 
 
+def describe_import(done: Imported) -> str:
+    """Numbers of rows in words, without a step where none is known."""
+    known = NO_STEP not in (done.steps_from or "")
+    return describe_rows({table: count for table, count in done.rows.items() if known or table != "steps"})
+
+
 def describe_rows(rows: Mapping[str, int]) -> str:
     """Numbers of recorded rows in words, e.g. `8772 kernels, 1 API call`.
 
@@ -57,7 +64,8 @@ def notes(done: Imported) -> list[str]:
     if done.steps_from is not None:
         share = done.device_time_in_steps
         held = "" if share is None else f"; they hold {100 * share:.0f} % of the device time"
-        lines.append(f"Steps from {done.steps_from}{held}.")
+        unknown = NO_STEP in done.steps_from
+        lines.append(_NO_STEP if unknown else f"Steps from {done.steps_from}{held}.")
     if done.batch_from is not None:
         lines.append(f"Batch size from {done.batch_from}.")
     return [escape_controls(line) for line in lines]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -14,13 +14,13 @@ import pyarrow as pa
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.hardware.limits import Hardware
-from ...profiling.recording.store import Recording
+from ...profiling.recording.store import RECORDING, STEP, Recording
 from .curve import Curve, Floats, cost_curve
 from .kernel_times import COPIES, Ints, Work, device_work, kernel_times, kernel_totals, profiled_steps
 from .marked import Marked, marked_steps, with_averaged, without_profiler
 from .repeated_layers import classes_with, group_of, repeated_layers
 from .source_lines import NO_LINE, by_line, lines_of
-from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key, undisturbed_steps
+from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key, set_aside_sentence, undisturbed_steps
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"], "line": ["line"]}
 NO_LINES = (
@@ -100,6 +100,9 @@ class Breakdown:
         n_timed: number of timed steps behind `time_ms`.
         n_profiled: number of profiled steps; 0 for a recording without steps, whose rows are sums over all of it.
         n_used: number of profiled steps that the rows average: those that T takes, e.g. the faster half.
+        unit: what takes the time: `step`, or `recording` if no step is known.
+        set_aside: the profiled steps that are not used, with their times, in a sentence; None without one, and where
+            unprofiled steps say which are used.
     """
 
     batch: int | None
@@ -109,6 +112,8 @@ class Breakdown:
     n_timed: int
     n_profiled: int
     n_used: int
+    unit: str = STEP
+    set_aside: str | None = None
 
 
 def recorded_breakdown(
@@ -128,7 +133,7 @@ def recorded_breakdown(
     operators = None
     if by == "layer" and not by_instance:
         operators = recording.arrow("operators", ["batch", "layer", "phase", "op", "arguments", "calls"])
-    return break_down(
+    breakdown = break_down(
         steps,
         work,
         by,
@@ -140,6 +145,7 @@ def recorded_breakdown(
         lines_of(recording) if by == "line" else None,
         partial(without_profiler, steps=steps, recording=recording),
     )
+    return replace(breakdown, unit=RECORDING if steps.empty else recording.unit)
 
 
 def break_down(
@@ -207,7 +213,8 @@ def break_down(
     rows.append(Row(IDLE, float(idle_ms[used].mean()), spread, None, None, None, None))
     whole_ms = math.fsum(row.time_ms for row in rows)
     if curve is None:
-        return Breakdown(batch, whole_ms, tuple(rows), None, 0, len(walls_ms), len(used))
+        apart = set_aside_sentence(walls_ms)
+        return Breakdown(batch, whole_ms, tuple(rows), None, 0, len(walls_ms), len(used), set_aside=apart)
     point = curve.at(batch)
     (spread,) = _spreads(walls_ms[None, used])
     rows.append(Row(OVERHEAD, overhead := point.time_ms.value - whole_ms, spread, None, None, None, None))

@@ -10,6 +10,7 @@ excess on a straight line is the amortised fixed cost of a step: significant and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +30,7 @@ class FindingVerdict(Word):
     CORNER = "corner of max(host, device)"  # of a table of times: flat, then proportional
     NOT_SIGNIFICANT = "not significant"  # its own interval excludes 0, but Holm's correction takes it back
     NOISE = "noise"
+    UNKNOWN = "unknown"  # without an interval: one step of each size, so that whether it repeats is unknown
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:
 
 def _verdict(curve: Curve, shown: Functional, tested: Functional, value: Estimate, p_adjusted: float) -> FindingVerdict:
     size_ms = curve.at(tested.last).time_ms.value
+    if not math.isfinite(value.low):
+        return FindingVerdict.UNKNOWN
     if p_adjusted < LEVEL:
         if tested.kind == "excess" and value.value < 0:
             return FindingVerdict.FIXED_COST

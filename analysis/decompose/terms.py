@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ...base.numbers import number
 from .curve import MODELLED, Curve, Point, coefficients, focused_rounds, native, shared_rounds, steps_in_rounds
 from .functionals import Condition, Functional
 from .statistics import (
@@ -60,6 +61,8 @@ _SEED = 2
 # median absolute deviation), and than 5 %: three quiet steps may agree far more closely than a fourth one.
 _FAR = 4 * 1.4826
 _LEAST_FAR = 0.05
+_NAMED = 4  # steps in a sentence
+_OTHER_KIND = 2.0  # ratio of times from which several steps are not disturbed, but others
 
 
 @dataclass(frozen=True)
@@ -301,10 +304,11 @@ class Terms:
         sums, replicates = self.values_ms.sum(axis=1), self.replicates_ms.sum(axis=2)
         points = []
         for i, condition in enumerate(self.conditions):
-            count, _ = self.profiled[condition]
-            low, high = np.percentile(steps.loc[steps[by] == condition, "duration_ns"].astype(float) / 1e6, [25, 75])
+            durations_ms = steps.loc[steps[by] == condition, "duration_ns"].to_numpy(np.float64) / 1e6
+            used = durations_ms[undisturbed(durations_ms)]
+            low, high = np.percentile(used, [25, 75])
             time = time_estimate(float(sums[i]), replicates[:, i], self.rounds[condition])
-            points.append(Point(condition, time, float((high - low) / sums[i]), count, count))
+            points.append(Point(condition, time, float((high - low) / sums[i]), len(used), len(used)))
         rounds = min(self.rounds.values())
         return Curve(
             points=tuple(points),
@@ -512,6 +516,28 @@ def undisturbed(times: Floats, size: float | None = None) -> Ints:
     distance = np.abs(times - middle)
     far = max(_FAR * float(np.median(distance)), _LEAST_FAR * abs(middle if size is None else size))
     return np.flatnonzero(distance <= far)
+
+
+def set_aside_sentence(durations_ms: Floats) -> str | None:
+    """The steps that an estimate leaves out, with their times; None without one.
+
+    Args:
+        durations_ms: durations of the profiled steps of one condition.
+    """
+    used = undisturbed(durations_ms)
+    apart = np.sort(np.delete(durations_ms, used))
+    if not len(apart):
+        return None
+    kept = durations_ms[used]
+    times = f"{', '.join(number(ms) for ms in apart[:_NAMED])}{', …' if len(apart) > _NAMED else ''} ms"
+    sentence = (
+        f"{len(apart)} of {len(durations_ms)} profiled steps set aside, far from the median: {times}; those used take "
+        f"{number(kept.min())} to {number(kept.max())} ms."
+    )
+    middle = float(np.median(kept))
+    if np.count_nonzero((apart >= _OTHER_KIND * middle) | (_OTHER_KIND * apart <= middle)) > 1:
+        sentence += " So different, several steps are of another kind: a warm-up, an evaluation, or another path."
+    return sentence
 
 
 def undisturbed_steps(kernel_times: pd.DataFrame) -> list[int]:

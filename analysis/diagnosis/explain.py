@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from ...base.errors import CurvescopeError
@@ -15,15 +16,17 @@ from ..causes.context import Recorded, count_faults
 from ..cost_model.recording import is_modelled
 from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE
+from ..decompose.findings import FindingVerdict
 from ..decompose.kernel_times import KEYS, device_work
 from ..decompose.marked import step_times
 from ..decompose.repeated_layers import classes_with, group_of
 from ..decompose.source_lines import lines_of, main_lines
-from ..decompose.terms import COMMUNICATION, undisturbed_steps
+from ..decompose.terms import COMMUNICATION, set_aside_sentence, undisturbed_steps
 from ..served_steps import is_served, select_served
 from ..verdicts.outcome import outcomes
 from . import split
 from .answer import answered
+from .difference import largest_difference
 from .modelled import diagnose_modelled
 from .result import Diagnosis
 
@@ -77,7 +80,12 @@ def diagnosed(recording: Recording, times: pd.DataFrame, evidence: Recorded, axi
         diagnosis = diagnose_modelled(times, evidence, recording.meta, axis)
     else:
         diagnosis = split.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
-    return answered(replace(diagnosis, recorded=evidence), recording, evidence.outcomes)
+    difference = None
+    if diagnosis.findings and all(finding.verdict == FindingVerdict.UNKNOWN for finding in diagnosis.findings):
+        times_ms = {point.condition: point.time_ms.value for point in diagnosis.curve.points}
+        difference = largest_difference(recording, times_ms, diagnosis.terms)
+    diagnosis = replace(diagnosis, recorded=evidence, difference=difference)
+    return answered(diagnosis, recording, evidence.outcomes)
 
 
 def explain_again(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
@@ -143,15 +151,19 @@ def with_times(evidence: Recorded, recording: Recording, *, by_instance: bool = 
         lines=main_lines(lines_of(recording, names)),
         term_faults=count_faults(recording.arrow("operators", ["batch", "layer", "phase", "page_faults"]), names),
     )
-    return times, _with_slow_downs(_with_layer_note(evidence, recording, times), recording, times)
+    return times, _with_slow_downs(_with_notes(evidence, recording, times), recording, times)
 
 
-def _with_layer_note(evidence: Recorded, recording: Recording, times: pd.DataFrame) -> Recorded:
-    """The same data with a note on how to name layers, if a user's own step named none and could."""
-    meta = recording.meta
-    if meta.get("mode") != "own" or meta.get("graphed") or times.empty or times["layer"].notna().any():
-        return evidence
-    return replace(evidence, notes=(*evidence.notes, NO_LAYERS))
+def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -> Recorded:
+    """The same data with notes on profiled steps set aside, and on how to name layers if a user's own step could."""
+    meta, notes = recording.meta, list(evidence.notes)
+    if evidence.steps["profiled"].astype(bool).all():
+        for batch, steps in evidence.steps.groupby("batch"):
+            if apart := set_aside_sentence(steps["duration_ns"].to_numpy(np.float64) / 1e6):
+                notes.append(f"{evidence.axis.name.capitalize()} {batch}: {apart}")
+    if meta.get("mode") == "own" and not meta.get("graphed") and not times.empty and times["layer"].isna().all():
+        notes.append(NO_LAYERS)
+    return replace(evidence, notes=tuple(notes))
 
 
 def _with_slow_downs(evidence: Recorded, recording: Recording, times: pd.DataFrame) -> Recorded:

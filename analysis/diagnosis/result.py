@@ -16,6 +16,7 @@ from ..decompose.findings import Finding, FindingVerdict
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import Share, Terms
+from .difference import Difference
 from .remedies import Remedies
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Diagnosis:
         axis: the axis of batch sizes, for words.
         notes: sentences on the choice of the steps.
         recorded: what causes examine besides the kernels; None if the diagnosis is of no recording.
+        difference: the largest difference of times that have no interval; None if some have.
     """
 
     curve: Curve
@@ -88,6 +90,7 @@ class Diagnosis:
     axis: Axis = field(default_factory=Axis)
     notes: tuple[str, ...] = ()
     recorded: Recorded | None = None
+    difference: Difference | None = None
 
     @property
     def anomalies(self) -> tuple[Finding, ...]:

@@ -70,7 +70,7 @@ def how_to_test(recording: Recording, found: Diagnosis) -> tuple[str, str | None
         lead = f"The time for experiments was up. On the same machine, the rest{named} takes about {minutes} min:"
         return lead, f"curvescope confirm {recording.path} --experiments {minutes}m"
     why = why_not_replayed(recording)
-    if not found.answers and why:
+    if (not found.answers and why) or found.difference is not None:
         return None
     if why:
         return f"No cause can be tested by experiment: the recording {why}.", None

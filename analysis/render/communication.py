@@ -7,6 +7,7 @@ from rich.text import Text
 
 from ...base.counted import counted
 from ...base.numbers import number, quantity, signed
+from ...profiling.recording.store import STEP
 from ..decompose.communication import Collectives, Communication
 from .tables import table
 from .text import share, shortened
@@ -18,8 +19,15 @@ _RATES = (
 )
 
 
-def render_communication(found: Communication, limit: int | None = _MOST_ROWS) -> RenderableType:
-    """The collectives, the longest first, then how much of them is exposed, and the kernels that they slow down."""
+def render_communication(found: Communication, limit: int | None = _MOST_ROWS, unit: str = STEP) -> RenderableType:
+    """The collectives, the longest first, then how much of them is exposed, and the kernels that they slow down.
+
+    Args:
+        found: collectives of a step.
+        limit: number of rows; None for all.
+        unit: what they are of, see `Recording.unit`.
+    """
+    whole = "a step" if unit == STEP else "the recording"
     rows = table("collective", "message", "calls", "ms", "beside", "GB/s", "bus", "fastest")
     for one in found.collectives[:limit]:
         rows.add_row(*_cells(one))
@@ -28,14 +36,14 @@ def render_communication(found: Communication, limit: int | None = _MOST_ROWS) -
         rows.add_row(f"{len(rest)} more", "", number(sum(one.calls for one in rest), 3), time_ms, *[""] * 4)
     exposed = share(found.exposed_ms, found.time_ms)
     text = (
-        f"Communication runs for {number(found.time_ms)} ms of a step; for {number(found.exposed_ms)} ms ({exposed}) "
+        f"Communication runs for {number(found.time_ms)} ms of {whole}; for {number(found.exposed_ms)} ms ({exposed}) "
         "of it no other kernel runs."
     )
     parts: list[RenderableType] = [rows, Text(text)]
     if found.beside_ms:
-        parts.append(Text(_slow_down(found)))
+        parts.append(Text(_slow_down(found, whole)))
     if found.slowed:
-        kernels = table("beside communication", "calls", "ms alone", "ms beside", "slow-down, ms per step")
+        kernels = table("beside communication", "calls", "ms alone", "ms beside", f"slow-down, ms of {whole}")
         for kernel in found.slowed[:limit]:
             times = (number(kernel.alone_ms), number(kernel.beside_ms), signed(kernel.excess_ms))
             kernels.add_row(shortened(kernel.name), number(kernel.calls, 3), *times)
@@ -56,8 +64,8 @@ def _cells(one: Collectives) -> list[str]:
     ]
 
 
-def _slow_down(found: Communication) -> str:
-    text = f"Other kernels beside it take {number(found.beside_ms)} ms per step"
+def _slow_down(found: Communication, whole: str) -> str:
+    text = f"Other kernels beside it take {number(found.beside_ms)} ms of {whole}"
     if found.excess_ms is None or found.interval_ms is None:
         return f"{text}; none of them also runs alone, so their slow-down is unknown."
     low, high = found.interval_ms

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ...base.counted import counted
 from ...base.numbers import number, quantity
+from ...profiling.recording.store import STEP
 from ..compare import Change, Comparison, Line
 from ..decompose.terms import RECORD_DEVICE
 from .tables import table
@@ -72,14 +73,16 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     line, change = _telling(real or common)
     known = math.isfinite(change.high) and change.low > 0
     within = f" ({number(1 / change.high, 3)} … {number(1 / change.low, 3)})" if known else ""
-    times = f"a step of batch {line.label} takes {number(1 / change.speedup, 3)} times as long{within}"
+    what = "a step" if comparison.unit == STEP else "the whole recording"
+    times = f"{what} of batch {line.label} takes {number(1 / change.speedup, 3)} times as long{within}"
     if known and not real:
-        return f"No step time of {letter} differs significantly from {base}'s (Holm correction): {times}."
+        return f"No {comparison.unit} time of {letter} differs significantly from {base}'s (Holm correction): {times}."
     faster = change.speedup > 1
     lead = f"{letter} is {'faster' if faster else 'slower'} than {base}"
     sure = "no interval is known"
     if real:
-        sure = f"{len(real)} of {counted(len(common), 'step time')} differ{'s' * (len(real) == 1)} significantly"
+        times_of_both = counted(len(common), f"{comparison.unit} time")
+        sure = f"{len(real)} of {times_of_both} differ{'s' * (len(real) == 1)} significantly"
     if other := [at.label for at, one in real if (one.speedup > 1) != faster]:
         sure += f"; {'slower' if faster else 'faster'} at batch {', '.join(other)}"
     rows_are_of_it = line.label == str(comparison.batch)

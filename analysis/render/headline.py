@@ -7,6 +7,8 @@ from typing import Any
 
 from ...base.numbers import number, signed
 from ...profiling.attribution.kernel_names import short_name
+from ...profiling.recording.axis import Axis
+from ...profiling.recording.store import STEP
 from ..causes import page_faults
 from ..cost_model.recording import is_modelled
 from ..decompose.curve import UNKNOWN
@@ -14,6 +16,7 @@ from ..decompose.findings import FindingVerdict
 from ..decompose.functionals import FIXED_COST
 from ..decompose.terms import IDLE
 from ..diagnosis.answer import Answer
+from ..diagnosis.difference import Difference
 from ..diagnosis.result import Diagnosis, Explanation
 from ..verdicts.words import Verdict as Tested
 from .names import fit
@@ -121,6 +124,8 @@ def _anomaly_sentence(found: Diagnosis) -> str:
         batch = f"unknown {axis.name}" if batches[-1] == UNKNOWN else f"{axis.name} {batches[-1]}"
         profiled = ", all of them profiled" if found.curve.profiled else ""
         return f"a step of {batch} takes {number(time)} ms (n = {found.curve.points[-1].n}{profiled})."
+    if found.difference is not None:
+        return difference_sentence(found.difference, axis)
     if found.explanations:
         first = found.explanations[0]
         size = found.curve.at(first.functional.last).time_ms.value
@@ -136,6 +141,24 @@ def _anomaly_sentence(found: Diagnosis) -> str:
     if all(f.verdict in (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT) for f in found.findings):
         return f"no anomaly {span}; no deviation is significant."
     return f"no anomaly {span}; fixed plus proportional cost explains the significant deviations."
+
+
+def difference_sentence(found: Difference, axis: Axis) -> str:
+    """How far two times without an interval differ, where, and what to record."""
+    before, after = found.times_ms
+    whole = "a step" if found.unit == STEP else "the whole recording"
+    sentence = (
+        f"from {axis.name} {found.at} to {found.to} {whole} goes from {number(before)} to {number(after)} ms "
+        f"({signed(after - before)} ms)"
+    )
+    if found.label is not None:
+        sentence += f", most of it {found.label} ({signed(found.label_ms, 3)} ms)"
+    if found.host is not None:
+        sentence += f"; at {found.to} it is {number(found.host_ms, 3)} ms of the {found.host}"
+    return (
+        f"{sentence}. One {found.unit} of each size: whether it repeats is unknown, and nothing is tested. Record "
+        "several steps of each, with ranges around them."
+    )
 
 
 def largest_sentence(found: Diagnosis, classes: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ from ...profiling.attribution.kernel_names import read_name, short_name
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.lost import describe_lost
-from ...profiling.recording.store import Recording
+from ...profiling.recording.store import STEP, STEPS_KNOWN_BY, Recording
 from .. import roofline
 from ..causes.context import Recorded
 from ..compare import compare, recorded_side
@@ -217,6 +217,8 @@ def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
     caveats = []
     if is_modelled(meta):
         caveats.append("Modelled, not measured: times come from the cost model, and intervals show its error.")
+    if one.recording.unit != STEP:
+        caveats.append(f"No step is known, so times are of the whole recording. {STEPS_KNOWN_BY}")
     if all_profiled:
         caveats.append("Every step was profiled: times include an unknown profiling overhead.")
     if meta.get("status") != "complete":

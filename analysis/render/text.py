@@ -13,6 +13,7 @@ from ...base.counted import counted
 from ...base.numbers import number, signed, smaller_terms
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
+from ...profiling.recording.store import STEP, STEPS_KNOWN_BY
 from ..causes.totals import CANCELS
 from ..decompose.breakdown import Breakdown, Row, above_roofs
 from ..decompose.curve import MODELLED, Curve
@@ -57,6 +58,7 @@ class Quantity:
 
 TIME = Quantity("time", "T", "ms", "s", 1e3)
 ENERGY = Quantity("energy", "E", "J", "J", 1.0)
+_OPEN = (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT)
 _SHOWN_TERMS = 8
 _LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
 _LARGEST_TERMS = 3
@@ -124,7 +126,7 @@ def spread_note(curve: Curve, findings: Sequence[Finding]) -> str | None:
     """Which anomalies the spread of the times may hide: deviations that would matter, inside their intervals."""
     hidden = []
     for one in findings:
-        if one.verdict in (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT):
+        if one.verdict in _OPEN:
             value, size_ms = one.tested_value, curve.at(one.tested.last).time_ms.value
             most = max(-value.low if one.tested.kind != "excess" else 0.0, value.high) / size_ms
             hidden += [(most, one.tested.label)] if most >= _HIDDEN else []
@@ -166,7 +168,9 @@ def render_findings(findings: Sequence[Finding], axis: Axis = SAMPLES, quantity:
         blocks += [Text(), rows, Text(note, "dim")]
     if not findings:
         blocks.append(Text(f"A single {axis.value} cannot be compared: measure at least two."))
-    elif all(f.verdict in (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT) for f in findings):
+    elif all(f.verdict == FindingVerdict.UNKNOWN for f in findings):
+        blocks.append(Text("Without an interval no deviation is an anomaly, and none is noise.", "bold"))
+    elif all(f.verdict in _OPEN for f in findings):
         blocks.append(Text("No anomaly: no deviation is significant.", "bold"))
     elif not any(f.verdict == FindingVerdict.ANOMALY for f in findings):
         blocks.append(Text("No anomaly: fixed plus proportional cost explains the significant deviations.", "bold"))
@@ -187,7 +191,7 @@ def _verdict(finding: Finding, quantity: Quantity) -> Text:
         return Text(finding.verdict, "dim")
     if finding.verdict == FindingVerdict.NOT_SIGNIFICANT:
         return Text("not significant after Holm correction", "dim")
-    return Text("noise", "dim")
+    return Text("unknown: no interval" if finding.verdict == FindingVerdict.UNKNOWN else "noise", "dim")
 
 
 def render_largest(explanation: Explanation) -> RenderableType:
@@ -318,17 +322,20 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
         )
     if not breakdown.n_profiled:
         return f"No steps: sums of the durations of all kernels, memcpys and memsets of the recording. {work}"
+    if breakdown.unit != STEP:
+        return f"No step is known. {STEPS_KNOWN_BY} {work}"
     timed = (
         "every step was profiled, so the time includes an unknown profiling overhead"
         if breakdown.overhead_ms is None
         else counted(breakdown.n_timed, "timed step")
     )
-    left_out = " (disturbed steps are excluded)" if breakdown.overhead_ms is None else " (those that T takes)"
+    left_out = "" if breakdown.overhead_ms is None else " (those that T takes)"
     return (
         f"{axis.name.capitalize()} {breakdown.batch or 'size unknown'}: {timed}; terms from {breakdown.n_used} of "
         f"{counted(breakdown.n_profiled, 'profiled step')}"
         f"{left_out if breakdown.n_used < breakdown.n_profiled else ''}. {work}"
         f"{' ± is half the interquartile range.' if breakdown.n_used > 1 else ''}"
+        f"{f' {breakdown.set_aside}' if breakdown.set_aside else ''}"
     )
 
 
@@ -339,9 +346,10 @@ def breakdown_verdict(breakdown: Breakdown, axis: Axis = SAMPLES) -> str:
     """How long a step takes, and where most of that goes; of the busy time where much of it is idle."""
     groups = [row for row in breakdown.rows if row.label not in _APART]
     whole, busy = breakdown.time_ms, math.fsum(row.time_ms for row in groups)
-    what = "All recorded work"
+    what, takes = "All recorded work", "takes" if breakdown.unit == STEP or not breakdown.n_profiled else "spans"
     if breakdown.n_profiled:
-        what = "A step" if breakdown.batch is None else f"A step of {axis.name} {breakdown.batch}"
+        what = "A step" if breakdown.unit == STEP else "The whole recording"
+        what += "" if breakdown.batch is None else f" of {axis.name} {breakdown.batch}"
     idle = math.fsum(row.time_ms for row in breakdown.rows if row.label == IDLE)
     idles = idle > _MUCH_IDLE * whole
     largest = ", ".join(
@@ -349,7 +357,7 @@ def breakdown_verdict(breakdown: Breakdown, axis: Axis = SAMPLES) -> str:
     )
     parts = [f"{share(idle, whole)} is idle: no kernel runs"] if idles else []
     parts += [f"most of {'the busy time' if idles else 'it'} is in {largest}"] if largest else []
-    return "; ".join([f"{what} takes {number(whole)} ms", *parts]) + "."
+    return "; ".join([f"{what} {takes} {number(whole)} ms", *parts]) + "."
 
 
 def _partial(giga_per_s: float | None, time_share: float | None, above: bool) -> str:
@@ -418,8 +426,10 @@ def render_breakdown(
         rows.add_row(OVERHEAD, "unknown", "", "", *blank)
     total = math.fsum(row.time_ms for row in breakdown.rows)
     rows.add_section()
-    rows.add_row("step" if breakdown.n_profiled else "all", number(total), "", share(total, breakdown.time_ms), *blank)
-    notes = [_breakdown_note(breakdown, axis), *([ABOVE_ROOF_NOTE] if marked else [])]
+    whole = breakdown.unit if breakdown.n_profiled else "all"
+    rows.add_row(whole, number(total), "", share(total, breakdown.time_ms), *blank)
+    notes = [_breakdown_note(breakdown, axis)]
+    notes += [ABOVE_ROOF_NOTE] if marked else []
     if any(_is_partial(one) for row in listed for one in (row.flops_time_share, row.bytes_time_share)):
         notes.append("A rate of N% is over that share of the row's time: the work of the rest is unknown.")
     if any(row.shared_time_share for row in listed):

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.collect.nvidia_tools import TOOLS
     from ..profiling.readers import Options
     from ..profiling.recording.lost import describe_lost
-    from ..profiling.recording.store import new_recording_path, open_recording
+    from ..profiling.recording.store import STEP, new_recording_path, open_recording
 
     command = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not command:
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     _print_verdict(recording)
     counts = {name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")}
     print(f"curvescope: {describe_rows(counts)} in {path}", file=sys.stderr)
-    if steps := recording.count_rows("steps"):
+    if (steps := recording.count_rows("steps")) and recording.unit == STEP:
         print(f"curvescope: {counted(steps, 'step')}, from {recording.meta['steps_from']}", file=sys.stderr)
     collectors = recording.meta["collectors"]
     statuses = {c["cupti_status"]: None for c in collectors if c.get("cupti_status", "recording") != "recording"}
@@ -118,13 +118,13 @@ def _print_verdict(recording: Recording) -> None:
 
 def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, options: Options) -> int:
     from ..analysis.render.terminal import print_prose
-    from ..profile_files import describe_rows, notes
+    from ..profile_files import describe_import, notes
     from ..profiling.collect.nvidia_tools import Request, record_with
     from ..profiling.recording.store import open_recording
 
     code, done = record_with(args.tool, command, path, options, Request(with_metrics=args.metrics))
     _print_verdict(open_recording(done.path))
-    for line in (f"{describe_rows(done.rows)} in {done.path}", *notes(done)):
+    for line in (f"{describe_import(done)} in {done.path}", *notes(done)):
         print_prose(f"curvescope: {line}", stderr=True)
     return code
 

@@ -29,7 +29,7 @@ from .served_steps import ServedStep
 MARKS = "marks"
 OPTIMIZER_ENDS = "the ends of the optimizer's steps"
 REPETITION = "repetition of the kernel sequence"
-WHOLE = "the whole profile as one step"
+WHOLE = "the whole profile as one step"  # as the user says
 NOTHING = "nothing: no kernel has a time"
 
 _NO_BORDER = -(1 << 62)  # instead of the idle time before a kernel with which no step can begin

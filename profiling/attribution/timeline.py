@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import CurvescopeError
+from ..recording.store import NO_STEP
 from . import steps
 from .columns import Growing
 from .nesting import NONE, Bools, Codes, Ints, Nest
@@ -272,7 +273,8 @@ class Timeline:
                 "--steps repetition: no sequence of kernels repeats three times; write `--steps whole`, or "
                 "`--steps marks:REGEX` if ranges mark the steps."
             )
-        self.steps_from = steps.REPETITION if found else steps.WHOLE
+        whole = steps.WHOLE if self._options.steps == WHOLE else NO_STEP
+        self.steps_from = steps.REPETITION if found else whole
         if not found:
             found = [(int(work.start_ns[timed].min()), int(work.end_ns[timed].max()))]
         low, high = np.array(found).T

@@ -43,6 +43,12 @@ META_FILE = "recording.json"
 FORMAT = "curvescope recording"
 _LONGEST_LABEL = 100  # characters: file systems take 255 bytes
 _REQUESTS_AT_ONCE = 32  # of one process to a remote store, whose answers take tens of milliseconds each
+NO_STEP = "no step is known, nothing marks one and no sequence of kernels repeats"  # `steps_from` in `recording.json`
+STEPS_KNOWN_BY = (
+    "Ranges around the steps make them known (NVTX, profiler.step(), or those that `import --steps marks:REGEX` "
+    "names); `--steps whole` says that all of it is one step."
+)
+STEP, RECORDING = "step", "recording"
 
 
 class Status(Word):
@@ -270,6 +276,11 @@ class Recording:
     def complete(self) -> bool:
         """Whether the writer finished and no data was lost."""
         return bool(self.meta["status"] == Status.COMPLETE)
+
+    @property
+    def unit(self) -> str:
+        """What the rows of `steps` are: `step`; `recording` if no step is known, so that it is all of the recording."""
+        return RECORDING if NO_STEP in str(self.meta.get("steps_from")) else STEP
 
     @property
     def statistic(self) -> str:

@@ -17,7 +17,9 @@ def comparison(speedups, rows_at, known):
         return Change(speedup, *ends)
 
     steps = tuple(Line(str(batch), (1.0, 1 / up), (change(up),)) for batch, up in speedups.items())
-    return SimpleNamespace(sides=(None, None), steps=steps, batch=rows_at, rows=(Line("conv", (9.0, 5.0), (None,)),))
+    return SimpleNamespace(
+        unit="step", sides=(None, None), steps=steps, batch=rows_at, rows=(Line("conv", (9.0, 5.0), (None,)),)
+    )
 
 
 @pytest.mark.parametrize(

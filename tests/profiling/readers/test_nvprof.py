@@ -15,7 +15,7 @@ import pytest
 from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
 from curvescope.profiling.readers import import_profile
-from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.recording.store import NO_STEP, open_recording
 
 from .sqlite_profiles import imported, lost, query
 
@@ -84,7 +84,7 @@ def test_markers_of_every_call_give_layer_phase_and_operator(tmp_path):
     ranges = recording.frame("ranges")
     assert ranges["name"].str.fullmatch(r".*Backward\w*, seq = \d+").sum() == pairs
     assert len(ranges) == 683
-    assert recording.meta["steps_from"] == "the whole profile as one step"
+    assert recording.meta["steps_from"] == NO_STEP
 
 
 def test_nothing_of_the_machine_is_copied(tmp_path):

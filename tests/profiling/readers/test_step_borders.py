@@ -11,7 +11,7 @@ from curvescope.profiling.attribution.range_names import RangeNames
 from curvescope.profiling.attribution.served_steps import ServedStep, parse_served_step
 from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.readers.sweep_import import import_sweep
-from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.recording.store import NO_STEP, open_recording
 
 from .nsys_export import kernel, launch, push_pop, write_export
 
@@ -33,7 +33,7 @@ def steps_of(path, target, **options):
         ("tl_b200_eager.json.gz", 1, "marks", 1, "prefill"),
         ("tl_mi300_ddp_resnet18.json.gz", 5, "the ends of the optimizer's steps", 512, "training"),
         # One call of a compiled graph has no border inside.
-        ("tl_torch_compile_triton.json.gz", 1, "the whole profile as one step", 8, None),
+        ("tl_torch_compile_triton.json.gz", 1, NO_STEP, 8, None),
         ("pipit_cloverleaf.sqlite.gz", 5, "repetition of the kernel sequence", None, None),
     ],
 )
@@ -200,7 +200,7 @@ def test_numbers_of_calls_are_no_part_of_a_name(name, layer, op):
     ("name", "count", "steps_from"),
     [
         # Six layers of one step, each with the same kernels.
-        ("FSDP::pre_forward (blocks.{}._checkpoint_wrapped_module), op_id = 7", 1, "the whole profile as one step"),
+        ("FSDP::pre_forward (blocks.{}._checkpoint_wrapped_module), op_id = 7", 1, NO_STEP),
         # Six steps of one layer each.
         ("FSDP::pre_forward (blocks.0._checkpoint_wrapped_module), op_id = {}", 6, "repetition of the kernel sequence"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from curvescope.cli import main
 from curvescope.profiling.readers import import_profile
-from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.recording.store import NO_STEP, open_recording
 
 TIMELINE = Path(__file__).parents[2] / "data" / "profiles" / "dleebrown_anna_timeline_01.json.gz"
 JAX_ON_CPU = Path(__file__).parents[2] / "data" / "jax" / "jax_cpu.trace.json.gz"
@@ -42,7 +42,7 @@ def test_a_timeline_of_a_cpu_has_every_operator(tmp_path):
     conv = kernels[(kernels["op"] == "Conv2D") & (kernels["layer"] == "CONV1_LAYER")]
     in_file = [e for e in events if e["name"] == "Conv2D" and e["args"]["name"].startswith("CONV1_LAYER")]
     assert conv["duration_ns"].tolist() == [1000 * event["dur"] for event in in_file]
-    assert recording.meta["steps_from"] == "the whole profile as one step"
+    assert recording.meta["steps_from"] == NO_STEP
     assert len(recording.frame("steps")) == 1
     assert "device" in recording.meta["missing"]
 

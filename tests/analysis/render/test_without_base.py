@@ -1,0 +1,64 @@
+"""What is not said: of a recording without steps, of times without an interval, of steps that are not used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from curvescope.analysis.decompose.terms import set_aside_sentence
+from curvescope.cli import main
+
+PROFILES = Path(__file__).parents[2] / "data" / "profiles"
+
+
+def printed(capsys, *words):
+    capsys.readouterr()
+    assert main(list(map(str, words))) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """Three traces of one step each, of batch 32, 128 and 512."""
+    path = tmp_path_factory.mktemp("traces") / "sweep"
+    traces = [PROFILES / f"parttrans_bs{batch}.pt.trace.json.gz" for batch in (32, 128, 512)]
+    assert main([*map(str, ("import", "--as", "sweep", "--batch", "32,128,512", *traces, "-o", path))]) == 0
+    return path
+
+
+def test_a_recording_without_known_steps_is_not_called_a_step(capsys, tmp_path):
+    trace = PROFILES / "hta_alexnet_trace.json.gz"
+    text = printed(capsys, "breakdown", trace)
+    assert text.startswith("The whole recording spans 12920 ms; 99% is idle")
+    assert "No step is known" in text
+    assert "step of" not in text
+    assert json.loads(printed(capsys, "breakdown", trace, "--json"))["unit"] == "recording"
+    assert "1 step" not in printed(capsys, "import", trace, "-o", tmp_path / "a")
+    printed(capsys, "import", trace, "-o", tmp_path / "b")
+    text = printed(capsys, "compare", tmp_path / "a", tmp_path / "b")
+    assert "the whole recording" in text
+    assert "a step of" not in text
+
+
+def test_times_without_an_interval_get_no_verdict_but_their_difference_and_its_place(capsys, sweep):
+    text = printed(capsys, "explain", sweep)
+    assert "From batch 32 to 128 the whole recording goes from 342.7 to 977.5 ms (+635 ms), most of it idle" in text
+    assert "634 ms of the host in cudaLaunchKernel" in text
+    assert "whether it repeats is unknown" in text
+    for verdict in ("noise ", "No anomaly", "not significant", "may hide"):
+        assert verdict not in text.replace("none is noise", ""), verdict
+    document = json.loads(printed(capsys, "explain", sweep, "--json"))
+    assert {finding["verdict"] for finding in document["findings"]} == {"unknown"}
+
+
+def test_steps_that_are_not_used_are_named_with_their_times():
+    sentence = set_aside_sentence(np.array([118.0, 116.0, 1015.0, 1068.0, 1076.0]))
+    assert sentence.startswith(
+        "2 of 5 profiled steps set aside, far from the median: 116.0, 118.0 ms; those used take 1015 to 1076 ms."
+    )
+    assert "another kind" in sentence
+    assert "another kind" not in set_aside_sentence(np.array([100.0, 100.0, 101.0, 100.0, 140.0]))
+    assert set_aside_sentence(np.array([100.0, 101.0, 102.0])) is None

@@ -158,7 +158,7 @@ def candidates(known: Known) -> Iterator[Experiment]:
     """Experiments that fit the time, the best first; later ones assume nothing of earlier ones.
 
     Causes of anomalies come first, but leave time to the plan of remedies. Of the fixed cost, which is usual, only what
-    makes a large part of the step comes before that plan.
+    makes a large part of the step comes before that plan, the rest before its further rounds.
     """
     remedies, budget = RemedyPlan(known), known.budget
     left_s = budget.time_left_s - remedies.reserved_s()
@@ -166,6 +166,7 @@ def candidates(known: Known) -> Iterator[Experiment]:
     yield from _of_causes(replace(known, budget=replace(budget, time_left_s=left_s)), before)
     yield from remedies.candidates()
     yield from _of_causes(known, _PLAN)
+    yield from remedies.further()
 
 
 def _of_causes(known: Known, plan: Iterable[_Row]) -> Iterator[Experiment]:

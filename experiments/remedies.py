@@ -62,9 +62,14 @@ class RemedyPlan:
 
     def candidates(self) -> Iterator[Experiment]:
         """The experiments that fit the time, the best first."""
-        if not self._sizes:
-            return
-        for wanted in (self._screen(), self._confirm(), self._together(), self._again(), self._costly()):
+        yield from self._fitting(self._screen(), self._confirm(), self._together())
+
+    def further(self) -> Iterator[Experiment]:
+        """What may follow where time is left: more rounds of what is open, and changes with a long set-up."""
+        yield from self._fitting(self._again(), self._costly())
+
+    def _fitting(self, *experiments: Experiment | None) -> Iterator[Experiment]:
+        for wanted in experiments if self._sizes else ():
             for batches in self._batches(wanted):
                 fitting = list(self.known.budget.fitting(replace(wanted, batches=batches))) if wanted else []
                 if fitting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
@@ -68,7 +69,8 @@ class Machine:
         )
         starts_s = tuple(one.setup_s[""] for one in self.made if one.setup_s)
         known = Known(diagnosis, tuple(self.made), {}, Budget(diagnosis, "cpu", left_s, starts_s))
-        return next(RemedyPlan(known).candidates(), None)
+        plan = RemedyPlan(known)
+        return next(chain(plan.candidates(), plan.further()), None)
 
     def run(self, seconds=600.0):
         """Run the plan to its end, each experiment for its time."""

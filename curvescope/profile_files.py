@@ -44,16 +44,19 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
 def describe_import(done: Imported) -> str:
     """Numbers of rows in words, without a step where none is known."""
     known = NO_STEP not in (done.steps_from or "")
-    return describe_rows({table: count for table, count in done.rows.items() if known or table != "steps"})
+    rows = {table: count for table, count in done.rows.items() if known or table != "steps"}
+    return describe_rows(rows, on_host="device" in done.missing)
 
 
-def describe_rows(rows: Mapping[str, int]) -> str:
+def describe_rows(rows: Mapping[str, int], *, on_host: bool = False) -> str:
     """Numbers of recorded rows in words, e.g. `8772 kernels, 1 API call`.
 
     Args:
         rows: number of rows by table.
+        on_host: whether the rows of `kernels` are operators of the host.
     """
-    nouns = ((count, _NOUNS.get(table, table)) for table, count in rows.items() if count)
+    names = {**_NOUNS, "kernels": "host operators"} if on_host else _NOUNS
+    nouns = ((count, names.get(table, table)) for table, count in rows.items() if count)
     return ", ".join(counted(count, noun.removesuffix("s"), noun) for count, noun in nouns) or "nothing"
 
 

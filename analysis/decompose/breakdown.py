@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
@@ -101,6 +102,7 @@ class Breakdown:
         n_profiled: number of profiled steps; 0 for a recording without steps, whose rows are sums over all of it.
         n_used: number of profiled steps that the rows average: those that T takes, e.g. the faster half.
         unit: what takes the time: `step`, or `recording` if no step is known.
+        devices: number of GPUs whose work the rows are of together; 0 for the CPU, and if unknown.
         set_aside: the profiled steps that are not used, with their times, in a sentence; None without one, and where
             unprofiled steps say which are used.
     """
@@ -114,6 +116,7 @@ class Breakdown:
     n_used: int
     unit: str = STEP
     set_aside: str | None = None
+    devices: int = 0
 
 
 def recorded_breakdown(
@@ -145,7 +148,8 @@ def recorded_breakdown(
         lines_of(recording) if by == "line" else None,
         partial(without_profiler, steps=steps, recording=recording),
     )
-    return replace(breakdown, unit=RECORDING if steps.empty else recording.unit)
+    devices = pc.count_distinct(recording.arrow("kernels", ["device"])["device"], mode="only_valid").as_py()
+    return replace(breakdown, unit=RECORDING if steps.empty else recording.unit, devices=devices)
 
 
 def break_down(

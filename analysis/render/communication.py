@@ -19,15 +19,19 @@ _RATES = (
 )
 
 
-def render_communication(found: Communication, limit: int | None = _MOST_ROWS, unit: str = STEP) -> RenderableType:
+def render_communication(
+    found: Communication, limit: int | None = _MOST_ROWS, unit: str = STEP, devices: int = 0
+) -> RenderableType:
     """The collectives, the longest first, then how much of them is exposed, and the kernels that they slow down.
 
     Args:
         found: collectives of a step.
         limit: number of rows; None for all.
         unit: what they are of, see `Recording.unit`.
+        devices: number of GPUs whose work it is together.
     """
     whole = "a step" if unit == STEP else "the recording"
+    whole += f", summed over {devices} GPUs" if devices > 1 else ""
     rows = table("collective", "message", "calls", "ms", "beside", "GB/s", "bus", "fastest")
     for one in found.collectives[:limit]:
         rows.add_row(*_cells(one))

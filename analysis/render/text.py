@@ -429,6 +429,11 @@ def render_breakdown(
     whole = breakdown.unit if breakdown.n_profiled else "all"
     rows.add_row(whole, number(total), "", share(total, breakdown.time_ms), *blank)
     notes = [_breakdown_note(breakdown, axis)]
+    if breakdown.devices > 1:
+        notes.append(
+            f"Of {breakdown.devices} GPUs together: each instant is shared among the kernels that run on any of them, "
+            "and idle is time in which none runs; `import --device N` reads one."
+        )
     notes += [ABOVE_ROOF_NOTE] if marked else []
     if any(_is_partial(one) for row in listed for one in (row.flops_time_share, row.bytes_time_share)):
         notes.append("A rate of N% is over that share of the row's time: the work of the rest is unknown.")

@@ -58,5 +58,5 @@ def run(args: argparse.Namespace) -> int:
         console.print(render_idle(idle, breakdown.time_ms, None if args.all else 5))
     if shared is not None:
         console.print()
-        console.print(render_communication(shared, None if args.all else 8, breakdown.unit))
+        console.print(render_communication(shared, None if args.all else 8, breakdown.unit, breakdown.devices))
     return 0

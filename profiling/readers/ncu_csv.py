@@ -26,6 +26,7 @@ NAME = "Nsight Compute CSV"
 
 _HEADER = re.compile(r'^"?ID"?,"?Process ID"?,', re.MULTILINE)
 _ERROR = re.compile(r"^==ERROR== (.*)$", re.MULTILINE)
+_LOG = re.compile(r"^==PROF== ", re.MULTILINE)  # what ncu prints of itself
 _LONGEST_ERROR = 300  # characters
 _BATCH_ROWS = 50_000
 # Metrics that describe the device instead of the kernel. Clocks are in kHz, the bus in bits.
@@ -41,8 +42,9 @@ _TRIPLE = re.compile(r"\(\s*(\d+),\s*(\d+),\s*(\d+)\)")
 
 
 def recognises(source: Source) -> bool:
-    """Whether the first lines contain the header of such a table, or an error of the tool instead of one."""
-    return has_line(source.text, _HEADER, "Process ID") or has_line(source.text, _ERROR, "==ERROR==")
+    """Whether the first lines contain the header of such a table, or only what the tool says of itself."""
+    lines = ((_HEADER, "Process ID"), (_ERROR, "==ERROR=="), (_LOG, "==PROF=="))
+    return any(has_line(source.text, line, word) for line, word in lines)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
@@ -71,6 +73,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     if not count:
         error = _ERROR.search(source.text)
         said = f"Nsight Compute says: {scrub(error[1].strip(), _LONGEST_ERROR)}" if error else "no kernel was profiled"
+        if not error and not has_line(source.text, _HEADER, "Process ID"):
+            said += "; record with `ncu --csv --page raw --log-file FILE`"
+            raise CurvescopeError(f"this is a log of Nsight Compute without a table; {said}")
         raise CurvescopeError(f"the table has no kernel; {said}")
     writer.write("kernels", pa.Table.from_pylist(rows, KERNELS.arrow))
     for name, number in lost.items():

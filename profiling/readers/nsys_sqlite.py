@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base.counted import counted
+from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.columns import int_column
 from ..attribution.graph_nodes import GraphNodes
@@ -59,9 +60,14 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """Read the export; every step counts as profiled.
 
     Raises:
-        CurvescopeError: a table has invalid contents.
+        CurvescopeError: a table has invalid contents, or nothing was recorded.
     """
     assert source.tables is not None
+    if not any(map(source.tables.about, (_KERNEL, _COPY, _SET, _RUNTIME, _NVTX))):
+        raise CurvescopeError(
+            "an export of Nsight Systems without GPU activity, CUDA calls and ranges: nothing of CUDA or NVTX was "
+            "traced; record with `nsys profile --trace=cuda,nvtx`."
+        )
     export = _Export(source.tables)
     writer.update(device=export.device(), profiler=export.version(), missing=export.missing())
     writer.count_lost("graphs_without_kernels", source.tables.count(_GRAPH))

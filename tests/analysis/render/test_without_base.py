@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -62,3 +63,23 @@ def test_steps_that_are_not_used_are_named_with_their_times():
     assert "another kind" in sentence
     assert "another kind" not in set_aside_sentence(np.array([100.0, 100.0, 101.0, 100.0, 140.0]))
     assert set_aside_sentence(np.array([100.0, 101.0, 102.0])) is None
+
+
+def test_a_table_of_two_gpus_says_so_and_the_host_operators_of_a_trace_are_no_kernels(capsys, tmp_path):
+    assert "Of 2 GPUs together" in printed(capsys, "breakdown", PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz")
+    assert "GPUs together" not in printed(capsys, "breakdown", PROFILES / "hta_alexnet_trace.json.gz")
+    timeline = PROFILES / "dleebrown_anna_timeline_01.json.gz"
+    assert "201 host operators" in printed(capsys, "import", timeline, "-o", tmp_path / "a")
+
+
+def test_a_file_without_a_profile_is_refused_for_what_it_is(capsys, tmp_path):
+    log, export = tmp_path / "ncu.csv", tmp_path / "empty.sqlite"
+    log.write_text("==PROF== Connected to process 2417 (/usr/bin/python3)\n==PROF== Disconnected from process 2417\n")
+    with sqlite3.connect(export) as connection:
+        connection.execute("create table StringIds (id integer, value text)")
+        connection.execute("create table META_DATA_EXPORT (name text, value text)")
+        connection.execute("insert into META_DATA_EXPORT values ('EXPORT_PRODUCT_VERSION', '2024.1')")
+    for file, what in ((log, "a log of Nsight Compute without a table"), (export, "without GPU activity, CUDA calls")):
+        assert main(["import", str(file), "-o", str(tmp_path / "run")]) == 2
+        assert what in " ".join(capsys.readouterr().err.split())
+        assert not (tmp_path / "run").exists()

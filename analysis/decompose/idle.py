@@ -8,7 +8,7 @@ of the processes that the device work belongs to.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...profiling.attribution.range_names import RangeNames
+from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import Recording
 from .breakdown import Breakdown
 from .kernel_times import KEYS, Ints, Work, of_steps, profiled_steps
@@ -27,6 +28,7 @@ from .terms import IDLE, Key, undisturbed, work_label
 
 HOST_COLUMNS = ("name", "start_ns", "duration_ns", "process")  # of `api_calls` and `ranges`
 OUTSIDE_CALLS = "host outside API calls"
+_WAITING = "waiting for input"
 LEAST_SHARE = 0.05  # of a step; a smaller idle time is not explained
 _UNTOLD, _OUTSIDE = -1, -2  # codes of reasons: none, and none of the calls that were recorded
 _HALF = 0.5
@@ -156,6 +158,15 @@ def _text(code: int, calls: HostSpans, read_ranges: Callable[[], HostSpans] | No
     return f"host in range {_range_name(str(read_ranges().names[code - len(calls.names)]))}"
 
 
+def _host_in(key: Key, classes: Mapping[str, str]) -> str:
+    """What the host did in a place without a kernel."""
+    if (key.layer, key.phase) == (None, INPUT):
+        return _WAITING
+    if (key.layer, key.phase) == (None, None):
+        return "host in other layers"
+    return f"host in {work_label(key.layer, key.phase, classes.get(key.layer or ''))}"
+
+
 def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tuple[IdleTime, ...]:
     """The idle time of a breakdown by reason, see `idle_times`; empty if it is below `LEAST_SHARE` of the step.
 
@@ -172,12 +183,7 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
         classes = classes_with(recording.meta.get("layer_classes") or {}, found.groups)
         rows = [(Key.of(row.layer, row.phase, IDLE), row.exclusive_ms) for row in of_step.itertuples()]
         rows.sort(key=lambda row: -row[1])
-        return tuple(
-            IdleTime(f"host in {work_label(key.layer, key.phase, classes.get(key.layer or ''))}", time_ms, None, None)
-            if (key.layer, key.phase) != (None, None)
-            else IdleTime("host in other layers", time_ms, None, None)
-            for key, time_ms in rows
-        )
+        return tuple(IdleTime(_host_in(key, classes), time_ms, None, None) for key, time_ms in rows)
     used = profiled.iloc[undisturbed(profiled["duration_ns"].to_numpy(np.float64) / 1e6)]
     calls = HostSpans(recording.frame("api_calls", HOST_COLUMNS))
     return idle_times(work, used, calls, cache(lambda: HostSpans(recording.frame("ranges", HOST_COLUMNS))))

@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...base.numbers import number
+from ...profiling.recording.schema import INPUT
 from .curve import MODELLED, Curve, Point, coefficients, focused_rounds, native, shared_rounds, steps_in_rounds
 from .functionals import Condition, Functional
 from .statistics import (
@@ -92,6 +93,8 @@ class Key:
     def labelled(self, layer_class: str | None = None) -> str:
         """The same with the class of the layer, e.g. `2 (Conv2d) forward`."""
         work = work_label(self.layer, self.phase, layer_class)
+        if self.kind == IDLE and (self.layer, self.phase) == (None, INPUT):
+            return INPUT
         if self.kind == IDLE and (self.layer, self.phase) != (None, None):
             return f"{IDLE} in {work}"
         return work if self.kind == KERNELS else self.kind

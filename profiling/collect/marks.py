@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..attribution.range_names import LAYER_RANGE, PHASE_RANGE
-from ..recording.schema import BACKWARD, FORWARD, OPTIMIZER
+from ..recording.schema import BACKWARD, FORWARD, INPUT, OPTIMIZER
+from .loaders import around_batches
 
 _BACKWARD = "_engine_run_backward"
 Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
@@ -88,6 +89,7 @@ class Marks:
             if "torch" in sys.modules:
                 self._wrap_backward(undo)
                 self._hook_optimizers(undo)
+                undo.enter_context(around_batches(self._in_input))
             yield self
 
     def _wrap_forward(self, path: str, module: Any, undo: contextlib.ExitStack) -> None:
@@ -152,6 +154,9 @@ class Marks:
 
         undo.callback(optimizer.register_optimizer_step_pre_hook(begin).remove)
         undo.callback(optimizer.register_optimizer_step_post_hook(end).remove)
+
+    def _in_input(self) -> contextlib.AbstractContextManager[None]:
+        return self._in_phase(INPUT) if get_ident() == self._thread else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _in_phase(self, phase: str) -> Iterator[None]:

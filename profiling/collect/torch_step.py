@@ -13,12 +13,13 @@ from ..attribution.events import DeviceEvent, HostEvent, StepRows, kernel_rows
 from ..attribution.library_calls import MklCall, VerboseLog
 from ..attribution.operator_calls import CountWork
 from ..attribution.outermost_operators import typed_list
-from ..attribution.range_names import COLLECTIVES, LAYER_RANGE, STEP_RANGE
+from ..attribution.range_names import COLLECTIVES, INPUT_PHASE, LAYER_RANGE, PHASE_RANGE, STEP_RANGE
 from ..attribution.source_lines import Watched
 from ..recording.operators import TORCH_DTYPES
 from . import onednn
 from .inductor import COMPILED
 from .kineto_metadata import exposing_config, geometries
+from .loaders import around_batches
 
 _USER_SCOPE = 7  # torch.profiler's number for user annotations (c10's RecordScope)
 _API_CALL = re.compile(r"(cu|cuda|hip)[A-Z]\w+")  # names of runtime and driver API functions, e.g. cuLaunchKernelEx
@@ -102,7 +103,8 @@ def record_step(
         if cuda:
             take_buffers(device)
         before()
-        with record_function(STEP_RANGE), watching as watched:
+        waits = around_batches(lambda: record_function(PHASE_RANGE + INPUT_PHASE))
+        with record_function(STEP_RANGE), waits, watching as watched:
             step(record_function)
     # Kineto and oneDNN use the system clock, recordings the monotonic clock.
     offset_ns = time.time_ns() - time.monotonic_ns()

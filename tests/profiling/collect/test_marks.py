@@ -147,3 +147,24 @@ def test_afterwards_everything_is_as_before():
     assert torch.autograd._engine_run_backward is engine
     assert model[0].forward is forward
     assert "forward" not in vars(model)
+
+
+def test_waiting_for_the_next_batch_of_a_loader_is_input():
+    clock = Clock()
+
+    class Slow(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            clock.now_ns += 100
+            return torch.zeros(1)
+
+    batches = iter(torch.utils.data.DataLoader(Slow(), batch_size=2))
+    layer, marks = Layer(clock, 7), Marks(clock)
+    with marks.installed([("a", layer)]):
+        rows = marks.run(lambda ranges: layer(next(batches)))
+    assert times_of(rows) == {(None, "forward"): 0, (None, "input"): 200, ("a", "forward"): 7}
+    clock.now_ns = 0
+    next(batches)
+    assert clock.now_ns == 200  # not marked after the block

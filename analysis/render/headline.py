@@ -156,8 +156,8 @@ def difference_sentence(found: Difference, axis: Axis) -> str:
     if found.host is not None:
         sentence += f"; at {found.to} it is {number(found.host_ms, 3)} ms of the {found.host}"
     return (
-        f"{sentence}. One {found.unit} of each size: whether it repeats is unknown, and nothing is tested. Record "
-        "several steps of each, with ranges around them."
+        f"{sentence}. One {found.unit} or one round of each size: whether it repeats is unknown, and nothing is "
+        "tested. Record several steps of each, with ranges around them, or measure more rounds."
     )
 
 

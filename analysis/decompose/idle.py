@@ -176,8 +176,8 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
     if not breakdown.n_profiled or idle_ms < LEAST_SHARE * breakdown.time_ms:
         return ()
     profiled = profiled_steps(recording.frame("steps"), breakdown.batch)
-    found = step_times(recording, recording.frame("steps"), KEYS, ())
-    if found.sampled is not None:
+    found = step_times(recording, recording.frame("steps"), KEYS, ()) if recording.count_rows("marks") else None
+    if found is not None and found.sampled is not None:
         times = found.table
         of_step = times[(times["step"] == profiled["step"].iloc[0]) & (times["kind"] == IDLE)]
         classes = classes_with(recording.meta.get("layer_classes") or {}, found.groups)

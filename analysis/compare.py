@@ -21,7 +21,7 @@ import pandas as pd
 from ..base.errors import CurvescopeError
 from ..profiling.attribution.kernel_names import ALGORITHMS, family
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware, hardware_of
-from ..profiling.recording.store import RECORDING, STEP, Recording
+from ..profiling.recording.store import RECORDING, STEP, Recording, unit_of
 from .aligned_rows import KEYS, align
 from .causes.context import sample_clock
 from .cost_model.recording import is_modelled
@@ -179,8 +179,7 @@ def recorded_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
         CurvescopeError: there is no step.
     """
     times = step_times(recording, steps, KEYS, (), by_instance=True).table
-    prepared = side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
-    return replace(prepared, unit=recording.unit)
+    return side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
 
 
 def side(
@@ -223,6 +222,7 @@ def side(
         settings=_settings(meta),
         layer_classes=classes,
         clocks_hz=_clocks(hardware, steps, clocks),
+        unit=unit_of(meta),
     )
 
 

@@ -12,7 +12,7 @@ from .base.escaping import escape_controls
 from .profiling.readers import Imported, Options, import_profile
 from .profiling.recording.lost import describe_lost
 from .profiling.recording.remote_store import AnyPath, RemotePath
-from .profiling.recording.store import NO_STEP, STEPS_KNOWN_BY, Recording, open_recording
+from .profiling.recording.store import NO_STEP, STEP, STEPS_KNOWN_BY, Recording, open_recording
 
 _NO_STEP = f"{NO_STEP[0].upper()}{NO_STEP[1:]}: the recording is shown as a whole. {STEPS_KNOWN_BY}"
 _NOUNS = {"memory": "memory operations", "api_calls": "API calls"}
@@ -41,10 +41,9 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
         yield open_recording(done.path)
 
 
-def describe_import(done: Imported) -> str:
+def describe_imported(done: Imported) -> str:
     """Numbers of rows in words, without a step where none is known."""
-    known = NO_STEP not in (done.steps_from or "")
-    rows = {table: count for table, count in done.rows.items() if known or table != "steps"}
+    rows = {table: count for table, count in done.rows.items() if done.unit == STEP or table != "steps"}
     return describe_rows(rows, on_host="device" in done.missing)
 
 
@@ -67,8 +66,7 @@ def notes(done: Imported) -> list[str]:
     if done.steps_from is not None:
         share = done.device_time_in_steps
         held = "" if share is None else f"; they hold {100 * share:.0f} % of the device time"
-        unknown = NO_STEP in done.steps_from
-        lines.append(_NO_STEP if unknown else f"Steps from {done.steps_from}{held}.")
+        lines.append(f"Steps from {done.steps_from}{held}." if done.unit == STEP else _NO_STEP)
     if done.batch_from is not None:
         lines.append(f"Batch size from {done.batch_from}.")
     return [escape_controls(line) for line in lines]

@@ -148,8 +148,14 @@ def recorded_breakdown(
         lines_of(recording) if by == "line" else None,
         partial(without_profiler, steps=steps, recording=recording),
     )
-    devices = pc.count_distinct(recording.arrow("kernels", ["device"])["device"], mode="only_valid").as_py()
-    return replace(breakdown, unit=RECORDING if steps.empty else recording.unit, devices=devices)
+    return replace(breakdown, unit=RECORDING if steps.empty else recording.unit, devices=_count_gpus(recording))
+
+
+def _count_gpus(recording: Recording) -> int:
+    """Number of GPUs whose kernels are recorded."""
+    if (recording.meta.get("device") or {}).get("kind") == "cpu":  # whose sweeps have hundreds of parts to open
+        return 0
+    return int(pc.count_distinct(recording.arrow("kernels", ["device"])["device"], mode="only_valid").as_py())
 
 
 def break_down(

@@ -33,6 +33,9 @@ class FindingVerdict(Word):
     UNKNOWN = "unknown"  # without an interval: one step of each size, so that whether it repeats is unknown
 
 
+UNDECIDED = (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT)  # more rounds may make it an anomaly
+
+
 @dataclass(frozen=True)
 class Finding:
     """One functional of the curve, tested.

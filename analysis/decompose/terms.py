@@ -235,7 +235,7 @@ class Terms:
             return terms.decompose(functional, curve and curve.behind(functional))
         weights = coefficients(functional, self.conditions)
         rounds = self._rounds(functional)
-        scale = float(np.abs(weights[:, None] * self.values_ms).max(initial=0.0))
+        scale = self._scale(weights)
         shares = [Share(key, self._estimate(functional, weights, i, scale)) for i, key in enumerate(self.keys)]
         if curve is None or curve.profiled or curve.statistic == MODELLED:
             return tested(shares)
@@ -261,7 +261,7 @@ class Terms:
         chosen = np.array([wanted is None or wanted(key) for key in self.keys], bool)
         value = float((weights @ self.values_ms)[chosen].sum())
         replicates = np.einsum("b,rbt->r", weights, self.replicates_ms[:, :, chosen])
-        scale = float(np.abs(weights[:, None] * self.values_ms).max(initial=0.0))
+        scale = self._scale(weights)
         return estimate(value, replicates, self._rounds(functional), scale)
 
     def weighted(self, functional: Functional, key: Key, weights: Mapping[Condition, float]) -> Estimate:
@@ -276,8 +276,7 @@ class Terms:
         if terms is not self:
             return terms.weighted(functional, key, weights)
         listed = np.array([weights.get(condition, 0.0) for condition in self.conditions])
-        own = coefficients(functional, self.conditions)
-        scale = float(np.abs(own[:, None] * self.values_ms).max(initial=0.0))
+        scale = self._scale(coefficients(functional, self.conditions))
         return self._estimate(functional, listed, self.keys.index(key), scale)
 
     def grouped(self, group: Callable[[Key], Key]) -> Terms:
@@ -320,6 +319,10 @@ class Terms:
             statistic="mean of the undisturbed",
             profiled=True,
         )
+
+    def _scale(self, weights: Floats) -> float:
+        """The largest contribution of a term at a condition, against which rounding is judged."""
+        return float(np.abs(weights[:, None] * self.values_ms).max(initial=0.0))
 
     def _estimate(self, functional: Functional, weights: Floats, term: int, scale: float) -> Estimate:
         values = self.values_ms[:, term]

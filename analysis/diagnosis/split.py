@@ -13,7 +13,7 @@ from ..causes.case import Case
 from ..causes.context import Examined, Recorded, cases, examine
 from ..causes.more_work import weights_of_work
 from ..decompose.curve import Curve, cost_curve
-from ..decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
+from ..decompose.findings import UNDECIDED, Finding, FindingVerdict, find, find_fixed_cost
 from ..decompose.functionals import Functional
 from ..decompose.terms import IDLE, KERNELS, OVERHEAD, Share, Terms, Work, estimate_terms, in_rounds, main_kernels
 from ..verdicts.outcome import Outcome
@@ -169,13 +169,12 @@ def open_finding(diagnosis: Diagnosis) -> Finding | None:
 
     An interval reaches a large one from 5 % of the step on. With a fixed cost, a negative excess is a part of it.
     """
-    undecided = (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT)
     large = []
     for finding in diagnosis.findings:
         value = finding.tested_value
         upwards = finding.tested.kind == "excess" and diagnosis.fixed_cost is not None
         reach = value.high if upwards else max(value.high, -value.low)
-        if finding.verdict in undecided and reach >= LARGE * diagnosis.curve.at(finding.tested.last).time_ms.value:
+        if finding.verdict in UNDECIDED and reach >= LARGE * diagnosis.curve.at(finding.tested.last).time_ms.value:
             large.append(finding)
     return None if diagnosis.anomalies else min(large, key=lambda finding: finding.tested_value.p, default=None)
 

@@ -10,11 +10,10 @@ from rich.text import Text
 
 from ...base.counted import counted
 from ...base.numbers import number, quantity
-from ...profiling.recording.store import STEP
 from ..compare import Change, Comparison, Line
 from ..decompose.terms import RECORD_DEVICE
 from .tables import table
-from .text import hidden_note
+from .text import UNITS, hidden_note
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -73,8 +72,9 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     line, change = _telling(real or common)
     known = math.isfinite(change.high) and change.low > 0
     within = f" ({number(1 / change.high, 3)} … {number(1 / change.low, 3)})" if known else ""
-    what = "a step" if comparison.unit == STEP else "the whole recording"
-    times = f"{what} of batch {line.label} takes {number(1 / change.speedup, 3)} times as long{within}"
+    times = (
+        f"{UNITS[comparison.unit]} of batch {line.label} takes {number(1 / change.speedup, 3)} times as long{within}"
+    )
     if known and not real:
         return f"No {comparison.unit} time of {letter} differs significantly from {base}'s (Holm correction): {times}."
     faster = change.speedup > 1

@@ -8,11 +8,10 @@ from typing import Any
 from ...base.numbers import number, signed
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
-from ...profiling.recording.store import STEP
 from ..causes import page_faults
 from ..cost_model.recording import is_modelled
 from ..decompose.curve import UNKNOWN
-from ..decompose.findings import FindingVerdict
+from ..decompose.findings import UNDECIDED
 from ..decompose.functionals import FIXED_COST
 from ..decompose.terms import IDLE
 from ..diagnosis.answer import Answer
@@ -21,6 +20,7 @@ from ..diagnosis.result import Diagnosis, Explanation
 from ..verdicts.words import Verdict as Tested
 from .names import fit
 from .remedies import saving_sentence
+from .text import UNITS
 
 _MUCH = 0.2  # of a step; less idle time is normal
 _NAME = 48  # letters of a kernel in a sentence
@@ -138,7 +138,7 @@ def _anomaly_sentence(found: Diagnosis) -> str:
         labels = ", ".join(f.shown.label for f in found.anomalies)
         return f"{labels} is significant; no step was profiled there, so its terms are unknown."
     span = _span(found)
-    if all(f.verdict in (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT) for f in found.findings):
+    if all(f.verdict in UNDECIDED for f in found.findings):
         return f"no anomaly {span}; no deviation is significant."
     return f"no anomaly {span}; fixed plus proportional cost explains the significant deviations."
 
@@ -146,10 +146,9 @@ def _anomaly_sentence(found: Diagnosis) -> str:
 def difference_sentence(found: Difference, axis: Axis) -> str:
     """How far two times without an interval differ, where, and what to record."""
     before, after = found.times_ms
-    whole = "a step" if found.unit == STEP else "the whole recording"
     sentence = (
-        f"from {axis.name} {found.at} to {found.to} {whole} goes from {number(before)} to {number(after)} ms "
-        f"({signed(after - before)} ms)"
+        f"from {axis.name} {found.at} to {found.to} {UNITS[found.unit]} goes from {number(before)} to {number(after)} "
+        f"ms ({signed(after - before)} ms)"
     )
     if found.label is not None:
         sentence += f", most of it {found.label} ({signed(found.label_ms, 3)} ms)"

@@ -13,11 +13,11 @@ from ...base.counted import counted
 from ...base.numbers import number, signed, smaller_terms
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
-from ...profiling.recording.store import STEP, STEPS_KNOWN_BY
+from ...profiling.recording.store import RECORDING, STEP, STEPS_KNOWN_BY
 from ..causes.totals import CANCELS
 from ..decompose.breakdown import Breakdown, Row, above_roofs
 from ..decompose.curve import MODELLED, Curve
-from ..decompose.findings import Finding, FindingVerdict
+from ..decompose.findings import UNDECIDED, Finding, FindingVerdict
 from ..decompose.statistics import Estimate
 from ..decompose.terms import IDLE, KERNELS, OVERHEAD, Share, total_ms
 from ..diagnosis.result import Explanation
@@ -56,9 +56,9 @@ class Quantity:
     units_per_rate: float
 
 
+UNITS = {STEP: "a step", RECORDING: "the whole recording"}  # what the times of a recording are of, in words
 TIME = Quantity("time", "T", "ms", "s", 1e3)
 ENERGY = Quantity("energy", "E", "J", "J", 1.0)
-_OPEN = (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT)
 _SHOWN_TERMS = 8
 _LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
 _LARGEST_TERMS = 3
@@ -126,7 +126,7 @@ def spread_note(curve: Curve, findings: Sequence[Finding]) -> str | None:
     """Which anomalies the spread of the times may hide: deviations that would matter, inside their intervals."""
     hidden = []
     for one in findings:
-        if one.verdict in _OPEN:
+        if one.verdict in UNDECIDED:
             value, size_ms = one.tested_value, curve.at(one.tested.last).time_ms.value
             most = max(-value.low if one.tested.kind != "excess" else 0.0, value.high) / size_ms
             hidden += [(most, one.tested.label)] if most >= _HIDDEN else []
@@ -170,7 +170,7 @@ def render_findings(findings: Sequence[Finding], axis: Axis = SAMPLES, quantity:
         blocks.append(Text(f"A single {axis.value} cannot be compared: measure at least two."))
     elif all(f.verdict == FindingVerdict.UNKNOWN for f in findings):
         blocks.append(Text("Without an interval no deviation is an anomaly, and none is noise.", "bold"))
-    elif all(f.verdict in _OPEN for f in findings):
+    elif all(f.verdict in UNDECIDED for f in findings):
         blocks.append(Text("No anomaly: no deviation is significant.", "bold"))
     elif not any(f.verdict == FindingVerdict.ANOMALY for f in findings):
         blocks.append(Text("No anomaly: fixed plus proportional cost explains the significant deviations.", "bold"))
@@ -348,7 +348,7 @@ def breakdown_verdict(breakdown: Breakdown, axis: Axis = SAMPLES) -> str:
     whole, busy = breakdown.time_ms, math.fsum(row.time_ms for row in groups)
     what, takes = "All recorded work", "takes" if breakdown.unit == STEP or not breakdown.n_profiled else "spans"
     if breakdown.n_profiled:
-        what = "A step" if breakdown.unit == STEP else "The whole recording"
+        what = UNITS[breakdown.unit].capitalize()
         what += "" if breakdown.batch is None else f" of {axis.name} {breakdown.batch}"
     idle = math.fsum(row.time_ms for row in breakdown.rows if row.label == IDLE)
     idles = idle > _MUCH_IDLE * whole

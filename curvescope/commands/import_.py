@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     from ..base.arrow_alone import start_without_pandas
 
     start_without_pandas()
-    from ..profile_files import describe_import, notes
+    from ..profile_files import describe_imported, notes
 
     done = _import(args)
     if args.json:
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         known = {field.name: getattr(done, field.name) for field in fields(ImportDocument)}
         print_document(ImportDocument(**{**known, "path": str(done.path)}))
         return 0
-    print_prose(f"{done.format}: {describe_import(done)}")
+    print_prose(f"{done.format}: {describe_imported(done)}")
     for line in notes(done):
         print_prose(line)
     print(escape_controls(f"Recorded in {done.path}."))

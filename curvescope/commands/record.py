@@ -118,13 +118,13 @@ def _print_verdict(recording: Recording) -> None:
 
 def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, options: Options) -> int:
     from ..analysis.render.terminal import print_prose
-    from ..profile_files import describe_import, notes
+    from ..profile_files import describe_imported, notes
     from ..profiling.collect.nvidia_tools import Request, record_with
     from ..profiling.recording.store import open_recording
 
     code, done = record_with(args.tool, command, path, options, Request(with_metrics=args.metrics))
     _print_verdict(open_recording(done.path))
-    for line in (f"{describe_import(done)} in {done.path}", *notes(done)):
+    for line in (f"{describe_imported(done)} in {done.path}", *notes(done)):
         print_prose(f"curvescope: {line}", stderr=True)
     return code
 

@@ -22,7 +22,7 @@ from ...base.errors import CurvescopeError
 from ..attribution.profile import Options as Options
 from ..recording.remote_store import AnyPath, remove_tree
 from ..recording.schema import TABLES
-from ..recording.store import RecordingWriter, new_recording_path, open_recording
+from ..recording.store import STEP, RecordingWriter, new_recording_path, open_recording
 from .nsight_reports import convert_report
 from .source import Source
 
@@ -60,6 +60,7 @@ class Imported:
         steps_from: source of the steps; None for formats without steps.
         device_time_in_steps: share of the device time that lies in steps, 0 to 1; None without times or steps.
         batch_from: source of the batch sizes; None if unknown.
+        unit: what the rows of `steps` are, see `Recording.unit`.
     """
 
     path: AnyPath
@@ -70,6 +71,7 @@ class Imported:
     steps_from: str | None = None
     device_time_in_steps: float | None = None
     batch_from: str | None = None
+    unit: str = STEP
 
 
 def import_profile(
@@ -120,6 +122,7 @@ def describe_import(path: AnyPath) -> Imported:
         meta.get("steps_from"),
         meta.get("device_time_in_steps"),
         meta.get("batch_from"),
+        recording.unit,
     )
 
 

@@ -51,6 +51,11 @@ STEPS_KNOWN_BY = (
 STEP, RECORDING = "step", "recording"
 
 
+def unit_of(meta: Mapping[str, Any]) -> str:
+    """What the rows of `steps` are, by `recording.json`: see `Recording.unit`."""
+    return RECORDING if NO_STEP in str(meta.get("steps_from")) else STEP
+
+
 class Status(Word):
     """Status of a recording in `recording.json`."""
 
@@ -280,7 +285,7 @@ class Recording:
     @property
     def unit(self) -> str:
         """What the rows of `steps` are: `step`; `recording` if no step is known, so that it is all of the recording."""
-        return RECORDING if NO_STEP in str(self.meta.get("steps_from")) else STEP
+        return unit_of(self.meta)
 
     @property
     def statistic(self) -> str:

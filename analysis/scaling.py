@@ -147,7 +147,7 @@ class ScaledPoint:
         efficiency: speed-up over number of devices.
         n: number of timed steps.
         rounds: number of their rounds.
-        spread: interquartile range of the steps over their time.
+        spread: interquartile range of the steps over their time; None for a single step.
         discarded_steps: number of discarded steps.
         incomplete_steps: number of steps of visits that some rank did not finish.
         unmatched_steps: number of profiled steps whose collectives differ between ranks; their waiting is in
@@ -165,7 +165,7 @@ class ScaledPoint:
     efficiency: Estimate
     n: int
     rounds: int
-    spread: float
+    spread: float | None
     discarded_steps: int
     incomplete_steps: int
     unmatched_steps: int

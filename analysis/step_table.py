@@ -80,12 +80,15 @@ class Cell:
 def cells_of(recording: Recording) -> list[Cell]:
     """Step times for every batch size of a sweep in increasing order, including missing ones."""
     meta, steps = recording.meta, recording.frame("steps")
-    precision, compiled = meta.get("precision", "fp32"), bool(meta.get("compiled", False))
+    imported = "imported_from" in meta
+    precision, compiled = meta.get("precision", None if imported else "fp32"), bool(meta.get("compiled", False))
     torch_version = (meta.get("versions") or {}).get("torch")
     modelled = [str(meta[key]) for key in ("framework", "library") if meta.get(key)]
-    framework = ", ".join(modelled) or f"torch {torch_version or '?'}"
+    framework = ", ".join(modelled) or (
+        "unknown" if imported and not torch_version else f"torch {torch_version or '?'}"
+    )
     device = str((meta.get("device") or {}).get("name"))
-    network, mode = str(meta.get("network")), str(meta.get("mode"))
+    network, mode = str(meta.get("network") or recording.path.name), str(meta.get("mode") or "")
     origin = "modelled" if meta.get("recorder") == "model" else "measured"
     protocol = (meta.get("protocol") or {}).get("name")
     fixed = " ".join(f"{name}={value}" for name, value in (meta.get("fixed") or {}).items()) or None
@@ -115,7 +118,8 @@ def cells_of(recording: Recording) -> list[Cell]:
     done = {c.batch for c in cells}
     cells += [cell(e["batch"], e["why"]) for e in meta.get("unmeasured", ()) if e["batch"] not in done]
     missing = set(meta.get("batches") or ()) - {c.batch for c in cells}
-    cells += [cell(batch, "not measured yet") for batch in missing]
+    profiled = set(steps["batch"].dropna())
+    cells += [cell(batch, "only profiled" if batch in profiled else "not measured yet") for batch in missing]
     return sorted(cells, key=lambda c: c.batch)
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import Disturbances, used_steps
+from ...profiling.recording.store import STEP
 from ..decompose.functionals import Functional
 from ..decompose.source_lines import Lines
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Samples, Share, undisturbed, undisturbed_steps
@@ -57,6 +58,7 @@ class Recorded:
         groups: repeated layers that are one term, by its name.
         disturbances: the disturbed visits; None without one.
         lines: result of `source_lines.main_lines`.
+        unit: what the steps are, see `Recording.unit`.
     """
 
     steps: pd.DataFrame
@@ -74,6 +76,7 @@ class Recorded:
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     disturbances: Disturbances | None = None
     lines: Lines = field(default_factory=dict)
+    unit: str = STEP
 
 
 @dataclass(frozen=True)

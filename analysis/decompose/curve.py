@@ -18,6 +18,7 @@ import pandas as pd
 from ...base.errors import CurvescopeError
 from ...profiling.recording.disturbed import SET_ASIDE, with_set_aside
 from ...profiling.recording.schema import OPERATOR_MODE
+from ...profiling.recording.store import STEP
 from .functionals import Condition, Functional
 from .statistics import (
     FASTER_HALF,
@@ -29,6 +30,7 @@ from .statistics import (
     normal_estimate,
     replicate,
     resample_rounds,
+    spread_of,
     time_estimate,
     widened,
 )
@@ -55,21 +57,21 @@ class Point:
     Attributes:
         condition: the batch size in a sweep, samples in a step.
         time_ms: T with its interval.
-        spread: interquartile range over T.
+        spread: interquartile range over T; None for a single step.
         n: number of timed steps that T uses.
         rounds: number of their rounds.
     """
 
     condition: Condition
     time_ms: Estimate
-    spread: float
+    spread: float | None
     n: int
     rounds: int
 
     @property
-    def stable(self) -> bool:
-        """Whether the spread is within 2 %."""
-        return self.spread <= UNSTABLE_SPREAD
+    def stable(self) -> bool | None:
+        """Whether the spread is within 2 %; None for a single step."""
+        return None if self.spread is None else self.spread <= UNSTABLE_SPREAD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +88,7 @@ class Curve:
         round_correlation: correlation of the errors of two rounds, the largest of any condition; 0 if the order is
             unknown.
         focused: curves over some of the conditions, each from more rounds than this one.
+        unit: what the times are of, see `Recording.unit`.
     """
 
     points: tuple[Point, ...]
@@ -96,6 +99,7 @@ class Curve:
     profiled: bool = False
     round_correlation: float = 0.0
     focused: tuple[Curve, ...] = ()
+    unit: str = STEP
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -257,9 +261,8 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
                 drawn_times = widened(drawn_times, center, used)
         else:
             drawn_times = np.full(len(drawn), center)
-        low, high = np.percentile(values, [25, 75])
         time = time_estimate(center, drawn_times, used, correlation.get(condition, 0.0))
-        points.append(Point(condition, time, float((high - low) / center), len(values), len(rounds)))
+        points.append(Point(condition, time, spread_of(values, center), len(values), len(rounds)))
         replicates.append(drawn_times)
     largest = max(correlation.values(), default=0.0)
     curve = Curve(

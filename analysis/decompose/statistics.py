@@ -100,6 +100,12 @@ FASTER_HALF, MEDIAN = "mean of the faster half", "median"
 STATISTICS: dict[str, Callable[..., Any]] = {MEDIAN: medians, "mean": np.nanmean, FASTER_HALF: faster_half}
 
 
+def spread_of(values: Floats, center: float) -> float | None:
+    """Interquartile range of values over their center; None for a single one."""
+    low, high = np.percentile(values, [25, 75])
+    return float((high - low) / center) if len(values) > 1 else None
+
+
 def replicate(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64], statistic: str = "median") -> Floats:
     """A statistic of the resampled steps of one batch size.
 

@@ -41,6 +41,7 @@ from .statistics import (
     estimate,
     holm,
     resample_rounds,
+    spread_of,
     time_estimate,
 )
 
@@ -308,9 +309,8 @@ class Terms:
         for i, condition in enumerate(self.conditions):
             durations_ms = steps.loc[steps[by] == condition, "duration_ns"].to_numpy(np.float64) / 1e6
             used = durations_ms[undisturbed(durations_ms)]
-            low, high = np.percentile(used, [25, 75])
             time = time_estimate(float(sums[i]), replicates[:, i], self.rounds[condition])
-            points.append(Point(condition, time, float((high - low) / sums[i]), len(used), len(used)))
+            points.append(Point(condition, time, spread_of(used, float(sums[i])), len(used), len(used)))
         rounds = min(self.rounds.values())
         return Curve(
             points=tuple(points),

@@ -57,7 +57,7 @@ def explain(
     has_batch = evidence.steps["batch"].notna()
     if len(has_batch) and not has_batch.any():
         raise CurvescopeError(
-            f"{recording.path} has steps without a batch size, so there is no curve to explain. Import the "
+            f"{recording.path} names no batch size, so there is no curve to explain. Import the "
             "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
         )
     times, evidence = with_times(replace(evidence, steps=evidence.steps[has_batch]), recording, by_instance=by_instance)
@@ -81,7 +81,8 @@ def diagnosed(recording: Recording, times: pd.DataFrame, evidence: Recorded, axi
     else:
         diagnosis = split.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
     difference = None
-    if diagnosis.findings and all(finding.verdict == FindingVerdict.UNKNOWN for finding in diagnosis.findings):
+    untested = all(finding.verdict == FindingVerdict.UNKNOWN for finding in diagnosis.findings)
+    if untested and len(diagnosis.curve.points) > 1:
         times_ms = {point.condition: point.time_ms.value for point in diagnosis.curve.points}
         difference = largest_difference(recording, times_ms, diagnosis.terms)
     diagnosis = replace(diagnosis, recorded=evidence, difference=difference)
@@ -127,6 +128,7 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
         axis,
         notes,
         disturbances=disturbed,
+        unit=recording.unit,
     )
 
 

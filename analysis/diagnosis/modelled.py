@@ -59,7 +59,7 @@ def diagnose_modelled(
     totals = terms.values_ms.sum(axis=1)
     replicates = terms.replicates_ms.sum(axis=2)
     points = tuple(
-        Point(batch, estimate(total, replicates[:, i], _ROUNDS, total), 0.0, 1, 1)
+        Point(batch, estimate(total, replicates[:, i], _ROUNDS, total), None, 1, 1)
         for i, (batch, total) in enumerate(zip(terms.conditions, totals, strict=True))
     )
     recorded = replace(recorded, notes=(*recorded.notes, *_switches(kernel_times)))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pandas as pd
 
 from ...base.errors import CurvescopeError
+from ...profiling.recording.store import STEP
 from ..causes import attribute, weigh_causes
 from ..causes.case import Case
 from ..causes.context import Examined, Recorded, cases, examine
@@ -135,13 +136,15 @@ def diagnose(
     # If every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead is unknown.
     profiled = terms is not None and steps["profiled"].astype(bool).all()
     curve = terms.curve(steps) if terms is not None and profiled else cost_curve(steps, statistic)
-    return diagnose_curve(curve, terms, kernel_times, recorded, axis)
+    return diagnose_curve(replace(curve, unit=recorded.unit), terms, kernel_times, recorded, axis)
 
 
 def diagnose_curve(
     curve: Curve, terms: Terms | None, kernel_times: pd.DataFrame, recorded: Recorded, axis: str = "log2"
 ) -> Diagnosis:
     """Find and explain the anomalies of a curve with its terms.
+
+    Whole recordings are not compared: how many steps each of them holds is unknown.
 
     Args:
         curve: the cost curve.
@@ -150,9 +153,9 @@ def diagnose_curve(
         recorded: tables that causes examine besides the kernels.
         axis: axis of the displayed curvatures: log2, linear or throughput.
     """
-    findings = find(curve, axis)
-    if terms is None:
-        return Diagnosis(curve, findings, (), None, kernel_times, axis=recorded.axis, notes=recorded.notes)
+    findings = find(curve, axis) if curve.unit == STEP else ()
+    if terms is None or curve.unit != STEP:
+        return Diagnosis(curve, findings, (), terms, kernel_times, axis=recorded.axis, notes=recorded.notes)
     anomalies = [f.tested for f in findings if f.verdict == FindingVerdict.ANOMALY]
     split = [functional for functional in anomalies if set(functional.conditions) <= set(terms.conditions)]
     fixed = find_fixed_cost(curve, terms.conditions)

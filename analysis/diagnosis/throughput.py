@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...profiling.recording.store import STEP
 from ..decompose.curve import UNKNOWN, Curve
 
 _PRECISE = 1.2  # upper end of a time's interval over the time, beyond which nothing is said
@@ -30,9 +31,10 @@ class Throughput:
 
 
 def throughput_of(curve: Curve) -> Throughput | None:
-    """The throughput of a curve; None with fewer than two batch sizes, or times that are hardly known."""
+    """The throughput of a curve; None without steps of two batch sizes, or with times that are hardly known."""
     sizes = [point for point in curve.points if point.condition != UNKNOWN]
-    if len(sizes) < 2 or any(point.time_ms.high > _PRECISE * point.time_ms.value for point in sizes):
+    imprecise = any(point.time_ms.high > _PRECISE * point.time_ms.value for point in sizes)
+    if curve.unit != STEP or len(sizes) < 2 or imprecise:
         return None
     per_s = {int(point.condition): 1e3 * point.condition / point.time_ms.value for point in sizes}
     best = max(per_s, key=lambda batch: per_s[batch])

@@ -80,18 +80,18 @@ class CurvePoint:
     Attributes:
         batch: the batch size, or the value of another axis; None if a profile names none.
         time_ms: time of a step.
-        spread: interquartile range over the time.
+        spread: interquartile range over the time; null for a single step.
         n: number of timed steps.
         rounds: number of their rounds.
-        stable: whether the spread is within 2 %.
+        stable: whether the spread is within 2 %; null for a single step.
     """
 
     batch: int | None
     time_ms: Estimate
-    spread: float
+    spread: float | None
     n: int
     rounds: int
-    stable: bool
+    stable: bool | None
 
     @classmethod
     def of(cls, point: Point) -> CurvePoint:
@@ -148,7 +148,8 @@ class ExplainDocument:
         warnings: disturbances that were noticed while measuring.
         notes: sentences on the choice of the steps.
         disturbances: visits whose counters say that something disturbed them; null without one.
-        curve: time of a step by batch size.
+        unit: what the times are of: step, or recording where no step is known.
+        curve: time of a step, or of the recording, by batch size.
         statistic: statistic of the steps that a time is.
         rounds: number of rounds in which every batch size was measured.
         profiled: whether every step was profiled, so that times include the profiler's cost.
@@ -174,6 +175,7 @@ class ExplainDocument:
     warnings: Sequence[Any]
     notes: Sequence[str]
     disturbances: Disturbances | None
+    unit: str
     curve: Sequence[CurvePoint]
     statistic: str
     rounds: int
@@ -209,6 +211,7 @@ class ExplainDocument:
             warnings=meta.get("warnings", []),
             notes=diagnosis.notes,
             disturbances=diagnosis.disturbances,
+            unit=diagnosis.curve.unit,
             curve=[CurvePoint.of(point) for point in diagnosis.curve.points],
             statistic=diagnosis.curve.statistic,
             rounds=diagnosis.curve.rounds,
@@ -229,7 +232,7 @@ class EnergyPoint:
         energy_j: energy of a step.
         j_per_sample: energy of a sample.
         power_w: mean power in the steps.
-        spread: interquartile range over the energy.
+        spread: interquartile range over the energy; null for a single step.
         n: number of steps with an energy.
         rounds: number of their rounds.
     """
@@ -238,7 +241,7 @@ class EnergyPoint:
     energy_j: Estimate
     j_per_sample: float
     power_w: float
-    spread: float
+    spread: float | None
     n: int
     rounds: int
 

@@ -8,6 +8,7 @@ from typing import Any
 from ...base.numbers import number, signed
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
+from ...profiling.recording.store import STEP, STEPS_KNOWN_BY
 from ..causes import page_faults
 from ..cost_model.recording import is_modelled
 from ..decompose.curve import UNKNOWN
@@ -119,13 +120,15 @@ def _anomaly_sentence(found: Diagnosis) -> str:
     """The largest anomaly, or that there is none."""
     axis = found.axis
     batches = found.curve.conditions
+    if found.difference is not None:
+        return difference_sentence(found.difference, axis)
     if not found.findings:
         time = found.curve.points[-1].time_ms.value
         batch = f"unknown {axis.name}" if batches[-1] == UNKNOWN else f"{axis.name} {batches[-1]}"
         profiled = ", all of them profiled" if found.curve.profiled else ""
-        return f"a step of {batch} takes {number(time)} ms (n = {found.curve.points[-1].n}{profiled})."
-    if found.difference is not None:
-        return difference_sentence(found.difference, axis)
+        return (
+            f"{UNITS[found.curve.unit]} of {batch} takes {number(time)} ms (n = {found.curve.points[-1].n}{profiled})."
+        )
     if found.explanations:
         first = found.explanations[0]
         size = found.curve.at(first.functional.last).time_ms.value
@@ -154,9 +157,11 @@ def difference_sentence(found: Difference, axis: Axis) -> str:
         sentence += f", most of it {found.label} ({signed(found.label_ms, 3)} ms)"
     if found.host is not None:
         sentence += f"; at {found.to} it is {number(found.host_ms, 3)} ms of the {found.host}"
+    if found.unit != STEP:
+        return f"{sentence}. How many steps each holds is unknown, so nothing is tested. {STEPS_KNOWN_BY}"
     return (
-        f"{sentence}. One {found.unit} or one round of each size: whether it repeats is unknown, and nothing is "
-        "tested. Record several steps of each, with ranges around them, or measure more rounds."
+        f"{sentence}. One step or one round of each size: whether it repeats is unknown, and nothing is tested. Record "
+        "several steps of each, or measure more rounds."
     )
 
 

@@ -8,6 +8,7 @@ from html import escape
 from ...base.escaping import escape_controls
 from ...base.numbers import number, signed, smaller_terms
 from ...profiling.recording.axis import Axis
+from ...profiling.recording.store import STEP
 from ..decompose.terms import total_ms
 from ..diagnosis.answer import Answer, TermEvidence
 from ..diagnosis.result import Diagnosis, Explanation
@@ -24,21 +25,22 @@ _CELL = "padding:.15em .7em;text-align:"
 def diagnosis_html(diagnosis: Diagnosis) -> str:
     """The answers, the curve, and every anomaly with its experiments."""
     answers = "".join(_answer(answer) for answer in diagnosis.answers)
-    axis, points = diagnosis.axis, diagnosis.curve.points
+    axis, curve = diagnosis.axis, diagnosis.curve
+    per_one = [f"ms/{axis.one}"] if curve.unit == STEP else []
     rows = [
         [
             str(p.condition),
             number(p.time_ms.value),
             interval(p.time_ms, 4),
-            number(p.time_ms.value / p.condition),
+            *([number(p.time_ms.value / p.condition)] if per_one else []),
             str(p.n),
         ]
-        for p in points
+        for p in curve.points
     ]
     blocks = [f"<ol>{answers}</ol>" if answers else _paragraph(headline({}, diagnosis))]
     if diagnosis.remedies.tried:
         blocks.append(_remedies(remedy_table(diagnosis.remedies, axis), axis))
-    blocks.append(_table([axis.name, "step ms", "95 % interval", f"ms/{axis.one}", "n"], rows))
+    blocks.append(_table([axis.name, f"{curve.unit} ms", "95 % interval", *per_one, "n"], rows))
     explanations = [*diagnosis.explanations, *([diagnosis.fixed_cost] if diagnosis.fixed_cost else [])]
     for explanation in explanations:
         blocks.append(explanation_html(explanation))

@@ -190,7 +190,7 @@ def _last_pair(found: Diagnosis, recorded: Recorded) -> Sequence[Explanation]:
     """Without an anomaly and a fixed cost: the excess of the last two batch sizes, which shows how the cost grows."""
     pairs, _ = neighbours(found.curve.conditions)
     terms = None if found.fixed_cost else found.terms
-    if not pairs or terms is None or not set(pairs[-1]) <= set(terms.conditions):
+    if not pairs or terms is None or found.curve.unit != STEP or not set(pairs[-1]) <= set(terms.conditions):
         return []
     return [split.explain(excess(*pairs[-1]), found.curve, terms, found.kernel_times, recorded)]
 

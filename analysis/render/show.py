@@ -9,7 +9,7 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.lost import describe_lost
-from ...profiling.recording.store import Recording
+from ...profiling.recording.store import STEP, Recording
 from .. import time_tables
 from ..cost_model.recording import is_modelled
 from ..decompose import functionals
@@ -96,7 +96,7 @@ def show_diagnosis(
         console.print(Text(warning, "yellow"))
     if (advice := remedies.batch_sentence(diagnosis.curve, diagnosis.axis, recording.meta)) and not modelled:
         console.print(Text(advice))
-    if full or not explanations:
+    if (full or not explanations) and diagnosis.curve.unit == STEP:
         console.print()
         console.print(text.render_findings(diagnosis.findings, diagnosis.axis))
     fixed = [diagnosis.fixed_cost] if diagnosis.fixed_cost and not asked else []

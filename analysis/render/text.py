@@ -89,17 +89,17 @@ def render_curve(
     curve: Curve, axis: Axis = SAMPLES, quantity: Quantity = TIME, *, brief: bool = False
 ) -> RenderableType:
     """The curve, a line per batch size; a brief one does not say what is usual: of which steps its numbers are."""
-    per_one = (f"{quantity.unit}/{axis.one}", f"{axis.unit}/{quantity.rate_unit}")
-    rows = table(axis.name, f"step {quantity.unit}", "95 % interval", *per_one, "spread", "n", first="right")
+    # Of a whole recording nobody knows how many samples it processed.
+    rates = (f"{quantity.unit}/{axis.one}", f"{axis.unit}/{quantity.rate_unit}") if curve.unit == STEP else ()
+    rows = table(axis.name, f"{curve.unit} {quantity.unit}", "95 % interval", *rates, "spread", "n", first="right")
     for point in curve.points:
         time = point.time_ms.value
-        spread = Text("unknown", "dim") if point.n == 1 else Text(f"{point.spread:.1%}")
+        spread = Text("unknown", "dim") if point.spread is None else Text(f"{point.spread:.1%}")
         rows.add_row(
             str(point.condition),
             number(time),
             interval(point.time_ms, 4),
-            number(time / point.condition),
-            number(point.condition / time * quantity.units_per_rate),
+            *(number(time / point.condition), number(point.condition / time * quantity.units_per_rate))[: len(rates)],
             spread,
             str(point.n),
         )
@@ -107,7 +107,7 @@ def render_curve(
     notes = [] if brief else [f"{what}; spread is their interquartile range over the {curve.statistic}."]
     if curve.profiled:
         notes = [
-            "Mean of n undisturbed steps. All are profiled, so the profiling overhead is unknown.",
+            f"Mean of n undisturbed {curve.unit}s. All are profiled, so the profiling overhead is unknown.",
             "Spread is their interquartile range over the mean.",
         ]
     if curve.round_correlation >= _NOTED_CORRELATION:

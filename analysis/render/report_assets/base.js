@@ -4,6 +4,8 @@
 const report = JSON.parse(document.getElementById("data").textContent);
 // The anomalies of each recording, the largest first, and last its fixed cost.
 for (const run of report.runs) run.anomalies = [...run.explain.anomalies, run.explain.fixed_cost].filter(Boolean);
+// How many samples a whole recording processed is unknown: only the time of a step is divided by its samples.
+const isOfSteps = (run) => run.explain.unit === "step";
 const SVG_NS = "http://www.w3.org/2000/svg";
 
 function fill(node, attributes, children) {

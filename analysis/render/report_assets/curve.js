@@ -4,10 +4,11 @@ const DASHES = ["none", "6 4", "2 3", "9 3 2 3"];
 
 function curveSection(run, others) {
   const { curve: points, statistic, rounds } = run.explain;
-  let perSample = points.every((p) => p.batch);
+  const { unit } = run.explain;
+  let perSample = isOfSteps(run) && points.every((p) => p.batch);
   const drawn = chart("Cost curve", (width) => curveChart(run, others, perSample, width));
   const tools = perSample
-    ? [toggles("What to show", [[true, `per ${run.axis.one}`], [false, "step time"]], perSample, (value) => {
+    ? [toggles("What to show", [[true, `per ${run.axis.one}`], [false, `${unit} time`]], perSample, (value) => {
         perSample = value;
         drawn.redraw();
       })] : [];
@@ -15,7 +16,7 @@ function curveSection(run, others) {
   return block("curve", `Cost over ${run.axis.title}`, tools, drawn,
     others.length ? html("ul", { class: "key" }, [run, ...others].map((one, index) => html("li", {}, svg("svg", { width: 28, height: 10, "aria-hidden": "true" },
       svg("line", { class: index ? "other" : "curve", x1: 0, x2: 26, y1: 5, y2: 5, "stroke-dasharray": index ? DASHES[(index - 1) % DASHES.length] : "none" })), ` ${one.name}`))) : null,
-    note((statistic === "modelled" ? "T(b) is modelled, nothing was measured" : `T(b) is the ${statistic} of steps`) + (statistic === "modelled" ? "; intervals are of the model's error." : rounds > 1 ? ` in ${rounds} rounds, with 95 % intervals.` : " of one round: nothing is known of its spread.") +
+    note((statistic === "modelled" ? "T(b) is modelled, nothing was measured" : `T(b) is the ${statistic} of ${unit}s`) + (statistic === "modelled" ? "; intervals are of the model's error." : rounds > 1 ? ` in ${rounds} rounds, with 95 % intervals.` : " of one round: nothing is known of its spread.") +
       (unstable.length ? ` Not stable (spread over 2 %): ${run.axis.name} ${unstable.join(", ")}.` : "")),
     run.energy ? energyPart(run) : null, run.explain.findings.length ? findings(run) : null);
 }
@@ -73,13 +74,13 @@ function curveChart(run, others, perSample, width) {
   const [x0, x1] = [Math.min(...xs), Math.max(...xs)];
   const x = x0 === x1 ? () => (left + width - right) / 2 : logarithmic([x0, x1], [left + 14, width - right - 14]);
   const y = linear([0, highest * 1.08], [height - bottom, top]);
-  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Step time over ${run.axis.title}` });
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": `Time over ${run.axis.title}` });
   if (at && to) root.append(svg("rect", { class: "band", x: x(at.x), y: top, width: x(to.x) - x(at.x), height: height - bottom - top }));
   root.append(...valueAxis(ticks(0, highest * 1.08, height < 200 ? 3 : 5), y, left, width - right),
     ...batchAxis(points[0].batch ? xs.toSorted((a, b) => a - b) : ["unknown"], points[0].batch ? x : () => x(1), height - bottom + 18));
   root.append(svg("line", { class: "axis", x1: left, x2: width - right, y1: y(0), y2: y(0) }),
     svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, run.axis.title),
-    svg("text", { x: left, y: 13, class: "strong" }, perSample ? `ms per ${run.axis.one}` : "ms per step"));
+    svg("text", { x: left, y: 13, class: "strong" }, perSample ? `ms per ${run.axis.one}` : `ms per ${run.explain.unit}`));
   const path = (list) => list.map((p, i) => `${i ? "L" : "M"}${x(p.x)},${y(p.ms / p.by)}`).join("");
   pale.forEach((list, index) => {
     root.append(svg("path", { class: "other", d: path(list), "stroke-dasharray": DASHES[index % DASHES.length] }));
@@ -100,8 +101,8 @@ function curveChart(run, others, perSample, width) {
         `${number(Math.abs(anomaly.value.value), 3)} ms ${anomaly.value.value < 0 ? "below" : "over"} ${anomaly.functional.kind === "excess" ? `${few(to.batch / at.batch)} × ${run.axis.name} ${at.batch}` : "the straight line"}`));
   }
   for (const p of points) {
-    const text = `${run.axis.name} ${batchName(p.batch)}\n${number(p.ms)} ms per step (${between(p.low, p.high)})` +
-      (p.batch ? `\n${number(p.ms / p.batch)} ms per ${run.axis.one}, ${number((1e3 * p.batch) / p.ms)} ${run.axis.unit}/s` : "") +
+    const text = `${run.axis.name} ${batchName(p.batch)}\n${number(p.ms)} ms per ${run.explain.unit} (${between(p.low, p.high)})` +
+      (p.batch && isOfSteps(run) ? `\n${number(p.ms / p.batch)} ms per ${run.axis.one}, ${number((1e3 * p.batch) / p.ms)} ${run.axis.unit}/s` : "") +
       `\nn = ${p.n}${p.n === 1 ? "" : `, spread ${number(100 * p.spread, 2)}%`}`;
     root.append(svgRowsLink("steps", { batch: p.batch ?? "", profiled: run.explain.profiled }, described(svg("circle", { class: p === to ? "dot alarm" : "dot", cx: x(p.x), cy: y(p.ms / p.by), r: 5 }), text)));
   }

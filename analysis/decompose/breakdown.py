@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.hardware.limits import Hardware
-from ...profiling.recording.store import RECORDING, STEP, Recording
+from ...profiling.recording.store import KERNEL, RECORDING, STEP, Recording
 from .curve import Curve, Floats, cost_curve
-from .kernel_times import COPIES, Ints, Work, device_work, kernel_times, kernel_totals, profiled_steps
+from .kernel_times import COPIES, Ints, Work, device_work, gpus_of, kernel_times, kernel_totals, profiled_steps
 from .marked import Marked, marked_steps, with_averaged, without_profiler
 from .repeated_layers import classes_with, group_of, repeated_layers
 from .source_lines import NO_LINE, by_line, lines_of
@@ -102,7 +101,9 @@ class Breakdown:
         n_profiled: number of profiled steps; 0 for a recording without steps, whose rows are sums over all of it.
         n_used: number of profiled steps that the rows average: those that T takes, e.g. the faster half.
         unit: what takes the time: `step`, or `recording` if no step is known.
-        devices: number of GPUs whose work the rows are of together; 0 for the CPU, and if unknown.
+        work: what runs: `kernel`, or `operator` of the host, see `Recording.work`.
+        device: number of the GPU whose work the rows are of; None for all that are recorded.
+        busy_ms: of several GPUs together, the busy time of each by its number; empty for one, and for a CPU.
         set_aside: the profiled steps that are not used, with their times, in a sentence; None without one, and where
             unprofiled steps say which are used.
     """
@@ -116,11 +117,23 @@ class Breakdown:
     n_used: int
     unit: str = STEP
     set_aside: str | None = None
-    devices: int = 0
+    work: str = KERNEL
+    device: int | None = None
+    busy_ms: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> tuple[Row, ...]:
+        """The rows in which something runs: without idle and profiling overhead."""
+        return tuple(row for row in self.rows if row.label not in (IDLE, OVERHEAD))
 
 
 def recorded_breakdown(
-    recording: Recording, by: str = "layer", batch: int | None = None, *, by_instance: bool = True
+    recording: Recording,
+    by: str = "layer",
+    batch: int | None = None,
+    *,
+    by_instance: bool = True,
+    device: int | None = None,
 ) -> Breakdown:
     """Split the step of a recording at one batch size.
 
@@ -129,10 +142,18 @@ def recorded_breakdown(
         by: see `break_down`.
         batch: see there.
         by_instance: whether repeated layers stay apart.
+        device: number of the GPU whose work to split; None for all.
+
+    Raises:
+        CurvescopeError: no such GPU is recorded; else see `break_down`.
     """
+    gpus = gpus_of(recording)
+    if device is not None and device not in gpus:
+        numbers = ", ".join(map(str, gpus)) or "none"
+        raise CurvescopeError(f"No work of GPU {device} is recorded; of these there is some: {numbers}.")
     steps, classes = recording.frame("steps"), recording.meta.get("layer_classes")
     marked = None if steps.empty else marked_steps(recording.frame("marks"), steps, recording.statistic)
-    work = device_work(recording, copied_bytes=True)
+    work = device_work(recording, copied_bytes=True, device=device)
     operators = None
     if by == "layer" and not by_instance:
         operators = recording.arrow("operators", ["batch", "layer", "phase", "op", "arguments", "calls"])
@@ -148,14 +169,12 @@ def recorded_breakdown(
         lines_of(recording) if by == "line" else None,
         partial(without_profiler, steps=steps, recording=recording),
     )
-    return replace(breakdown, unit=RECORDING if steps.empty else recording.unit, devices=_count_gpus(recording))
-
-
-def _count_gpus(recording: Recording) -> int:
-    """Number of GPUs whose kernels are recorded."""
-    if (recording.meta.get("device") or {}).get("kind") == "cpu":  # whose sweeps have hundreds of parts to open
-        return 0
-    return int(pc.count_distinct(recording.arrow("kernels", ["device"])["device"], mode="only_valid").as_py())
+    busy_ms = {}
+    if device is None and len(gpus) > 1:
+        of_each = {gpu: recorded_breakdown(recording, "phase", breakdown.batch, device=gpu) for gpu in gpus}
+        busy_ms = {gpu: math.fsum(row.time_ms for row in one.groups) for gpu, one in of_each.items()}
+    unit = RECORDING if steps.empty else recording.unit
+    return replace(breakdown, unit=unit, work=recording.work, device=device, busy_ms=busy_ms)
 
 
 def break_down(

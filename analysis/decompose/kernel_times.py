@@ -24,7 +24,7 @@ from ...profiling.attribution.cupti_names import GPU_COPIES
 from ...profiling.attribution.fused_kernels import Share, decode_shares
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import TABLES, Aggregate
-from ...profiling.recording.store import Recording
+from ...profiling.recording.store import KERNEL, Recording
 from .exclusive import exclusive_ns
 from .terms import COMMUNICATION, IDLE, KERNELS
 
@@ -50,23 +50,38 @@ _KNOWN = "known"  # bit i: the row has a value of the i-th amount
 _PANDAS_TYPES: dict[pa.DataType, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
 
 
-def device_work(recording: Recording, *, copied_bytes: bool = False) -> Work:
+def device_work(recording: Recording, *, copied_bytes: bool = False, device: int | None = None) -> Work:
     """The kernels of a recording, one part file at a time, then its memcpy and memset as kernels of those names.
 
     Args:
         recording: the recording.
         copied_bytes: whether these have compulsory bytes, those that they move; they cross a bus, so that no cause
             which compares bytes with caches and DRAM may see them.
+        device: number of the GPU whose work it is; None for all.
 
     Returns:
         The work; reading a damaged part file raises CurvescopeError.
     """
-    return partial(_pieces, recording, copied_bytes)
+    pieces = partial(_pieces, recording, copied_bytes)
+    return pieces if device is None else partial(_pieces_on, pieces, device)
 
 
 def _pieces(recording: Recording, copied_bytes: bool, columns: Sequence[str]) -> Iterator[pa.Table]:
     yield from recording.pieces("kernels", columns)
     yield from copies(recording, columns, copied_bytes=copied_bytes)
+
+
+def _pieces_on(pieces: Work, device: int, columns: Sequence[str]) -> Iterator[pa.Table]:
+    for piece in pieces([*columns, *{"device"}.difference(columns)]):
+        yield piece.filter(pc.equal(piece["device"], device)).select(list(columns))
+
+
+def gpus_of(recording: Recording) -> list[int]:
+    """Numbers of the GPUs whose kernels are recorded, increasing."""
+    if recording.work != KERNEL:  # sweeps on a CPU have hundreds of parts to open
+        return []
+    devices = pc.unique(recording.arrow("kernels", ["device"])["device"])
+    return sorted(device for device in devices.to_pylist() if device is not None)
 
 
 def copies(recording: Recording, columns: Sequence[str], *, copied_bytes: bool = False) -> Iterator[pa.Table]:

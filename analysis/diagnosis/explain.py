@@ -17,7 +17,7 @@ from ..cost_model.recording import is_modelled
 from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE
 from ..decompose.findings import FindingVerdict
-from ..decompose.kernel_times import KEYS, device_work
+from ..decompose.kernel_times import KEYS, device_work, gpus_of
 from ..decompose.marked import step_times
 from ..decompose.repeated_layers import classes_with, group_of
 from ..decompose.source_lines import lines_of, main_lines
@@ -57,7 +57,7 @@ def explain(
     has_batch = evidence.steps["batch"].notna()
     if len(has_batch) and not has_batch.any():
         raise CurvescopeError(
-            f"{recording.path} names no batch size, so there is no curve to explain. Import the "
+            f"{recording.path.name} names no batch size, so there is no curve to explain. Import the "
             "profiles of several batch sizes together: `curvescope import --as sweep --batch 8,16 FILE FILE`."
         )
     times, evidence = with_times(replace(evidence, steps=evidence.steps[has_batch]), recording, by_instance=by_instance)
@@ -159,6 +159,8 @@ def with_times(evidence: Recorded, recording: Recording, *, by_instance: bool = 
 def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -> Recorded:
     """The same data with notes on profiled steps set aside, and on how to name layers if a user's own step could."""
     meta, notes = recording.meta, list(evidence.notes)
+    if len(gpus := gpus_of(recording)) > 1:
+        notes.append(f"Terms are of {len(gpus)} GPUs together; `breakdown --device` shows one.")
     if evidence.steps["profiled"].astype(bool).all():
         for batch, steps in evidence.steps.groupby("batch"):
             if apart := set_aside_sentence(steps["duration_ns"].to_numpy(np.float64) / 1e6):

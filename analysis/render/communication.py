@@ -10,7 +10,7 @@ from ...base.numbers import number, quantity, signed
 from ...profiling.recording.store import STEP
 from ..decompose.communication import Collectives, Communication
 from .tables import table
-from .text import share, shortened
+from .text import UNITS, share, shortened
 
 _MOST_ROWS = 8
 _RATES = (
@@ -20,7 +20,7 @@ _RATES = (
 
 
 def render_communication(
-    found: Communication, limit: int | None = _MOST_ROWS, unit: str = STEP, devices: int = 0
+    found: Communication, limit: int | None = _MOST_ROWS, unit: str = STEP, gpus: int = 1
 ) -> RenderableType:
     """The collectives, the longest first, then how much of them is exposed, and the kernels that they slow down.
 
@@ -28,10 +28,9 @@ def render_communication(
         found: collectives of a step.
         limit: number of rows; None for all.
         unit: what they are of, see `Recording.unit`.
-        devices: number of GPUs whose work it is together.
+        gpus: number of GPUs whose work it is together.
     """
-    whole = "a step" if unit == STEP else "the recording"
-    whole += f", summed over {devices} GPUs" if devices > 1 else ""
+    whole = UNITS[unit] + (f", summed over {gpus} GPUs" if gpus > 1 else "")
     rows = table("collective", "message", "calls", "ms", "beside", "GB/s", "bus", "fastest")
     for one in found.collectives[:limit]:
         rows.add_row(*_cells(one))

@@ -180,7 +180,7 @@ def largest_sentence(found: Diagnosis, classes: Mapping[str, str]) -> str:
     busy_ms = sum(time for key, time in times.items() if key.kind != IDLE)
     parts = []
     if whole - busy_ms > _MUCH * whole:
-        parts.append(f"{(whole - busy_ms) / whole:.0%} of the profiled step is idle: no kernel runs")
+        parts.append(f"{(whole - busy_ms) / whole:.0%} of the profiled step is idle: nothing runs")
     layers = {key: time for key, time in times.items() if key.layer is not None}
     if layers:
         key = max(layers, key=layers.__getitem__)

@@ -148,11 +148,12 @@ def table(
 def _layout(made: Table, width: int) -> tuple[dict[int, int], int, list[int], bool]:
     """Widths by index of the columns shown, their gap, those that follow below, and whether names are shortened."""
     shown = [index for index in range(len(made.columns)) if not index or _has_values(made, index)]
-    unlimited = width > UNLIMITED // 2  # an indented table has a little less
+    unlimited = width > UNLIMITED // 2
+    widest = _WIDEST_UNLIMITED - (UNLIMITED - width)  # less the indentation
     whole = {index: _natural(made, index, width < UNLIMITED) for index in shown}
-    if unlimited and sum(whole.values()) + _GAPS[0] * (len(shown) - 1) <= _WIDEST_UNLIMITED:
+    if unlimited and sum(whole.values()) + _GAPS[0] * (len(shown) - 1) <= widest:
         return whole, _GAPS[0], [], width < UNLIMITED
-    width = min(width, _WIDEST_UNLIMITED) if unlimited else width
+    width = widest if unlimited else width
     most = {index: _natural(made, index, True) for index in shown}
     headed = {index: _least(made, index, most[index]) for index in shown}
     while True:

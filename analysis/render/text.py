@@ -13,7 +13,7 @@ from ...base.counted import counted
 from ...base.numbers import number, signed, smaller_terms
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
-from ...profiling.recording.store import RECORDING, STEP, STEPS_KNOWN_BY
+from ...profiling.recording.store import KERNEL, RECORDING, STEP, STEPS_KNOWN_BY
 from ..causes.totals import CANCELS
 from ..decompose.breakdown import Breakdown, Row, above_roofs
 from ..decompose.curve import MODELLED, Curve
@@ -339,13 +339,9 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
     )
 
 
-_APART = (IDLE, OVERHEAD)
-
-
 def breakdown_verdict(breakdown: Breakdown, axis: Axis = SAMPLES) -> str:
     """How long a step takes, and where most of that goes; of the busy time where much of it is idle."""
-    groups = [row for row in breakdown.rows if row.label not in _APART]
-    whole, busy = breakdown.time_ms, math.fsum(row.time_ms for row in groups)
+    whole, busy = breakdown.time_ms, math.fsum(row.time_ms for row in breakdown.groups)
     what, takes = "All recorded work", "takes" if breakdown.unit == STEP or not breakdown.n_profiled else "spans"
     if breakdown.n_profiled:
         what = UNITS[breakdown.unit].capitalize()
@@ -353,9 +349,10 @@ def breakdown_verdict(breakdown: Breakdown, axis: Axis = SAMPLES) -> str:
     idle = math.fsum(row.time_ms for row in breakdown.rows if row.label == IDLE)
     idles = idle > _MUCH_IDLE * whole
     largest = ", ".join(
-        f"{shortened(row.label)} ({share(row.time_ms, busy if idles else whole)})" for row in groups[:_NAMED_GROUPS]
+        f"{shortened(row.label)} ({share(row.time_ms, busy if idles else whole)})"
+        for row in breakdown.groups[:_NAMED_GROUPS]
     )
-    parts = [f"{share(idle, whole)} is idle: no kernel runs"] if idles else []
+    parts = [f"{share(idle, whole)} is idle: no {breakdown.work} runs"] if idles else []
     parts += [f"most of {'the busy time' if idles else 'it'} is in {largest}"] if largest else []
     return "; ".join([f"{what} {takes} {number(whole)} ms", *parts]) + "."
 
@@ -393,13 +390,13 @@ def render_breakdown(
     axis: Axis = SAMPLES,
 ) -> RenderableType:
     """The groups of a step, the largest first, adding up to the measured step time; rates above a roof are marked."""
-    groups, ends = ([r for r in breakdown.rows if (r.label in _APART) == end] for end in (False, True))
+    groups, ends = breakdown.groups, breakdown.rows[len(breakdown.groups) :]
     busy_ms = math.fsum(row.time_ms for row in groups)
     measured = any(row.measured_gb_per_s is not None for row in breakdown.rows)
     # Where much of a step is idle, shares of the step say little of the kernels.
     idles = bool(ends) and busy_ms < (1 - _MUCH_IDLE) * breakdown.time_ms
     heads = [*(["of busy"] if idles else []), "calls", "GFLOP/s", "GB/s", *(["measured GB/s"] if measured else [])]
-    rows = table(by, "ms", "± ms", "share", *heads, optional=("± ms", "calls"))
+    rows = table(breakdown.work if by == KERNEL else by, "ms", "± ms", "share", *heads, optional=("± ms", "calls"))
     blank = [""] * len(heads)
     listed, marked = groups[:limit], False
     for row in [*listed, None, *ends]:
@@ -416,7 +413,7 @@ def render_breakdown(
             number(row.time_ms),
             "" if row.spread_ms is None else number(row.spread_ms, 2),
             share(row.time_ms, breakdown.time_ms),
-            *((share(row.time_ms, busy_ms) if row.label not in _APART else "",) if idles else ()),
+            *((share(row.time_ms, busy_ms) if row in groups else "",) if idles else ()),
             "" if row.calls is None else f"{row.calls:g}",
             _partial(row.gflop_per_s, row.flops_time_share, "compute" in above),
             _partial(row.gb_per_s, row.bytes_time_share, "DRAM" in above),
@@ -429,11 +426,14 @@ def render_breakdown(
     whole = breakdown.unit if breakdown.n_profiled else "all"
     rows.add_row(whole, number(total), "", share(total, breakdown.time_ms), *blank)
     notes = [_breakdown_note(breakdown, axis)]
-    if breakdown.devices > 1:
+    if breakdown.busy_ms:
+        busy = ", ".join(f"GPU {gpu} for {number(time_ms)} ms" for gpu, time_ms in breakdown.busy_ms.items())
         notes.append(
-            f"Of {breakdown.devices} GPUs together: each instant is shared among the kernels that run on any of them, "
-            "and idle is time in which none runs; `import --device N` reads one."
+            f"Of {len(breakdown.busy_ms)} GPUs together: each instant is shared among the kernels that run on any of "
+            f"them, and idle is time in which none runs. Busy are {busy}; --device shows one."
         )
+    elif breakdown.device is not None:
+        notes.append(f"Of GPU {breakdown.device} alone.")
     notes += [ABOVE_ROOF_NOTE] if marked else []
     if any(_is_partial(one) for row in listed for one in (row.flops_time_share, row.bytes_time_share)):
         notes.append("A rate of N% is over that share of the row's time: the work of the rest is unknown.")

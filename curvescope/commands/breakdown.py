@@ -14,6 +14,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
     parser.add_argument("--by", choices=BY, default="layer", help="what to group by (default: layer)")
     parser.add_argument("--batch", type=int, help="batch size (default: the largest measured)")
+    parser.add_argument(
+        "--device", type=int, metavar="N", help="show the work of GPU N alone (default: of all recorded)"
+    )
     options.add_by_instance_argument(parser)
     parser.add_argument("--all", action="store_true", help="show every row, not only the 25 largest")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
@@ -30,8 +33,8 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.recording.axis import axis_of
 
     with open_any(args.recording) as recording:
-        work = device_work(recording, copied_bytes=True)
-        breakdown = recorded_breakdown(recording, args.by, args.batch, by_instance=args.by_instance)
+        work = device_work(recording, copied_bytes=True, device=args.device)
+        breakdown = recorded_breakdown(recording, args.by, args.batch, by_instance=args.by_instance, device=args.device)
         shared = communication(work, recording.frame("steps"), breakdown.batch)
         idle = explain_idle(recording, work, breakdown)
         modelled = is_modelled(recording.meta)
@@ -58,5 +61,5 @@ def run(args: argparse.Namespace) -> int:
         console.print(render_idle(idle, breakdown.time_ms, None if args.all else 5))
     if shared is not None:
         console.print()
-        console.print(render_communication(shared, None if args.all else 8, breakdown.unit, breakdown.devices))
+        console.print(render_communication(shared, None if args.all else 8, breakdown.unit, len(breakdown.busy_ms)))
     return 0

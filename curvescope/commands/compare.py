@@ -11,15 +11,16 @@ excludes zero change, after Holm correction over all step times).
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 
 from ..base.arguments import parse_share
 from ..profiling.recording.remote_store import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("base", type=as_path, help="folder or URL of the reference recording")
+    parser.add_argument("base", type=as_path, help="folder or URL of the reference recording, or a profile")
     parser.add_argument(
-        "others", type=as_path, nargs="+", metavar="other", help="folders or URLs of the recordings to compare with it"
+        "others", type=as_path, nargs="+", metavar="other", help="recordings or profiles to compare with it"
     )
     parser.add_argument(
         "--by",
@@ -40,12 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..analysis.compare import compare, recorded_side
-    from ..profiling.recording.store import open_recording
+    from ..profile_files import open_any
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
-    recordings = [(str(path), open_recording(path)) for path in (args.base, *args.others)]
-    sides = [recorded_side(name, recording, recording.frame("steps")) for name, recording in recordings]
-    comparison = compare(sides, args.by, args.batch)
+    with ExitStack() as opened:
+        recordings = [(str(path), opened.enter_context(open_any(path))) for path in (args.base, *args.others)]
+        sides = [recorded_side(name, recording, recording.frame("steps")) for name, recording in recordings]
+        comparison = compare(sides, args.by, args.batch)
     grown = [] if over is None else comparison.regressions(over)
     if args.json:
         from ..analysis.render.documents import CompareDocument, print_document

@@ -10,8 +10,9 @@ Known conventions, most specific first:
 - Steps: `ProfilerStep#7`, `step 7`, `iteration_7`, `iter=7`, `train_step`, `batch 7`, the training loops' own marks of
   Lightning, and marks of inference servers (see `served_steps`). Phases: `forward`, `backward`, `optimizer` and their
   usual forms.
-- FSDP: `FSDP::pre_forward (model.layers.0)` is the module with this path. A number that counts calls (`, op_id = 7`) is
-  no part of a name, nor is one that counts the calls of ranges with hundreds of numbers (`Compute 30`).
+- FSDP: `FSDP::pre_forward (model.layers.0)` is FSDP's own work before that module: the layer `FSDP` in it.
+- A number that counts calls (`, op_id = 7`) is no part of a name, nor is one that counts the calls of ranges with
+  hundreds of numbers (`Compute 30`).
 - Every other push/pop range is a layer; its path is the names of such ranges around it and its own, joined by `/`.
 
 A pattern replaces these conventions: a regular expression with groups named layer, phase, step, op or batch.
@@ -231,7 +232,7 @@ def _by_convention(name: str, domain: str | None) -> RangeName:
     if name.startswith(_COMMUNICATION_CALLS):
         return _operator(name)
     if module := _FSDP_MODULE.fullmatch(name):
-        return RangeName(_AROUND.sub("", module[1]).lstrip(".") or module[1], whole_layer=True)
+        return RangeName(f"{_AROUND.sub('', module[1]).lstrip('.') or module[1]}.FSDP", whole_layer=True)
     return RangeName(layer=name, batch=batch)
 
 

@@ -5,7 +5,8 @@ stream and under `stream:all`; the reader takes that of the stream. Without a GP
 kernels.
 
 TensorFlow 2 and JAX: kernels are the events of a device's streams (`Stream #7(Compute)`); other lines of the device
-repeat them by module, scope and source. Steps are host events with a `step_num`. Without a device, events that name an
+repeat them by module, scope and source. A kernel that names no scope has that of its time in the line `TensorFlow Ops`.
+Steps are host events with a `step_num`. Without a device, events that name an
 HLO instruction are the kernels.
 
 Layers are the paths of scopes. TensorFlow puts the backward pass of `conv1` under `gradients/conv1` or
@@ -15,8 +16,9 @@ Layers are the paths of scopes. TensorFlow puts the backward pass of `conv1` und
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base.errors import CurvescopeError
@@ -44,6 +46,7 @@ _JAX_WRAPPER = re.compile(r"^(?:jit|pjit|jvp|vmap|remat|checkpoint|custom_jvp|cu
 _INNER = re.compile(r"^\w+\((.*)\)$")
 _COPIES = {"H2D": "HtoD", "HtoD": "HtoD", "D2H": "DtoH", "DtoH": "DtoH"}
 _COPIES |= {"D2D": "DtoD", "DtoD": "DtoD", "P2P": "PtoP"}
+_SCOPES = "TensorFlow Ops"  # line of a device
 _OPTIMIZER_OPS = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")
 
 
@@ -146,9 +149,10 @@ class FrameworkTrace:
                 row["phase"] = "forward"
         missing = {}
         if not any(row.get("device") is not None for row in kernels):
-            missing["device"] = "no event of a device in it: operators on the host are its kernels"
+            missing["device"] = "no event of a device in it, only operators of the host"
         if kernels and not any(row["layer"] for row in kernels):
-            missing["layers"] = "no kernel names its scope, as on JAX's CPU: layer and phase are unknown"
+            what = "operator" if "device" in missing else "kernel, and no line of its device,"
+            missing["layers"] = f"no {what} names a scope: layer and phase are unknown"
         source = "jax" if self.is_jax else "tensorflow"
         return profile_of_tables(source, *map(table_of_rows, (ranges, launches, kernels, memory))), missing
 
@@ -182,6 +186,7 @@ class FrameworkTrace:
     def _trace(self) -> tuple[_Rows, _Rows, _Rows]:
         """Device work, launches and ranges of TensorFlow 2 and JAX."""
         kernels, on_host, launches, ranges = [], [], [], []
+        scopes: dict[int, list[tuple[int, int, str]]] = {}  # by device: start, end, path
         devices = {pid: int(found[1]) for pid, n in self._processes.items() if (found := _DEVICE.search(n)) is not None}
         lines = {key: name for key, name in self._threads.items() if key[0] in devices}
         streams = {key: int(found[1]) for key, name in lines.items() if (found := _STREAM.search(name)) is not None}
@@ -199,6 +204,8 @@ class FrameworkTrace:
                 named = _named(event.name, _path(args), args.get("hlo_op"))
                 row = {**named, **times, "device": devices[event.pid], "stream": streams[key]}
                 kernels.append(row | _shape(details) | _copy(event.name, details))
+            elif lines.get(key) == _SCOPES:
+                scopes.setdefault(devices[event.pid], []).append((start, end, _path({"tf_op": event.name, **args})))
             elif event.pid not in devices:
                 thread = dict.fromkeys(("thread", "thread_key"), _id(event.tid))
                 if "step_num" in args:
@@ -209,7 +216,23 @@ class FrameworkTrace:
                 elif "hlo_op" in args:
                     named = _named(event.name, _path(args), args.get("hlo_op"))
                     on_host.append({**named, **times, "stream": _id(event.tid)})
+        for of_device in scopes.values():
+            of_device.sort()
+        for row in kernels:
+            if row["layer"] is None and (path := _scope_at(row["start_ns"], scopes.get(row["device"], []))):
+                row |= _named(row["name"], path, row["op"])
         return kernels or on_host, launches, ranges
+
+
+def _scope_at(start_ns: int, scopes: Sequence[tuple[int, int, str]]) -> str:
+    """The path of the scope in which a kernel starts; empty without one.
+
+    Args:
+        start_ns: start of the kernel.
+        scopes: start, end and path of the scopes of its device, by start.
+    """
+    at = bisect_right(scopes, start_ns, key=lambda scope: scope[0]) - 1
+    return scopes[at][2] if at >= 0 and start_ns < scopes[at][1] else ""
 
 
 def _path(args: Mapping[str, Any]) -> str:

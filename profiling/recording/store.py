@@ -43,6 +43,7 @@ META_FILE = "recording.json"
 FORMAT = "curvescope recording"
 _LONGEST_LABEL = 100  # characters: file systems take 255 bytes
 _REQUESTS_AT_ONCE = 32  # of one process to a remote store, whose answers take tens of milliseconds each
+KERNEL = "kernel"  # see `Recording.work`
 NO_STEP = "no step is known, nothing marks one and no sequence of kernels repeats"  # `steps_from` in `recording.json`
 STEPS_KNOWN_BY = (
     "Ranges around the steps make them known (NVTX, profiler.step(), or those that `import --steps marks:REGEX` "
@@ -288,6 +289,12 @@ class Recording:
         return unit_of(self.meta)
 
     @property
+    def work(self) -> str:
+        """What the rows of `kernels` are: `kernel`, or `operator` where they are operators of the host."""
+        on_host = (self.meta.get("device") or {}).get("kind") == "cpu" or "device" in (self.meta.get("missing") or {})
+        return "operator" if on_host else KERNEL
+
+    @property
     def statistic(self) -> str:
         """Statistic that T(b) is, by the protocol: median or mean."""
         return str((self.meta.get("protocol") or {}).get("statistic", "median"))
@@ -416,6 +423,11 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
             raise CurvescopeError(f"{folder} holds recordings: name one, e.g. {inside.parent}.") from None
         why = "does not exist" if missing else f"is not a recording ({META_FILE} is missing)"
         raise CurvescopeError(f"{folder} {why}. `curvescope runs` lists recordings.") from None
+    except NotADirectoryError:
+        raise CurvescopeError(
+            f"{folder} is a file, not the folder of a recording. If it is a profile, import it: `curvescope import "
+            f"{folder} -o FOLDER`."
+        ) from None
     except (OSError, ValueError) as error:
         raise CurvescopeError(
             f"{folder / META_FILE} cannot be read ({error}). The Parquet tables beside it may still be readable."

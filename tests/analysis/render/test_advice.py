@@ -12,13 +12,16 @@ from curvescope.analysis.render.answers import how_to_test
 from curvescope.analysis.render.remedies import batch_sentence
 from curvescope.analysis.render.text import spread_note
 from curvescope.profiling.recording.axis import Axis
+from curvescope.profiling.recording.store import STEP
 
 
 def curve_of(times_ms):
     points = tuple(
         SimpleNamespace(condition=batch, time_ms=Estimate(ms, ms, ms, 0.0)) for batch, ms in times_ms.items()
     )
-    return SimpleNamespace(points=points, at=lambda batch: next(one for one in points if one.condition == batch))
+    return SimpleNamespace(
+        unit=STEP, points=points, at=lambda batch: next(one for one in points if one.condition == batch)
+    )
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,20 @@ def test_times_without_an_interval_get_no_verdict_but_their_difference_and_its_p
     text = printed(capsys, "explain", sweep)
     assert "From batch 32 to 128 the whole recording goes from 342.7 to 977.5 ms (+635 ms), most of it idle" in text
     assert "634 ms of the host in cudaLaunchKernel" in text
-    assert "whether it repeats is unknown" in text
+    assert "How many steps each holds is unknown, so nothing is tested" in text
     for verdict in ("noise ", "No anomaly", "not significant", "may hide"):
         assert verdict not in text.replace("none is noise", ""), verdict
-    document = json.loads(printed(capsys, "explain", sweep, "--json"))
+    assert not json.loads(printed(capsys, "explain", sweep, "--json"))["findings"]
+
+
+def test_one_step_of_each_size_may_not_repeat(capsys, tmp_path):
+    traces = [PROFILES / f"parttrans_bs{batch}.pt.trace.json.gz" for batch in (32, 128, 512)]
+    words = ("import", "--as", "sweep", "--batch", "32,128,512", "--steps", "whole", *traces, "-o", tmp_path / "sweep")
+    assert main([*map(str, words)]) == 0
+    text = printed(capsys, "explain", tmp_path / "sweep")
+    assert "From batch 32 to 128 a step goes from 342.7 to 977.5 ms" in text
+    assert "whether it repeats is unknown" in text
+    document = json.loads(printed(capsys, "explain", tmp_path / "sweep", "--json"))
     assert {finding["verdict"] for finding in document["findings"]} == {"unknown"}
 
 
@@ -66,7 +76,17 @@ def test_steps_that_are_not_used_are_named_with_their_times():
 
 
 def test_a_table_of_two_gpus_says_so_and_the_host_operators_of_a_trace_are_no_kernels(capsys, tmp_path):
-    assert "Of 2 GPUs together" in printed(capsys, "breakdown", PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz")
+    profile = PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz"
+    printed(capsys, "import", profile, "-o", tmp_path / "both")
+    together = printed(capsys, "breakdown", tmp_path / "both")
+    assert "Of 2 GPUs together" in together
+    assert "Busy are GPU 0 for 962.9 ms, GPU 1 for 962.8 ms" in together
+    one = json.loads(printed(capsys, "breakdown", tmp_path / "both", "--device", "1", "--json"))
+    assert sum(row["time_ms"] for row in one["rows"] if row["label"] != "idle") == pytest.approx(962.8, abs=0.05)
+    assert one["device"] == 1
+    assert "Of GPU 1 alone" in printed(capsys, "breakdown", tmp_path / "both", "--device", "1")
+    assert main(["breakdown", str(tmp_path / "both"), "--device", "7"]) == 2
+    assert "No work of GPU 7" in capsys.readouterr().err
     assert "GPUs together" not in printed(capsys, "breakdown", PROFILES / "hta_alexnet_trace.json.gz")
     timeline = PROFILES / "dleebrown_anna_timeline_01.json.gz"
     assert "201 host operators" in printed(capsys, "import", timeline, "-o", tmp_path / "a")

@@ -185,7 +185,7 @@ def test_marks_of_inference_servers(name, expected):
 @pytest.mark.parametrize(
     ("name", "layer", "op"),
     [
-        ("FSDP::pre_forward (encoder.block.3.layer.1), op_id = 314290", "encoder.block.3.layer.1", None),
+        ("FSDP::pre_forward (encoder.block.3.layer.1), op_id = 314290", "encoder.block.3.layer.1.FSDP", None),
         ("record_param_comms, op_id = 12", None, "record_param_comms"),
         ("attention, op_id = 7", "attention", None),
         ("aten::mm, op_id = 7", None, "aten::mm"),
@@ -218,7 +218,7 @@ def test_repeated_kernels_of_different_modules_are_layers_and_no_steps(name, cou
     meta, steps = steps_of(path, tmp_path / "run")
     assert (len(steps), meta["steps_from"]) == (count, steps_from)
     layers = set(open_recording(tmp_path / "run").frame("kernels")["layer"])
-    assert layers == ({f"blocks.{i}" for i in range(6)} if count == 1 else {"blocks.0"})
+    assert layers == ({f"blocks.{i}.FSDP" for i in range(6)} if count == 1 else {"blocks.0.FSDP"})
 
 
 def test_a_stream_of_collectives_does_not_decide_on_steps(tmp_path):

@@ -150,6 +150,20 @@ def test_jax_scopes_are_layers_without_their_transformations(tmp_path):
     ]
 
 
+def test_kernels_that_name_no_scope_have_that_of_the_line_of_their_device(tmp_path):
+    """An XSpace of a GPU has the scopes in a line of each device only."""
+    events = json.loads(json.dumps(JAX))
+    streamed = [event for event in events if event["ph"] == "X"]
+    events.append(thread(1, 20, "TensorFlow Ops"))
+    for event in streamed:
+        path = event["args"].pop("name")
+        events.append(ran(1, 20, path, event["ts"] - 1, event["dur"] + 2))
+    events += [ran(1, 13, "alone", 900, 10), ran(9, 20, "jit(other)/Dense_9/add", 895, 30)]
+    rows = imported(events, tmp_path).arrow("kernels").to_pylist()
+    expected = [("Net/Dense_0", "forward"), ("Net/Dense_0", "backward"), (None, None), (None, None)]
+    assert [(row["layer"], row["phase"]) for row in rows] == expected
+
+
 def test_without_a_device_instructions_on_the_host_are_kernels(tmp_path):
     events = [
         process(9, "/host:CPU"),
@@ -192,7 +206,7 @@ def test_jax_on_a_cpu_has_its_instructions_by_step(tmp_path, capsys):
     assert main(["import", str(JAX_ON_CPU), "-o", str(tmp_path / "r")]) == 0
     said = capsys.readouterr().out
     assert "no event of a device" in said
-    assert "no kernel names its scope" in said
+    assert "no operator names a scope" in said
     recording = open_recording(tmp_path / "r")
     events = json.loads(gzip.decompress(JAX_ON_CPU.read_bytes()))["traceEvents"]
     ran_ns = [round(e["dur"] * 1000) for e in events if "hlo_op" in e.get("args", {})]

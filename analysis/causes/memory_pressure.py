@@ -38,8 +38,9 @@ def weigh(case: Case) -> Claim | None:
 def _allocations(case: Case) -> Claim | None:
     amount = 0.0
     for batch, coefficient in case.functional.coefficients:
-        calls = case.facts[batch].host.get("allocation")
-        amount += coefficient * min(calls.time_ms, case.facts[batch].idle_ms) if calls else 0.0
+        calls, idle_ms = case.facts[batch].host.get("allocation"), case.facts[batch].idle_ms
+        if calls and idle_ms:  # where in the idle time they are is unknown
+            amount += coefficient * min(calls.time_ms, idle_ms) * case.time_ms(batch) / idle_ms
     before, after = (case.facts[b].host.get("allocation", HostCalls(0.0, 0.0)) for b in (case.before, case.after))
     if after.calls <= before.calls:
         return None

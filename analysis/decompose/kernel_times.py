@@ -99,9 +99,14 @@ def copies(recording: Recording, columns: Sequence[str], *, copied_bytes: bool =
 
 
 def kernel_times(
-    work: Work, steps: pd.DataFrame, keys: Sequence[str] = KEYS, amounts: Sequence[str] = AMOUNTS
+    work: Work,
+    steps: pd.DataFrame,
+    keys: Sequence[str] = KEYS,
+    amounts: Sequence[str] = AMOUNTS,
+    *,
+    place_idle: bool = False,
 ) -> pd.DataFrame:
-    """Exclusive time of every group of kernels in every profiled step, and one idle row per step, the last rows.
+    """Exclusive time of every group of kernels in every profiled step, then the idle time of every step.
 
     Args:
         work: result of `device_work`; rows outside profiled steps or without duration are left out.
@@ -109,15 +114,16 @@ def kernel_times(
         keys: columns of `kernels` to group by, including `name`.
         amounts: columns to add up, or to average over time, as the schema says. Rows with and without a value are in
             different groups.
+        place_idle: whether idle time has a row for each layer and phase: the gap before a kernel is that of the layer
+            that launched it. Else it is one row per step.
 
     Returns:
         Columns step, batch, the keys, exclusive_ns, exclusive_ms, calls, the amounts, shared (see `split_fused`) and
         kind (see `with_kind`); an unknown amount is NaN. Per step, exclusive_ns adds up to the step's wall time.
     """
     profiled = profiled_steps(steps)
-    groups, idle = group_times(work, profiled, keys, amounts)
-    rest = pd.DataFrame({"step": range(len(profiled)), "name": IDLE, "exclusive_ns": idle, "calls": 1})
-    rest["shared"] = False
+    groups, idle = group_times(work, profiled, keys, amounts, ["layer", "phase"] if place_idle else [])
+    rest = idle.assign(name=IDLE, calls=1, shared=False)
     table = pd.concat([groups, rest], ignore_index=True) if len(profiled) else groups
     position = table["step"].to_numpy(np.int64)
     table["step"] = profiled["step"].to_numpy(np.int64)[position]
@@ -224,8 +230,12 @@ def profiled_steps(steps: pd.DataFrame, batch: int | None = None) -> pd.DataFram
 
 
 def group_times(
-    work: Work, profiled: pd.DataFrame, keys: Sequence[str], amounts: Sequence[str] = ()
-) -> tuple[pd.DataFrame, Ints]:
+    work: Work,
+    profiled: pd.DataFrame,
+    keys: Sequence[str],
+    amounts: Sequence[str] = (),
+    places: Sequence[str] = (),
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Exclusive time of every group of kernels in every step, and the idle time of every step.
 
     Args:
@@ -233,25 +243,33 @@ def group_times(
         profiled: result of `profiled_steps`.
         keys: columns of `kernels` to group by.
         amounts: columns to add up.
+        places: keys by which the gaps before kernels are grouped.
 
     Returns:
         Columns step (its position in `profiled`), the keys, exclusive_ns, calls, the amounts and shared (see
-        `split_fused`); and idle time in ns, shape (steps,). Exclusive and idle times are whole nanoseconds that add up
-        to the step's wall time.
+        `split_fused`); and the idle time: columns step, the places and exclusive_ns. Exclusive and idle times are whole
+        nanoseconds that add up to the step's wall time.
     """
     number, start, window = (profiled[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns"))
-    exclusive = _exclusive_ns(work, number, start, window)
+    exclusive, gaps = _exclusive_ns(work, number, start, window)
     read = _with_fused(keys)
-    collected, first = _Groups(["step", *read], amounts), 0
+    collected, placed, first = _Groups(["step", *read], amounts), _Groups(["step", *places], ()), 0
     for piece in work(list(dict.fromkeys(["step", "duration_ns", *read, *amounts]))):
         inside, position = of_steps(piece, number)
-        own = exclusive[first : first + len(position)]
+        rows = slice(first, first + len(position))
         first += len(position)
         inside = inside.set_column(inside.column_names.index("step"), "step", pa.array(position))
-        collected.add(inside.append_column("exclusive_ns", pa.array(own)))
-    groups = split_fused(collected.frame(), keys, amounts)
-    busy = np.bincount(groups["step"].to_numpy(np.int64), groups["exclusive_ns"], minlength=len(window))
-    return groups, window - busy.astype(np.int64)
+        collected.add(inside.append_column("exclusive_ns", pa.array(exclusive[rows])))
+        if places:
+            before = inside.append_column("exclusive_ns", pa.array(gaps[rows]))
+            placed.add(before.filter(pc.greater(before["exclusive_ns"], 0)))
+    groups, idle = split_fused(collected.frame(), keys, amounts), placed.frame().drop(columns="calls")
+    busy, known = (
+        np.bincount(rows["step"].to_numpy(np.int64), rows["exclusive_ns"], minlength=len(window)).astype(np.int64)
+        for rows in (groups, idle)
+    )
+    rest = pd.DataFrame({"step": range(len(window)), "exclusive_ns": window - busy - known})
+    return groups, pd.concat([idle, rest], ignore_index=True) if len(idle) else rest
 
 
 def of_steps(table: pa.Table, number: Ints) -> tuple[pa.Table, Ints]:
@@ -286,15 +304,15 @@ def kernels_of(work: Work, step: int, columns: Sequence[str]) -> pd.DataFrame:
     return pd.concat([piece for piece in pieces if len(piece)] or [pd.DataFrame(columns=[*columns])], ignore_index=True)
 
 
-def _exclusive_ns(work: Work, number: Ints, window_start_ns: Ints, window_ns: Ints) -> Ints:
-    """Exclusive time of every kernel of the steps in whole ns, in the order of `work`."""
+def _exclusive_ns(work: Work, number: Ints, window_start_ns: Ints, window_ns: Ints) -> tuple[Ints, Ints]:
+    """Exclusive time of every kernel of the steps, and the gap before it, in whole ns, in the order of `work`."""
     pieces: list[tuple[npt.NDArray[np.int32], Ints, Ints]] = []
     for piece in work(_TIMES):
         table, position = of_steps(piece, number)
         times = (table[c].to_numpy().astype(np.int64) for c in ("start_ns", "duration_ns"))
         pieces.append((position.astype(np.int32), *times))
     if not pieces:
-        return np.zeros(0, np.int64)
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     step = np.concatenate([piece[0] for piece in pieces])
     start, duration = (np.concatenate([piece[i] for piece in pieces]) for i in (1, 2))
     del pieces
@@ -303,17 +321,18 @@ def _exclusive_ns(work: Work, number: Ints, window_start_ns: Ints, window_ns: In
     order = None if ordered else np.lexsort((start, step))
     leading = step[::_BLOCK_ROWS] if order is None else step[order[::_BLOCK_ROWS]]
     edges = np.unique(np.append(np.searchsorted(step, leading, sorter=order), len(step)))  # blocks of whole steps
-    exclusive = np.empty(len(step), np.int64)
+    exclusive, gaps = np.empty(len(step), np.int64), np.empty(len(step), np.int64)
     for low, high in pairwise(edges.tolist()):
         rows = slice(low, high) if order is None else order[low:high]
-        exclusive[rows] = _share_out(step[rows], start[rows], duration[rows], window_start_ns, window_ns)
-    return exclusive
+        shared = _share_out(step[rows], start[rows], duration[rows], window_start_ns, window_ns)
+        exclusive[rows], gaps[rows] = shared
+    return exclusive, gaps
 
 
 def _share_out(
     step: npt.NDArray[np.int32], start_ns: Ints, duration_ns: Ints, window_start_ns: Ints, window_ns: Ints
-) -> Ints:
-    """`exclusive_ns` of whole steps, rows by step and start, rounded so that each step's sum stays."""
+) -> tuple[Ints, Ints]:
+    """`_exclusive_ns` of whole steps, rows by step and start, rounded so that each step's sum stays."""
     low, room = window_start_ns[step], window_ns[step]
     start = np.clip(start_ns - low, 0, room)
     end = np.maximum(np.clip(start_ns + duration_ns - low, 0, room), start)
@@ -325,7 +344,10 @@ def _share_out(
         shares, _ = exclusive_ns(start[first:last], (end - start)[first:last], 0, int(window_ns[one]))
         # The running sum is rounded, not its terms: each is exact to a nanosecond, and their sum is exact.
         exclusive[first:last] = np.diff(np.rint(np.cumsum(shares)).astype(np.int64), prepend=0)
-    return exclusive
+    # Steps one after another, so that the latest end so far is never that of an earlier step.
+    offset = step.astype(np.int64) * (int(room.max(initial=0)) + 1)
+    until = np.maximum.accumulate(np.append(0, (end + offset)[:-1]))
+    return exclusive, np.maximum(start + offset - np.maximum(until, offset), 0)
 
 
 class _Groups:

@@ -20,7 +20,7 @@ import pandas as pd
 
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import FORWARD
-from ...profiling.recording.store import Recording
+from ...profiling.recording.store import KERNEL, Recording
 from .kernel_times import AMOUNTS, KEYS, device_work, kernel_times
 from .repeated_layers import Groups, group_of, repeated_layers
 from .statistics import STATISTICS
@@ -178,7 +178,8 @@ def step_times(
         amounts: see there.
         by_instance: whether repeated layers stay apart.
     """
-    times = kernel_times(device_work(recording), steps, keys, amounts)
+    placed = recording.work == KERNEL and recording.meta.get("recorder") != "model"
+    times = kernel_times(device_work(recording), steps, keys, amounts, place_idle=placed)
     if times.empty:
         return StepTimes(times, None, {})
     times = with_averaged(times, None if steps["profiled"].all() else recording.statistic)
@@ -193,8 +194,22 @@ def step_times(
         times = times.assign(layer=times["layer"].map(lambda layer: names.get(layer, layer)))
         marked = None if marked is None else marked.grouped(names)
     if marked is None:
-        return StepTimes(without_profiler(times, steps, recording), None, groups)
+        return StepTimes(_without_small_places(without_profiler(times, steps, recording)), None, groups)
     return StepTimes(*marked.settle(times), groups)
+
+
+def _without_small_places(kernel_times: pd.DataFrame) -> pd.DataFrame:
+    """The same table, with no place for idle time that is less than 0.5 % of the step at every batch size."""
+    idle = kernel_times["kind"] == IDLE
+    if not kernel_times.loc[idle, ["layer", "phase"]].notna().any(axis=None):
+        return kernel_times
+    of_batch = kernel_times.groupby("batch", dropna=False)["exclusive_ms"].transform("sum")
+    rows = kernel_times.assign(share=kernel_times["exclusive_ms"] / of_batch)[idle]
+    keys = ["layer", "phase"]
+    of_place = rows.groupby([*keys, "batch"], dropna=False)["share"].sum().groupby(keys, dropna=False).max()
+    large = of_place.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy() >= _LEAST_PLACED
+    small = pd.Series(~large, index=rows.index).reindex(kernel_times.index, fill_value=False)
+    return kernel_times.assign(**{name: kernel_times[name].mask(small, None) for name in keys})
 
 
 def without_profiler(kernel_times: pd.DataFrame, steps: pd.DataFrame, recording: Recording) -> pd.DataFrame:

@@ -54,7 +54,8 @@ def reduce_rank(rank_id: RankId, steps: pd.DataFrame, work: Work) -> Reduction:
     if profiled.empty:
         raise CurvescopeError("no step of it was profiled, so that no kernel belongs to one")
     number, window = (profiled[c].to_numpy(np.int64) for c in ("step", "duration_ns"))
-    groups, idle = group_times(work, profiled, _KEY)
+    groups, idle_rows = group_times(work, profiled, _KEY)
+    idle = idle_rows["exclusive_ns"].to_numpy(np.int64)
     code = groups.groupby(_KEY, dropna=False, sort=False).ngroup().to_numpy(np.int64)
     named = _names(groups[_KEY].iloc[np.unique(code, return_index=True)[1]])
     ids, term_ids = (np.array([n[i] for n in named], np.int64) for i in (0, 1))

@@ -2,7 +2,8 @@
 
 Kernels, memcpy, memset, allocations, CUDA API calls, clocks and power come from CUPTI, which is loaded in each process
 that starts CUDA. CURVESCOPE_CUPTI=PATH selects another libcupti, CURVESCOPE_CUPTI=off disables it. Without a GPU the
-recording holds the ranges and torch's CPU kernels (CURVESCOPE_TORCH=off disables these). The exit code of the command
+recording holds the ranges and torch's CPU kernels. Modules and optimizers of torch are layers and ends of steps
+(CURVESCOPE_TORCH=off disables this). The exit code of the command
 is passed on; after Ctrl-C, the recorded data is kept.
 
 `--with nsys` runs the command under Nsight Systems instead; `--with ncu` and `--with nvprof --metrics` replay each

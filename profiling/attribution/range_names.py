@@ -204,10 +204,12 @@ def _by_convention(name: str, domain: str | None) -> RangeName:
         return RangeName(op=name)
     if name.startswith("curvescope."):
         kind, _, value = name.removeprefix("curvescope.").partition(":")
+        path, backward, _ = value.partition(" backward")
+        phase = value if kind == "phase" and value in {*_PHASES, INPUT_PHASE} else None
         return RangeName(
-            layer=value if kind == "layer" else None,
+            layer=path if kind == "layer" else None,
             whole_layer=True,
-            phase=value if kind == "phase" and value in {*_PHASES, INPUT_PHASE} else None,
+            phase="backward" if kind == "layer" and backward else phase,
             step=kind == "step",
             batch=batch,
         )

@@ -44,7 +44,7 @@ def merge_chunks(
     processes = [read_chunks(path) for path in sorted(folder.glob("*.chunks"))]
     on_gpu = {process.process for process in processes if process.table("kernels").rows}
     # If kernels run on a GPU, the host's operators only launch them.
-    torch = [process for process in read_processes(folder) if process.process not in on_gpu]
+    torch = [process for process in read_processes(folder) if process.process not in on_gpu or not process.kernels]
     texts = Texts(processes, chain.from_iterable(process.names for process in torch))
     columns = [ProcessColumns(process, texts) for process in processes]
     counts = RangeCounts()

@@ -109,11 +109,12 @@ def _add_window(window: dict[str, Any], process: TorchProcess) -> None:
     process.windows += 1
     process.cpu_threads = window["cpu_threads"]
     process.thread = process.thread or window["thread"]
-    ranges = _ranges(window, process.process)
-    process.ranges.append(ranges)
-    process.kernels.append(_kernels(ranges))
-    first_ns = window["window_ns"][0]
-    last_ns = pc.max(ranges.filter(pc.field("thread") == window["thread"])["end_ns"]).as_py() or first_ns
+    first_ns, last_ns = window["window_ns"]
+    if window["events"]:  # else kernels run on a GPU, and ranges come from NVTX
+        ranges = _ranges(window, process.process)
+        process.ranges.append(ranges)
+        process.kernels.append(_kernels(ranges))
+        last_ns = pc.max(ranges.filter(pc.field("thread") == window["thread"])["end_ns"]).as_py() or first_ns
     for start, end, batch in _steps(window["boundaries"], first_ns, last_ns):
         name = f"{STEP_RANGE}:{len(process.steps)}" + ("" if batch is None else f", batch_size={batch}")
         mark = {"name": name, "start_ns": start, "end_ns": end, "process": process.process, "role": ANNOTATION}

@@ -172,7 +172,7 @@ import importlib.util, os, sys, threading, torch
 specification = importlib.util.spec_from_file_location("torch_windows", {str(STARTUP / "torch_windows.py")!r})
 torch_windows = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(torch_windows)
-torch_windows._LEAST_WINDOW_NS = 1
+torch_windows.Recorder._least_window_ns = 1
 for path in sys.argv[1:]:
     if child := os.fork():
         assert os.waitpid(child, 0)[1] in (0, 9), path

@@ -1,9 +1,8 @@
 """Runs at the start of every Python of a command under `curvescope record`, which puts this folder on PYTHONPATH.
 
-It waits for the program to import torch and then loads `torch_windows.py` and `../cupti_turns.py`. The program notices
-nothing: this folder is
-removed from `sys.path`, and the program's own `sitecustomize` runs as usual. Only the standard library is used, because
-the program may run in any Python.
+It waits for the program to import torch and then loads `torch_windows.py`, on a GPU also `torch_ranges.py`, and
+`../cupti_turns.py`. The program notices nothing: this folder is removed from `sys.path`, and the program's own
+`sitecustomize` runs as usual. Only the standard library is used, because the program may run in any Python.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
 
 def _load(name: Any, path: Any) -> Any:
     spec: Any = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -50,9 +49,10 @@ class _TorchFinder:
                     turns = _load("_curvescope_cupti_turns", os.path.join(os.path.dirname(_HERE), "cupti_turns.py"))
                     turns.take_turns(module.autograd.profiler)
             with suppress(Exception):  # torch_windows reports its own errors
-                _load("_curvescope_torch_windows", os.path.join(_HERE, "torch_windows.py")).start(
-                    module, os.environ[_FOLDER_VARIABLE]
-                )
+                windows, kind = _load("_curvescope_torch_windows", os.path.join(_HERE, "torch_windows.py")), None
+                if windows.runs_on_gpu(module):
+                    kind = _load("_curvescope_torch_ranges", os.path.join(_HERE, "torch_ranges.py")).GpuRecorder
+                windows.start(module, os.environ[_FOLDER_VARIABLE], kind)
 
         loader.exec_module = exec_module
 

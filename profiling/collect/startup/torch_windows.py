@@ -26,7 +26,6 @@ from typing import Any
 
 VERSION = 2
 LAYER_RANGE = "curvescope.layer:"
-_LEAST_WINDOW_NS = 500_000_000
 # Per process; a training step of ResNet-50 has some 3,000. Later events are not recorded, and cost nothing.
 _MOST_EVENTS = 200_000
 _KINETO_VARIABLE = "KINETO_LOG_LEVEL"
@@ -34,15 +33,18 @@ _OFF_VARIABLE = "CURVESCOPE_TORCH"
 _GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # drivers of NVIDIA, WSL 2, AMD
 
 
-def start(torch: Any, folder: Any) -> None:
-    """Record torch from now on, unless its work goes to a GPU."""
-    if os.environ.get(_OFF_VARIABLE) == "off":
-        return
-    recorder = _Recorder(torch, folder)
+def runs_on_gpu(torch: Any) -> bool:
+    """Whether torch's work goes to a GPU."""
     built_for_gpus = torch.version.cuda is not None or getattr(torch.version, "hip", None) is not None
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    if built_for_gpus and not hidden and any(map(os.path.exists, _GPUS)):
+    return built_for_gpus and not hidden and any(map(os.path.exists, _GPUS))
+
+
+def start(torch: Any, folder: Any, kind: Any = None) -> None:
+    """Record torch from now on; `kind` is the class of the recorder, for a GPU that of `torch_ranges.py`."""
+    if os.environ.get(_OFF_VARIABLE) == "off":
         return
+    recorder = (kind or Recorder)(torch, folder)
     try:
         recorder.attach()
     except Exception as error:
@@ -55,9 +57,14 @@ class _Calls(threading.local):
     def __init__(self) -> None:
         self.open: list[tuple[Any, Any]] = []
         self.paths: dict[int, str] = {}
+        self.inputs: list[set[Any]] = []  # autograd nodes of the inputs of each open call, on a GPU
 
 
-class _Recorder:
+class Recorder:
+    """Records one process; see `torch_ranges.py` for one on a GPU."""
+
+    _least_window_ns = 500_000_000
+
     def __init__(self, torch: Any, folder: Any) -> None:
         self._torch = torch
         self._folder = folder
@@ -84,16 +91,21 @@ class _Recorder:
         self._own_call = False
 
     def attach(self) -> None:
-        from multiprocessing import util
-
+        """Hook modules and optimizers, and watch the program's own use of the profiler."""
         from torch.autograd import profiler
-        from torch.nn.modules import module as modules
-        from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._profiler = profiler
         self._mark = self._torch._C._profiler._RecordFunctionFast
         self._yield_to_program_profiler(profiler)
         self._track_ranges(profiler.record_function)
+        self._follow_calls()
+
+    def _follow_calls(self) -> None:
+        from multiprocessing import util
+
+        from torch.nn.modules import module as modules
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
         self._silence_compile_warning(modules)
         self._handles = [
             modules.register_module_forward_pre_hook(self._hook(self._enter, "a module's call")),
@@ -102,7 +114,7 @@ class _Recorder:
         ]
         atexit.register(self.end)
         # A worker of multiprocessing runs these instead of Python's exit functions.
-        util.register_after_fork(self, _Recorder._end_with_worker)
+        util.register_after_fork(self, Recorder._end_with_worker)
         self._end_with_worker()
         os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork)
 
@@ -188,7 +200,7 @@ class _Recorder:
                 self._cut()
 
     def _is_long(self) -> bool:
-        return self._profile is not None and time.monotonic_ns() - self._begin_ns >= _LEAST_WINDOW_NS
+        return self._profile is not None and time.monotonic_ns() - self._begin_ns >= self._least_window_ns
 
     def _batch(self, arguments: Any) -> int | None:
         """Samples in a call of the model: the first extent of the first tensor with at least two dimensions."""
@@ -217,8 +229,13 @@ class _Recorder:
                 self._open_window()
 
     def _open_window(self) -> None:
-        profile = self._profiler.profile(use_kineto=True, record_shapes=True)
         self._boundaries = []
+        profile = self._begun()
+        self._begin_ns, self._profile, self._has_profiled = time.monotonic_ns(), profile, True
+
+    def _begun(self) -> Any:
+        """A profile that has begun."""
+        profile = self._profiler.profile(use_kineto=True, record_shapes=True)
         # Torch's profiler, initialised by the first window, writes to standard error below this level.
         quiet = _KINETO_VARIABLE not in os.environ
         if quiet:
@@ -230,7 +247,7 @@ class _Recorder:
             self._own_call = False
             if quiet:
                 os.environ.pop(_KINETO_VARIABLE, None)
-        self._begin_ns, self._profile, self._has_profiled = time.monotonic_ns(), profile, True
+        return profile
 
     def _cut(self) -> None:
         """End the window and write it."""
@@ -241,12 +258,7 @@ class _Recorder:
 
     def _write_window(self, profile: Any) -> None:
         end_ns = time.monotonic_ns()
-        self._own_call = True
-        try:
-            profile.__exit__(None, None, None)
-        finally:
-            self._own_call = False
-        events = [_columns(event) for event in profile.kineto_results.events() if event.device_type().name == "CPU"]
+        events = self._ended(profile)
         window = {
             "version": VERSION,
             "process": os.getpid(),
@@ -263,6 +275,15 @@ class _Recorder:
         self._events += len(events)
         if self._events >= _MOST_EVENTS:
             self.give_up(f"recorded up to {self._events} operators; later ones were not recorded")
+
+    def _ended(self, profile: Any) -> Any:
+        """The events of a profile, which ends."""
+        self._own_call = True
+        try:
+            profile.__exit__(None, None, None)
+        finally:
+            self._own_call = False
+        return [_columns(event) for event in profile.kineto_results.events() if event.device_type().name == "CPU"]
 
     def _write(self, name: Any, document: Any) -> None:
         path = os.path.join(self._folder, f"{os.getpid()}-{name}.json")
@@ -290,9 +311,7 @@ class _Recorder:
         profile, self._profile = self._profile, None
         if profile is not None:
             with suppress(Exception):
-                self._own_call = True
-                profile.__exit__(None, None, None)
-            self._own_call = False
+                self._ended(profile)
         with suppress(Exception):
             self._say(why)
 

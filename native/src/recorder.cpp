@@ -78,6 +78,7 @@ struct alignas(4096) {
 Process* last_process = nullptr;  // for the handlers of fork
 std::mutex start_mutex;
 std::uint64_t recordings = 0;
+int exit_handlers = 0;  // registered, and not yet run
 pthread_key_t thread_end;
 thread_local EventRing* ring = nullptr;
 
@@ -289,6 +290,7 @@ void after_fork_in_child() {
 
 // Runs twice with CUPTI: once before CUPTI's own exit handler, and once for later events.
 void at_exit() {
+  const bool last = --exit_handlers == 0;
   Process* p = this_process();
   if (p == nullptr || p->recording == 0) return;
   activity::yield_to_exit();
@@ -301,7 +303,11 @@ void at_exit() {
   write_numbers(*p);
   write_losses(*p);
   if (SharedCounts* counts = p->counts) counts->exited = 1;
+  // The process may end at any moment now: the writer stays locked out, or it would leave a torn chunk.
+  if (last) lock.release();
 }
+
+void run_at_exit() { exit_handlers += std::atexit(at_exit) == 0; }
 
 bool prepare() {
   if (names != nullptr) return this_process() != nullptr;
@@ -312,7 +318,7 @@ bool prepare() {
   madvise(&wiped, sizeof(wiped), MADV_WIPEONFORK);  // Linux 4.14
   set_process(new Process());
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  std::atexit(at_exit);
+  run_at_exit();
   return true;
 }
 
@@ -357,7 +363,7 @@ void start_cupti() noexcept try {
     counts_of(*p);
   }
   activity::start(names);
-  std::atexit(at_exit);
+  run_at_exit();
   start_writer(*p);
 } catch (...) {
   // Without memory, nothing is recorded.

@@ -12,7 +12,7 @@ import gzip
 import json
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +34,23 @@ from fitting.published import (
     read_k40_training,
     read_kepler_products,
     read_neusight,
+    read_neusight_later,
     read_streams,
 )
 from fitting.tensor import compare_tensor_folds, fit_tensor, read_tensor_times
 from fitting.trees import ASKED_ROWS, FASTEST, TIMED_ROWS, as_document, learn_choices
-from network_sweeps import compare_sweeps, read_later_sweeps, read_sweeps
+from network_sweeps import compare_sweeps, read_later_sweeps, read_sweeps, read_torch7
 
-from curvescope.analysis.cost_model.constants import FITTED, Constants, Offset, load_fitted
-from curvescope.analysis.cost_model.learned import LEARNED
+from curvescope.analysis.cost_model.choice import get_library, lacks_transposed
+from curvescope.analysis.cost_model.constants import FITTED, Constants, Offset, constants_for, load_fitted
+from curvescope.analysis.cost_model.learned import LEARNED, load_learned
 from curvescope.profiling.hardware.devices import get_device
 
 HERE = Path(__file__).parent
 PUBLISHED = HERE / "published"
 RESIDUALS = HERE / "cost_model_residuals.csv.gz"
 LEFT_OUT = HERE / "cost_model_left_out.json"  # constants of the fits that left a GPU out
+LATER = "neusight, P4 and T4"
 LONG_MS = 1.0  # NeuSight times hold launch gaps of some 0.3 ms: only rows longer than this are judged
 
 
@@ -107,6 +110,7 @@ def refit(jobs: int) -> None:
     for group in read_neusight(PUBLISHED):
         rows = holdout.compare(group, constants[group.architecture])
         frames.append(rows.assign(held_out="neusight"))
+    frames += compare_later(constants)
     caffe = read_caffe_streams(PUBLISHED)
     frames.append(holdout.compare(caffe, constants[caffe.architecture]).assign(held_out="caffe streams"))
     times = read_tensor_times(PUBLISHED)
@@ -133,6 +137,16 @@ def compare_choices(without: Mapping[str, Mapping[str, Constants]]) -> list[pd.D
         rows = holdout.compare_left_out(groups, "device", without, choices)
         frames.append(rows.assign(held_out=rows.source + suffix))
     return frames
+
+
+def compare_later(constants: Mapping[str, Constants]) -> list[pd.DataFrame]:
+    """Predict NeuSight's convolutions on the cards of fitted architectures that were added later."""
+    groups = [group for group in read_neusight_later(PUBLISHED) if group.kind == "forward"]
+    return [
+        holdout.compare(group, constants[group.architecture]).assign(held_out=LATER)
+        for group in groups
+        if group.architecture in constants
+    ]
 
 
 def _write_residuals(table: pd.DataFrame) -> None:
@@ -163,9 +177,8 @@ def write_constants(values: dict[str, dict[str, float]], tensor: dict[str, float
     LEARNED.write_text(json.dumps(choices, indent=1) + "\n")
     table = pd.read_csv(RESIDUALS, keep_default_na=False)
     known, unlevelled = table[table.held_out.isin(("gpu", "caffe streams"))], sweeps_and_random(table)
-    unseen, other = (table[table.held_out == held_out] for held_out in ("architecture", "neusight"))
+    unseen = table[table.held_out == "architecture"]
     unseen = unseen.assign(architecture=[get_device(device).architecture for device in unseen.device])
-    other = other[other.measured_ms >= LONG_MS]
     measured: dict[str, dict[str, list[str]]] = {}
     for group in (group for group in measurements()[0] if group.source != K40_TRAINING):  # no kind of operator
         libraries = measured.setdefault(group.architecture, {}).setdefault(group.kind, [])
@@ -182,10 +195,16 @@ def write_constants(values: dict[str, dict[str, float]], tensor: dict[str, float
             str(kind): _rounded(asdict(_offset(rows, "architecture"))) for kind, rows in unseen.groupby("error_kind")
         },
         "measured": {architecture: dict(sorted(kinds.items())) for architecture, kinds in sorted(measured.items())},
-        "other_library": _rounded(asdict(_offset(other, "device"))),
+        "other_library": _rounded(asdict(other_library(table))),
     }
     FITTED.write_text(json.dumps(document, indent=1) + "\n")
     load_fitted.cache_clear()
+
+
+def other_library(table: pd.DataFrame, without: str = "") -> Offset:
+    """How far convolutions with cuDNN 8 lie off as a whole, on all cards of fitted architectures or without one."""
+    rows = table[table.held_out.isin(("neusight", LATER)) & (table.measured_ms >= LONG_MS) & (table.device != without)]
+    return _offset(rows, "device")
 
 
 def sweeps_and_random(table: pd.DataFrame) -> pd.DataFrame:
@@ -214,7 +233,7 @@ def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
 def print_operator_errors() -> None:
     """Errors of single operators by what was left out, and how many are inside their 90 % interval."""
     table = pd.read_csv(RESIDUALS, keep_default_na=False)
-    judged = table[(table.held_out != "neusight") | (table.measured_ms >= LONG_MS)]
+    judged = table[~table.held_out.str.startswith("neusight") | (table.measured_ms >= LONG_MS)]
     for held_out, rows in judged.groupby("held_out"):
         both = pd.concat([rows, rows.assign(device="all")])
         print(f"\n{held_out}\n{holdout.summarize(both, ['device', 'kind']).round(3).to_string(index=False)}")
@@ -227,10 +246,38 @@ def print_operator_errors() -> None:
     print(f"all {everywhere:.1%} of {inside.n.sum()}; sums {held.sum()} of {len(sums)}")
 
 
+def compare_other_cards() -> pd.DataFrame:
+    """Cards and a library that no fit has seen, with the intervals that are printed.
+
+    What convolutions with that library tell comes from the other cards.
+
+    Returns:
+        Rows of `holdout.compare`, with the columns inside and refused: whether the model refuses such operators.
+    """
+    fitted, frames, residuals = load_fitted(), [], pd.read_csv(RESIDUALS, keep_default_na=False)
+    for group in [*read_neusight(PUBLISHED), *read_neusight_later(PUBLISHED)]:
+        rows = holdout.compare(group, constants_for(group.architecture, fitted.constants), load_learned())
+        rows = rows[rows.measured_ms >= LONG_MS]
+        others = replace(fitted, other_library=other_library(residuals, group.device))
+        spreads = others.spreads_for(group.architecture, group.library)
+        refused = lacks_transposed(get_device(group.device), get_library(group.library)) and "linear" in group.source
+        frames.append(rows.assign(inside=holdout.inside_of(rows, spreads), refused=refused))
+    return pd.concat(frames)
+
+
+def print_other_cards() -> None:
+    """Errors of cards and a library that no fit has seen, and how many are inside their 90 % interval."""
+    table = compare_other_cards()
+    for what in (["device", "source", "error_kind"], ["device"], ["error_kind"]):
+        by = ["refused", *what]
+        summary = holdout.summarize(table, by).assign(inside=table.groupby(by).inside.mean().tolist())
+        print(f"\nother cards and cuDNN 8\n{summary.round(3).to_string(index=False)}")
+
+
 def print_network_errors() -> None:
     """Errors of whole steps, each GPU left out of the fit where another one tells its architecture's level."""
     left_out = read_left_out_of_networks()
-    published = [read(PUBLISHED) for read in (read_sweeps, read_later_sweeps)]
+    published = [read(PUBLISHED) for read in (read_sweeps, read_later_sweeps, read_torch7)]
     engine = measure_engine(pd.concat(published), left_out)
     print(f"\nMXNet's engine\n{engine.to_string(index=False)}")
     others_s = dict(zip(engine.device, engine.others_s, strict=True))
@@ -250,6 +297,7 @@ def main() -> None:
     if not args.no_fit:
         refit(args.jobs)
     print_operator_errors()
+    print_other_cards()
     print_network_errors()
 
 

@@ -31,6 +31,10 @@ DEVICES = {
     "Tesla P100": "p100",
     "Tesla M60 (one GM204)": "m60",
     "Tesla V100": "v100",
+    "GTX 1080": "gtx1080",
+    "GTX 1080 Ti": "gtx1080ti",
+    "Maxwell Titan X": "titanx_maxwell",
+    "Pascal Titan X": "titanx_pascal",
 }
 _NETWORKS = {
     "AlexNet-227(group=1)": "alexnet",
@@ -42,6 +46,13 @@ _NETWORKS = {
     "Resnet 152": "resnet152",
     "VGG": "vgg_a",  # by its source at that commit: example/image-classification/symbol/vgg.py
     "VGG 16": "vgg16",
+    # Torch7's; its ResNets stride in their 3x3 convolutions (fb.resnet.torch, models/resnet.lua).
+    "Inception-V1": "googlenet",
+    "ResNet-50": "resnet50_v1.5",
+    "ResNet-101": "resnet101_v1.5",
+    "ResNet-152": "resnet152_v1.5",
+    "VGG-16": "vgg16",
+    "VGG-19": "vgg19",
 }
 _RULES = {
     "PaddlePaddle": "paddle",
@@ -49,6 +60,7 @@ _RULES = {
     "Caffe": "caffe",
     "MXNet 0.9": "mxnet0.9",
     "MXNet 1.2": "mxnet",
+    "Torch7": "torch_benchmark",
 }
 # MXNet's ResNet asks for 256 MiB where other networks leave the default (symbol/resnet.py, conv_workspace).
 _RESNET_WORKSPACE_BYTES = 256 * 2**20
@@ -138,6 +150,22 @@ def read_sweeps(folder: Path) -> pd.DataFrame:
 def read_later_sweeps(folder: Path) -> pd.DataFrame:
     """The sweeps of two cards that were entered when the model was finished; see `read_sweeps`."""
     return _read_mxnet(folder / "mxnet_later_sweeps.csv")
+
+
+def read_torch7(folder: Path) -> pd.DataFrame:
+    """Steps without an update at batch 16 of four cards under Torch7, never fitted; columns as of `read_sweeps`.
+
+    Its timer stands around the forward and the backward pass of a network in training.
+    """
+    table = pd.read_csv(folder / "torch7_networks.csv", dtype={"cudnn": str})
+    table = table[table.cudnn.str.startswith("5")]  # cuDNN 4 is not modelled
+    library = np.where(table.cudnn.str.startswith("5.0"), "cudnn5", "cudnn5.1")
+    table = table.assign(framework="Torch7", library=library)
+    both_ms = table.forward_ms + table.backward_ms
+    steps = [
+        table.assign(step=s, time_ms=ms) for s, ms in (("forward", table.forward_ms), ("forward+backward", both_ms))
+    ]
+    return pd.concat(steps)
 
 
 def _read_mxnet(path: Path) -> pd.DataFrame:

@@ -124,6 +124,15 @@ def get_library(name: str) -> Library:
     return LIBRARIES[name]
 
 
+def lacks_transposed(device: Device, library: Library) -> bool:
+    """Whether nothing tells the time of products with transposed weights.
+
+    cuBLAS 12 has kernels of small tiles for them on Maxwell and Pascal, from which a P100 takes up to 3.2 times and a
+    P4 up to 6.1 times the modelled time (nine of ten products; NeuSight's, benchmarks/published).
+    """
+    return library.name == "cudnn8" and device.architecture in ("maxwell", "pascal")
+
+
 def offered(library: Library, phase: str, problems: Convolutions, algorithm: str) -> Flags:
     """Whether the library's heuristic considers an algorithm, for each problem."""
     summed = problems.k if phase == "backward_data" else problems.c

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -154,15 +155,17 @@ class Fitted:
 
     def _spread(self, kind: str, architecture: str, library: str, precision: str) -> Spread:
         spread = self.spreads[kind]
-        libraries = self.measured.get(architecture, {}).get("product" if kind == NARROW else kind)
-        if precision != "fp32":
-            libraries = None
         if kind == "streaming":  # no library is involved
             return spread
-        if libraries is not None and library in libraries:
+        of_kind = "product" if kind == NARROW else kind
+        libraries = self.measured.get(architecture, {}).get(of_kind) if precision == "fp32" else None
+        offsets = [] if libraries else [self.unseen[kind]]
+        if library not in (libraries or {name for kinds in self.measured.values() for name in kinds.get(of_kind, ())}):
+            offsets.append(self.other_library)
+        size = math.hypot(*(offset.size for offset in offsets))
+        if size <= spread.gpu:
             return spread
-        offset = self.unseen[kind] if libraries is None else self.other_library
-        return replace(spread, gpu=offset.size, gpus=offset.cases) if offset.size > spread.gpu else spread
+        return replace(spread, gpu=size, gpus=min(offset.cases for offset in offsets))
 
 
 def starting_constants() -> Constants:

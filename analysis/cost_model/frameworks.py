@@ -74,6 +74,7 @@ FRAMEWORKS = {
     framework.name: framework
     for framework in (
         Framework("torch", True, False, np.inf),  # whatever is free; torch.backends.cudnn.benchmark is off if not set
+        Framework("torch_benchmark", True, True, np.inf),  # it is on, as in published benchmarks of Torch7
         # TF_CUDNN_WORKSPACE_LIMIT_IN_MB is 4096 and TF_CUDNN_USE_AUTOTUNE is on if not set. The allocator leaves 5 % of
         # the free memory alone, at least 300 MiB (gpu_device.cc, MinSystemMemory); a published log of a GTX 1080 has
         # 6.90 GiB of 7.26 (tensorflow#7187).

@@ -79,7 +79,7 @@ class ModelledGpu:
     @property
     def clock_hz(self) -> float:
         """Clock of long kernels, Hz."""
-        return self.device.clock_hz * (self.constants["gpu_boost"] if self.device.board == "geforce" else 1.0)
+        return self.device.sustained_clock_hz * (self.constants["gpu_boost"] if self.device.board == "geforce" else 1.0)
 
     @property
     def sm_flops_per_s(self) -> float:

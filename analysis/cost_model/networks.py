@@ -14,7 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...base.errors import CurvescopeError
-from .choice import CHOICES_SEEN, Chosen, Library, choose_algorithm, estimate_products_of, known_choice
+from .choice import (
+    CHOICES_SEEN,
+    Chosen,
+    Library,
+    choose_algorithm,
+    estimate_products_of,
+    known_choice,
+    lacks_transposed,
+)
 from .convolution import GROUPED_ON, estimate_algorithms
 from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, parameter_count, waiting_s
 from .launches import ModelledGpu
@@ -355,6 +363,11 @@ def _product_terms(
         return []
     extents = zip(*((p.m, p.n, p.k, p.transposed, p.count) for *_, p in products), strict=True)
     problems = Products(*(np.concatenate(field) for field in extents))
+    if problems.transposed.any() and lacks_transposed(machine.device, library):
+        raise CurvescopeError(
+            f"The cost model does not know linear layers with {library.versions} on {machine.device.name}: on GPUs of "
+            "that age their kernels take up to 6 times as long as modelled. Choose another --library."
+        )
     if tensor is None:
         estimate, kernel = estimate_products_of(problems, machine, library), "sgemm"
     else:

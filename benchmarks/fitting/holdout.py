@@ -157,10 +157,18 @@ def coverage(held_out: pd.DataFrame, unlevelled: pd.DataFrame | None = None) -> 
     for device, inside in held_out.groupby("device"):
         elsewhere = _spreads_elsewhere(held_out, str(device), unlevelled)
         for kind, part in inside.groupby("error_kind"):
-            low, high = np.percentile(draw_errors([str(kind)], [""], [""], 1, elsewhere), _TAILS)
-            factor = part.measured_ms / part.predicted_ms
-            rows.append((device, kind, len(part), float(((factor >= low) & (factor <= high)).mean())))
+            rows.append((device, kind, len(part), float(inside_of(part, elsewhere).mean())))
     return pd.DataFrame(rows, columns=["device", "kind", "n", "inside"])
+
+
+def inside_of(rows: pd.DataFrame, spreads: Mapping[str, Spread]) -> pd.Series:
+    """Whether each measurement, a row of `compare`, lies inside its 90 % interval."""
+    factor = rows.measured_ms / rows.predicted_ms
+    limits = {
+        kind: np.percentile(draw_errors([kind], [""], [""], 1, spreads), _TAILS) for kind in rows.error_kind.unique()
+    }
+    low, high = (rows.error_kind.map({kind: ends[i] for kind, ends in limits.items()}) for i in (0, 1))
+    return factor.between(low, high)
 
 
 def sums(held_out: pd.DataFrame, unlevelled: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -35,7 +35,14 @@ _DEEPBENCH = {
     "Tesla V100": ("v100", "cudnn7"),
 }
 DEEPBENCH_PHASES = {"fwd": "forward", "bwd_data": "backward_data", "bwd_weights": "backward_weights"}
-_NEUSIGHT = {"Tesla P100-PCIE-16GB": "p100_pcie", "Tesla V100-PCIE-32GB": "v100_pcie"}
+_NEUSIGHT = {
+    "Tesla P100-PCIE-16GB": "p100_pcie",
+    "Tesla V100-PCIE-32GB": "v100_pcie",
+    "Tesla P4": "p4",
+    "Tesla T4": "t4",
+    "NVIDIA A100-PCIE-40GB": "a100_pcie",
+    "NVIDIA A100 80GB PCIe": "a100_pcie_80gb",
+}
 _TIMED, _ASKED = "cudnn_scope, timed", "cudnn_scope, asked"
 # TensorFlow times the algorithms; DeepBench and NeuSight use the library's heuristic.
 _AUTOTUNED = ("k40", _TIMED)
@@ -382,20 +389,36 @@ _NEUSIGHT_ALGORITHMS = {
 }
 
 
-def read_neusight(folder: Path) -> list[Measured]:
-    """NeuSight's forward convolutions; the algorithm is inferred from the kernel's name."""
-    table = pd.read_csv(folder / "neusight_conv.csv.gz").rename(columns={"stride": "stride_h"})
+def read_neusight(folder: Path, name: str = "neusight_conv.csv.gz") -> list[Measured]:
+    """NeuSight's forward convolutions; the algorithm, where it is known, is inferred from the kernel's name."""
+    table = pd.read_csv(folder / name).rename(columns={"stride": "stride_h"})
     table["stride_w"] = table.stride_h
     measured = []
     for gpu, rows in table.groupby("gpu"):
         problems = convolutions(rows, rows.pad, rows.pad)
-        labels = rows.algo_inferred.map(_NEUSIGHT_ALGORITHMS).fillna("").to_numpy(str)
+        inferred = rows.get("algo_inferred", pd.Series("", rows.index))
+        labels = inferred.map(_NEUSIGHT_ALGORITHMS).fillna("").to_numpy(str)
         measured.append(
             Measured(
                 "neusight", _NEUSIGHT[str(gpu)], "cudnn8", "forward", problems, rows.latency_raw_ms.to_numpy() / 1e3,
                 labels, convolution_names(rows), problems.n,
             )
         )  # fmt: skip
+    return measured
+
+
+def read_neusight_later(folder: Path) -> list[Measured]:
+    """NeuSight's matrix products on five cards and its convolutions on three more, of 1 ms and longer; never fitted."""
+    table = pd.read_csv(folder / "neusight_products.csv.gz")
+    measured = read_neusight(folder, "neusight_later_conv.csv.gz")
+    for (gpu, op), rows in table.groupby(["gpu", "op"]):
+        # The weights of a linear layer are stored transposed.
+        problems = Products(rows.m, rows.n, rows.k, np.full(len(rows), op == "linear"), rows["count"])
+        blank = np.full(len(rows), "")
+        time_s = rows.latency_ms.to_numpy() / 1e3
+        measured.append(
+            Measured(f"neusight {op}", _NEUSIGHT[str(gpu)], "cudnn8", "product", problems, time_s, blank, blank, rows.n)
+        )
     return measured
 
 

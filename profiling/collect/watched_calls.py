@@ -76,10 +76,13 @@ class _Mode(TorchDispatchMode):
         del types
         line = self.lines.of_operator(sys._getframe(1))
         began_ns, before = time.time_ns(), read_page_faults()
-        returned = func(*args, **(kwargs or {}))
-        faults = read_page_faults() - before
-        self.watched.calls.append(WatchedCall((began_ns + time.time_ns()) // 2, faults, line))
-        return returned
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            faults = read_page_faults() - before
+            self.watched.calls.append(WatchedCall((began_ns + time.time_ns()) // 2, faults, line))
+            # A sample may still hold this frame: if it held tensors, autograd would copy gradients that it may keep.
+            del args, kwargs
 
 
 class _Lines:

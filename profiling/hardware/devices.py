@@ -59,8 +59,9 @@ class Device:
         running_clock: base or boost, the clock of long kernels in a default installation.
         facts: sm_count, registers_per_sm, base_clock_hz, boost_clock_hz, memory_bytes_per_s, l2_bytes, memory_bytes;
             fp32_lanes_per_sm and others: FMAs per SM and clock without tensor cores; fp16_tensor_fmas_per_sm and
-            others: the same in tensor cores; tensor_clock_hz if these run slower; published_fp32_flops_per_s and
-            others: peaks as printed, for checks. Unpublished facts are missing.
+            others: the same in tensor cores; tensor_clock_hz if these run slower; sustained_clock_hz if power permits
+            less under load; published_fp32_flops_per_s and others: peaks as printed, for checks. Unpublished facts are
+            missing.
     """
 
     key: str
@@ -99,6 +100,11 @@ class Device:
     def clock_hz(self) -> float:
         """Running clock, Hz."""
         return self.facts[f"{self.running_clock}_clock_hz"].value
+
+    @property
+    def sustained_clock_hz(self) -> float:
+        """Clock of dense arithmetic that lasts, Hz: the running clock, unless the board's power does not permit it."""
+        return self.facts["sustained_clock_hz"].value if "sustained_clock_hz" in self.facts else self.clock_hz
 
     @property
     def tensor_clock_hz(self) -> float:

@@ -77,6 +77,12 @@ def test_a_geforce_board_runs_above_its_boost_clock():
     assert ModelledGpu(get_device("p100"), constants).clock_hz == 1480e6
 
 
+@pytest.mark.parametrize(("device", "megahertz"), [("t4", 900), ("p4", 993), ("l4", 1273)])
+def test_a_board_of_75_watts_runs_below_its_boost_clock(device, megahertz):
+    machine = ModelledGpu(get_device(device), starting_constants())
+    assert machine.clock_hz == megahertz * 1e6 < machine.device.clock_hz
+
+
 def constants(share):
     return Constants({**starting_constants().values, **dict.fromkeys(PEAK_SHARES, share), "start_us": 10 * share})
 

@@ -219,3 +219,14 @@ def test_a_max_pool_forward_is_slower_than_a_stream_on_old_cards():
     machine = machine_for(get_device("k40"))
     stream_s = machine.streaming("stream", pool.bytes_compulsory).time_s
     assert pool.time_s == pytest.approx(1.8 * stream_s)
+
+
+def test_linear_layers_are_refused_where_their_kernels_are_not_known():
+    def model(device, library):
+        return estimate_step(
+            load_operations("alexnet"), [8], machine_for(get_device(device)), get_library(library), "forward"
+        )
+
+    with pytest.raises(CurvescopeError, match="does not know linear layers with cuDNN 8"):
+        model("gtx1080", "cudnn8")
+    assert model("v100", "cudnn8").time_s > 0

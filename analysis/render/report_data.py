@@ -6,11 +6,15 @@ merged where they are too short for a screen. Everything merged or omitted is co
 
 from __future__ import annotations
 
+import linecache
 import math
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,6 +168,7 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
         "axis": {name: getattr(axis, name) for name in ("name", "one", "unit", "value", "values", "title")},
         "explain": ExplainDocument.of(one.recording, found, found.explanations or _last_pair(found, recorded)),
         "lead": _lead(found, recorded.layer_classes),
+        "source": _source(found.explanations, one.meta),
         "tested": {answer.functional.label: tested_terms(answer, found) for answer in found.answers if answer.evidence},
         "how_to_test": " ".join(filter(None, how_to_test(one.recording, found) or ())) or None,
         "energy": _energy(one.recording) if has_energy else None,
@@ -177,6 +182,18 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
         "steps": rows_document("steps", one.recording.frame("steps")),
         "runs_of_experiments": rows_document("experiments", one.recording.frame("experiments")),
     }
+
+
+def _source(explanations: Sequence[Explanation], meta: Mapping[str, Any]) -> dict[str, str]:
+    """The text of the named lines of the program, by `file:line`: of files under the working directory as recorded."""
+    texts = {}
+    for line in dict.fromkeys(share.line for one in explanations for share in one.shares if share.line):
+        file, _, number = line.rpartition(":")
+        with suppress(KeyError, OSError, ValueError):
+            unchanged = os.stat(file).st_mtime <= datetime.fromisoformat(meta["created_utc"]).timestamp()
+            if unchanged and Path(file).resolve().is_relative_to(Path.cwd()):
+                texts[line] = linecache.getline(file, int(number)).strip()
+    return texts
 
 
 def _energy(recording: Recording) -> EnergyDocument | None:

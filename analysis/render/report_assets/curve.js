@@ -181,7 +181,7 @@ function waterfall(anomaly, width) {
     const kernels = before || after ? `\n${before === after ? before : `${before ?? "none"} → ${after ?? "none"}`}` : "";
     const told = described(mark, `${row.label}: ${signed(row.value.value)} ${functional.unit}` +
       (row.value.low === undefined ? "" : ` (${between(row.value.low, row.value.high, 3)})`) + kernels +
-      (row.line ? `\nat ${row.line}` : ""));
+      (row.line ? `\nat ${row.line}${run.source[row.line] ? `: ${run.source[row.line]}` : ""}` : ""));
     root.append(row.key.kind === "kernels" ? svgRowsLink("kernels", shareFilters(anomaly, row), told) : told);
     if (index < rows.length - 2) root.append(svg("line", { class: "grid", x1: x(until), x2: x(until), y1: barY + bar, y2: barY + step }));
     root.append(svg("text", { x: width - (narrow ? 6 : 72), y: barY + 12, "text-anchor": "end", class: strong }, signed(row.value.value)));

@@ -251,7 +251,7 @@ def group_times(
         nanoseconds that add up to the step's wall time.
     """
     number, start, window = (profiled[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns"))
-    exclusive, gaps = _exclusive_ns(work, number, start, window)
+    exclusive, gaps = exclusive_and_gaps(work, number, start, window)
     read = _with_fused(keys)
     collected, placed, first = _Groups(["step", *read], amounts), _Groups(["step", *places], ()), 0
     for piece in work(list(dict.fromkeys(["step", "duration_ns", *read, *amounts]))):
@@ -304,8 +304,15 @@ def kernels_of(work: Work, step: int, columns: Sequence[str]) -> pd.DataFrame:
     return pd.concat([piece for piece in pieces if len(piece)] or [pd.DataFrame(columns=[*columns])], ignore_index=True)
 
 
-def _exclusive_ns(work: Work, number: Ints, window_start_ns: Ints, window_ns: Ints) -> tuple[Ints, Ints]:
-    """Exclusive time of every kernel of the steps, and the gap before it, in whole ns, in the order of `work`."""
+def exclusive_and_gaps(work: Work, number: Ints, window_start_ns: Ints, window_ns: Ints) -> tuple[Ints, Ints]:
+    """Exclusive time of every kernel of the steps, and the gap before it, in whole ns, in the order of `work`.
+
+    Args:
+        work: result of `device_work`.
+        number: numbers of the steps, increasing.
+        window_start_ns: their starts.
+        window_ns: their durations.
+    """
     pieces: list[tuple[npt.NDArray[np.int32], Ints, Ints]] = []
     for piece in work(_TIMES):
         table, position = of_steps(piece, number)
@@ -332,7 +339,7 @@ def _exclusive_ns(work: Work, number: Ints, window_start_ns: Ints, window_ns: In
 def _share_out(
     step: npt.NDArray[np.int32], start_ns: Ints, duration_ns: Ints, window_start_ns: Ints, window_ns: Ints
 ) -> tuple[Ints, Ints]:
-    """`_exclusive_ns` of whole steps, rows by step and start, rounded so that each step's sum stays."""
+    """`exclusive_and_gaps` of whole steps, rows by step and start, rounded so that each step's sum stays."""
     low, room = window_start_ns[step], window_ns[step]
     start = np.clip(start_ns - low, 0, room)
     end = np.maximum(np.clip(start_ns + duration_ns - low, 0, room), start)

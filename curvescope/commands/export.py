@@ -14,6 +14,13 @@ from ..profiling.recording.remote_store import as_path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
+    parser.add_argument(
+        "others",
+        type=as_path,
+        nargs="*",
+        metavar="other",
+        help="further recordings in the same trace, e.g. other ranks",
+    )
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument(
         "--perfetto", action="store_true", help="write one Chrome trace, which `curvescope import` can read"
@@ -32,18 +39,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     import sys
+    from contextlib import ExitStack
 
+    from ..base.errors import CurvescopeError
     from ..profile_files import open_any, progress
     from ..profiling.recording import export
 
     kind = "perfetto" if args.perfetto else "csv" if args.csv else "parquet"
     name = args.recording.name or args.recording.resolve().name
     target = args.output or Path(f"{name}.perfetto.json.gz" if args.perfetto else f"{name}-{kind}")
+    if args.others and not args.perfetto:
+        raise CurvescopeError("Several recordings go into one trace only: add --perfetto, or export one at a time.")
     unplaced = 0
-    with open_any(args.recording) as recording:
+    with ExitStack() as opened:
+        recordings = [opened.enter_context(open_any(path)) for path in (args.recording, *args.others)]
+        recording = recordings[0]
         if args.perfetto:
+            from ..analysis.render.trace_tracks import title_of, tracks
+
+            titles = [title_of(one, i) for i, one in enumerate(recordings, start=1)] if args.others else [""]
+            others = list(zip(titles, recordings, strict=True))[1:]
             with progress() as report:
-                unplaced = export.export_trace(recording, target, report)
+                unplaced = export.export_trace(recording, target, report, tracks, others, titles[0])
         elif args.csv:
             export.export_csv(recording, target)
         else:

@@ -1,16 +1,18 @@
 """Exports a recording to other formats: a Chrome trace for Perfetto, CSV, Parquet files.
 
 The trace keeps everything: rows with a start time become events with every column as an argument, rows without one
-become metadata events, which viewers ignore. `curvescope import` reads the trace back row by row.
+become metadata events, which viewers ignore. Slices and counters that are no rows are drawn beside them. `curvescope
+import` reads the trace back row by row.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +25,7 @@ from .store import FORMAT, Recording
 BASE_KEY = "baseTimeNanoseconds"
 ROW_EVENT = "curvescope row"  # name of the metadata event for a row without a start time
 _BATCH_ROWS = 1 << 15
+_DRAWN = "drawn"  # category of slices and counters that are no rows
 _UNPLACED = f'{{"ph": "M", "name": "{ROW_EVENT}"'
 _KEPT_META = (
     "recording_type",
@@ -54,11 +57,49 @@ _KEPT_META = (
 Report = Callable[[str, int, int], None]
 
 
-def export_trace(recording: Recording, target: Path, report: Report = lambda *_: None) -> int:
+class Drawn(NamedTuple):
+    """A slice or a value of a track that is no row of a recording.
+
+    Attributes:
+        process: name of the group of tracks.
+        track: name of the track.
+        name: text of the slice, or name of the counter.
+        start_ns: start, in the recording's time.
+        duration_ns: duration; None for a value of a counter.
+        value: value of a counter.
+    """
+
+    process: str
+    track: str
+    name: str
+    start_ns: int
+    duration_ns: int | None
+    value: float | None = None
+
+
+Draw = Callable[[Recording], Iterable[Drawn]]
+
+
+def export_trace(
+    recording: Recording,
+    target: Path,
+    report: Report = lambda *_: None,
+    draw: Draw = lambda _: (),
+    others: Sequence[tuple[str, Recording]] = (),
+    name: str = "",
+) -> int:
     """Write a Chrome trace, compressed if the name ends in `.gz`; returns the number of rows without a start time.
 
     Times are microseconds with three decimals since the recording's first event; a float represents these exactly to
     the nanosecond for 52 days.
+
+    Args:
+        recording: the recording; `import` reads its rows back from the trace.
+        target: file to create.
+        report: function that shows progress.
+        draw: function that gives further slices and counters of a recording.
+        others: names of further recordings, e.g. other ranks, and these: each begins at time 0.
+        name: name of the first recording among them.
 
     Raises:
         CurvescopeError: the target exists, or is not writable.
@@ -74,20 +115,24 @@ def export_trace(recording: Recording, target: Path, report: Report = lambda *_:
             "displayTimeUnit": "ns",
         }
         _put(stream, json.dumps(head, ensure_ascii=False, allow_nan=False)[:-1] + ', "traceEvents": [\n')
-        tracks = _Tracks()
-        first = True
-        done, total = 0, sum(pq.read_metadata(part).num_rows for table in TABLES for part in recording.parts(table))
-        for table in TABLES:
-            for rows in _batches(recording, table):
-                events = [_event(table, row, base, tracks) for row in rows.to_pylist()]
-                unplaced += sum(event.startswith(_UNPLACED) for event in events)
-                if events:
-                    _put(stream, ("" if first else ",\n") + ",\n".join(events))
-                    first = False
-                done += rows.num_rows
-                report(f"exporting {table}", done, total)
-        named = [json.dumps(event, ensure_ascii=False) for event in tracks.names()]
-        _put(stream, ("" if first or not named else ",\n") + ",\n".join(named) + "\n]}\n")
+        tracks, separator = _Tracks(), ""
+        everything = [(name, recording), *others]
+        done, total = 0, sum(_row_count(one) for _, one in everything)
+        for tracks.owner, one in everything:
+            tracks.is_first = one is recording
+            base = _first_ns(one)
+            for table in TABLES:
+                for rows in _batches(one, table):
+                    events = [_event(table, row, base, tracks) for row in rows.to_pylist()]
+                    unplaced += sum(event.startswith(_UNPLACED) for event in events)
+                    separator = _put_events(stream, separator, events)
+                    done += rows.num_rows
+                    report(f"exporting {table}", done, total)
+            slices = (_drawn_event(one, base, tracks) for one in draw(one))
+            while some := list(islice(slices, _BATCH_ROWS)):
+                separator = _put_events(stream, separator, some)
+        _put_events(stream, separator, [json.dumps(event, ensure_ascii=False) for event in tracks.names()])
+        _put(stream, "\n]}\n")
         if stream is not file:
             stream.close()
     return unplaced
@@ -138,11 +183,33 @@ def _batches(recording: Recording, table: str) -> Iterator[pa.Table]:
             raise CurvescopeError(f"{part} is damaged or was not written by Curvescope ({error}).") from error
 
 
+def _row_count(recording: Recording) -> int:
+    return sum(pq.read_metadata(part).num_rows for table in TABLES for part in recording.parts(table))
+
+
+def _put_events(stream: BinaryIO | gzip.GzipFile, separator: str, events: Sequence[str]) -> str:
+    """Write events; returns what must stand before the next ones."""
+    if events:
+        _put(stream, separator + ",\n".join(events))
+    return ",\n" if events else separator
+
+
+def _drawn_event(drawn: Drawn, base_ns: int, tracks: _Tracks) -> str:
+    process, thread = tracks.drawn(drawn)
+    at = f'"pid": {process}, "tid": {thread}, "ts": {_microseconds(drawn.start_ns - base_ns)}'
+    if drawn.duration_ns is None:
+        return (
+            f'{{"ph": "C", "cat": "{_DRAWN}", "name": {_text(drawn.name)}, {at}, "args": {{"value": {drawn.value}}}}}'
+        )
+    duration = _microseconds(drawn.duration_ns)
+    return f'{{"ph": "X", "cat": "{_DRAWN}", "name": {_text(drawn.name)}, {at}, "dur": {duration}}}'
+
+
 def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> str:
     """One row as the JSON text of an event."""
     args = {name: value for name, value in row.items() if value is not None}
     if "start_ns" not in args:
-        return f'{_UNPLACED}, "cat": "{table}", "args": {_text(args)}}}'
+        return f'{_UNPLACED}, "cat": {_text(_category(table, tracks))}, "args": {_text(args)}}}'
     start, duration = args.pop("start_ns"), args.pop("duration_ns", None)
     name = args.pop("name", None)
     shown = name or _untitled(table, args)
@@ -150,9 +217,14 @@ def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> st
     kind = "i" if duration is None else "X"
     length = "" if duration is None else f', "dur": {_microseconds(duration)}'
     return (
-        f'{{"ph": "{kind}", "cat": "{table}", "name": {_text(shown)}, "pid": {process}, "tid": {thread}, '
-        f'"ts": {_microseconds(start - base_ns)}{length}, "args": {_text(args)}}}'
+        f'{{"ph": "{kind}", "cat": {_text(_category(table, tracks))}, "name": {_text(shown)}, "pid": {process}, '
+        f'"tid": {thread}, "ts": {_microseconds(start - base_ns)}{length}, "args": {_text(args)}}}'
     )
+
+
+def _category(table: str, tracks: _Tracks) -> str:
+    """The table; only that of the first recording is read back."""
+    return table if tracks.is_first else f"{table} of {tracks.owner}"
 
 
 def _untitled(table: str, args: dict[str, Any]) -> str:
@@ -175,10 +247,17 @@ def _text(value: Any) -> str:
 
 
 class _Tracks:
-    """Process and thread ids for viewers, with their names."""
+    """Process and thread ids for viewers, with their names.
+
+    Attributes:
+        owner: name of the recording whose tracks these are; empty if there is one.
+        is_first: whether that is the first recording.
+    """
 
     def __init__(self) -> None:
+        self.owner, self.is_first = "", True
         self._processes: dict[tuple[str, int | None], int] = {}
+        self._of_drawn: dict[tuple[str, str], int] = {}
         self._threads: dict[tuple[int, int], str] = {}
 
     def place(self, table: str, row: dict[str, Any]) -> tuple[int, int]:
@@ -193,6 +272,11 @@ class _Tracks:
         name = "host kernels" if device is None else f"device {device}"
         return self._put((name, of), stream, f"stream {stream}")
 
+    def drawn(self, drawn: Drawn) -> tuple[int, int]:
+        """Process and thread id of a slice or counter."""
+        thread = self._of_drawn.setdefault((drawn.process, drawn.track), len(self._of_drawn))
+        return self._put((drawn.process, None), thread, drawn.track)
+
     def names(self) -> Iterator[dict[str, Any]]:
         """Events with the names of tracks; process ids are named only if there are several."""
         several = len({of for _, of in self._processes if of is not None}) > 1
@@ -203,6 +287,7 @@ class _Tracks:
             yield {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}
 
     def _put(self, process: tuple[str, int | None], thread: int, name: str) -> tuple[int, int]:
+        process = (f"{self.owner}: {process[0]}" if self.owner else process[0], process[1])
         number = self._processes.setdefault(process, len(self._processes) + 1)
         self._threads.setdefault((number, thread), name)
         return number, thread

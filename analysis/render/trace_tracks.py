@@ -1,0 +1,92 @@
+"""Tracks of a trace that no row of a recording is: layers with their operators, idle time with its place, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from ...profiling.recording.export import Drawn
+from ...profiling.recording.rank_info import META_KEY
+from ...profiling.recording.store import Recording
+from ..decompose.kernel_times import Ints, device_work, exclusive_and_gaps, of_steps, profiled_steps
+from ..decompose.terms import IDLE, KERNELS, Key
+
+_PLACE = ["device", "stream", "layer", "phase", "op"]
+_NO_KERNEL = "no kernel runs"
+_COUNTERS = {  # of the table `clocks`: title and divisor
+    "sm_clock_hz": ("clock, MHz", 1e6),
+    "memory_clock_hz": ("memory clock, MHz", 1e6),
+    "power_w": ("power, W", 1.0),
+    "temperature_c": ("temperature, °C", 1.0),
+}
+
+
+def title_of(recording: Recording, position: int) -> str:
+    """How a further recording is called in a trace: by its rank, else by its name and position."""
+    rank = (recording.meta.get(META_KEY) or {}).get("rank")
+    return f"{position}: {recording.path.name}" if rank is None else f"rank {rank}"
+
+
+def tracks(recording: Recording) -> Iterator[Drawn]:
+    """Everything that a viewer shows beside the rows: of a recording of any length, a part file at a time."""
+    yield from _counters(recording)
+    steps = profiled_steps(recording.frame("steps"))
+    work = device_work(recording)
+    number, start, window = (steps[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns"))
+    gaps, first = exclusive_and_gaps(work, number, start, window)[1], 0
+    last_ns = start.copy()  # end of the work of each step so far
+    for piece in work(["step", "start_ns", "duration_ns", *_PLACE]):
+        inside, position = of_steps(piece, number)
+        rows = inside.to_pandas().assign(gap_ns=gaps[first : first + len(position)])
+        first += len(position)
+        rows["end_ns"] = rows["start_ns"] + rows["duration_ns"]
+        np.maximum.at(last_ns, position, rows["end_ns"].to_numpy(np.int64))
+        yield from _layers(rows)
+        # A gap ends with the step at the latest.
+        rows["gap_end_ns"] = np.minimum(rows["start_ns"].to_numpy(np.int64), (start + window)[position])
+        for row in rows[rows["gap_ns"] > 0].itertuples():
+            label = Key.of(row.layer, row.phase, IDLE).label
+            yield Drawn(IDLE, _NO_KERNEL, label, row.gap_end_ns - row.gap_ns, row.gap_ns)
+    for until, end in zip(last_ns.tolist(), (start + window).tolist(), strict=True):
+        if end > until:
+            yield Drawn(IDLE, _NO_KERNEL, f"{IDLE} at the end of the step", until, end - until)
+
+
+def _layers(rows: pd.DataFrame) -> Iterator[Drawn]:
+    """Slices of kernels that follow each other on a stream: of a layer and phase, and inside it of an operator."""
+    for (device, stream), of_stream in rows.groupby(["device", "stream"], dropna=False, sort=False):
+        process = "layers" if pd.isna(device) else f"layers of device {device}"
+        track = f"{'thread' if pd.isna(device) else 'stream'} {0 if pd.isna(stream) else stream}"
+        ordered = of_stream.sort_values("start_ns", kind="stable")
+        ends = ordered["end_ns"].to_numpy(np.int64)
+        for keys in (["step", "layer", "phase"], ["step", "layer", "phase", "op"]):
+            first = _changes(ordered, keys)
+            heads = ordered.iloc[first].assign(until_ns=np.maximum.reduceat(ends, first) if len(first) else [])
+            for one in heads[heads[keys[-1]].notna() | heads["layer"].notna()].itertuples():
+                label = Key.of(one.layer, one.phase, KERNELS).label if keys[-1] == "phase" else one.op
+                if not pd.isna(label):
+                    yield Drawn(process, track, str(label), one.start_ns, one.until_ns - one.start_ns)
+
+
+def _changes(rows: pd.DataFrame, keys: list[str]) -> Ints:
+    """Positions of the rows at which a key differs from the row before."""
+    code = rows.groupby(keys, dropna=False, sort=False).ngroup().to_numpy(np.int64)
+    return np.flatnonzero(np.diff(code, prepend=-1))
+
+
+def _counters(recording: Recording) -> Iterator[Drawn]:
+    """Clocks, power and temperature of each device over time, and the peak memory of the steps."""
+    clocks = recording.frame("clocks", ["start_ns", "device", *_COUNTERS])
+    for column, (title, divisor) in _COUNTERS.items():
+        for device, rows in clocks[clocks[column].notna()].groupby("device", dropna=False):
+            name = title if pd.isna(device) else f"{title}, device {device}"
+            yield from _counter(name, rows["start_ns"], rows[column] / divisor)
+    steps = recording.frame("steps", ["start_ns", "peak_memory_bytes"]).dropna()
+    yield from _counter("peak memory, MB", steps["start_ns"], steps["peak_memory_bytes"] / 1e6)
+
+
+def _counter(name: str, start_ns: pd.Series, values: pd.Series) -> Iterator[Drawn]:
+    for at, value in zip(start_ns.tolist(), values.tolist(), strict=True):
+        yield Drawn("counters", name, name, int(at), None, float(value))

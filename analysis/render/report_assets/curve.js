@@ -112,7 +112,7 @@ function curveChart(run, others, perSample, width) {
 function termsSection(run) {
   if (!run.anomalies.length) return null;
   let chosen = run.anomalies[0];
-  const drawn = chart("Terms of the anomaly", (width) => waterfall(chosen, width));
+  const drawn = chart("Terms of the anomaly", (width) => waterfall(run, chosen, width));
   const about = note("");
   const tell = () => {
     about.textContent = `${remark(run, chosen)}Bars add up to ${valueText(chosen)} (${between(chosen.value.low, chosen.value.high, 3)})` +
@@ -146,7 +146,7 @@ function bars({ shares, value }) {
 const shareFilters = ({ functional }, { key, layer_class: kind }) =>
   ({ batch: lastBatch(functional), layer: key.layer === null ? "" : kind ? `${key.layer} (${kind})` : key.layer, phase: key.phase ?? "" });
 
-function waterfall(anomaly, width) {
+function waterfall(run, anomaly, width) {
   const narrow = width < 560;
   const { functional, value: whole } = anomaly;
   const rows = [...bars(anomaly), { label: "total", key: { kind: "total" }, value: whole, real: true }];

@@ -52,10 +52,11 @@ class Device:
         name: the vendor's name.
         aliases: alternative keys.
         chip: name of the chip, e.g. GP104.
-        board: geforce, workstation, tesla or instinct; geforce boards raise their clock above the boost clock as power
-            and heat permit.
+        board: geforce, workstation, tesla, instinct or radeon; geforce boards raise their clock above the boost clock
+            as power and heat permit.
         compute_capability: compute capability, e.g. 6.1; of AMD the target, e.g. gfx942.
-        architecture: kepler, maxwell, pascal, volta, turing, ampere, ada, hopper, blackwell, cdna2 or cdna3.
+        architecture: kepler, maxwell, pascal, volta, turing, ampere, ada, hopper, blackwell, or cdna2,
+            cdna3, rdna2, rdna3 or rdna4 of AMD.
         running_clock: base or boost, the clock of long kernels in a default installation.
         facts: sm_count, registers_per_sm, base_clock_hz, boost_clock_hz, memory_bytes_per_s, l2_bytes, memory_bytes;
             fp32_lanes_per_sm and others: FMAs per SM and clock without tensor cores; fp16_tensor_fmas_per_sm and

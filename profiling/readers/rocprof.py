@@ -154,12 +154,14 @@ def device_facts(name: Any, target: Any, compute_units: Any = None) -> dict[str,
     Args:
         name: name of the product.
         target: instruction set, e.g. gfx942.
-        compute_units: number of compute units.
+        compute_units: number of compute units; of RDNA (gfx10 on) two are one multiprocessor, as HIP counts.
     """
     known = [text for text in (name, target) if isinstance(text, str) and text]
     if not known:
         return None
-    return {"name": known[0], "compute_capability": known[-1], "sm_count": whole(compute_units)}
+    units = whole(compute_units)
+    pairs = units is not None and re.fullmatch(r"gfx1\d{3}", known[-1])
+    return {"name": known[0], "compute_capability": known[-1], "sm_count": units // 2 if pairs else units}
 
 
 def _times(start_ns: Any, end_ns: Any) -> dict[str, int] | None:

@@ -7,7 +7,7 @@ from curvescope.profiling.hardware.devices import devices, get_device
 def test_every_gpu_has_the_facts_that_the_cost_model_needs():
     needed = {"sm_count", "fp32_lanes_per_sm", "registers_per_sm", "memory_bytes_per_s", "l2_bytes", "memory_bytes"}
     for device in devices():
-        amd = device.board == "instinct"  # listed to read traces, not modelled
+        amd = device.board in ("instinct", "radeon")  # listed to read traces, not modelled
         assert needed - ({"registers_per_sm"} if amd else set()) <= set(device.facts), device.key
         assert f"{device.running_clock}_clock_hz" in device.facts, device.key
         assert all(fact.source for fact in device.facts.values())
@@ -65,6 +65,8 @@ def test_geforce_boards_sum_fp16_products_in_fp32_at_half_the_rate():
         ("v100", "fp8", None),
         ("mi300x", "fp8", 2615),
         ("b200", "fp4", 8900),
+        ("rx7900xtx", "fp16", 122.8),
+        ("rx9070xt", "bf16", 194.6),  # 64 CUs x 512 FMAs x 2 x 2970 MHz
     ],
 )
 def test_products_have_the_peak_of_the_units_that_run_them(name, precision, tflops):

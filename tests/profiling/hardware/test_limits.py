@@ -39,6 +39,7 @@ from curvescope.profiling.hardware.occupancy import LIMITS, occupancy
         ("NVIDIA B200", "b200"),
         ("NVIDIA GeForce RTX 5090", "rtx5090"),
         ("AMD Instinct MI300X OAM", "mi300x"),
+        ("Radeon RX 7900 XTX", "rx7900xtx"),
         ("NVIDIA GeForce RTX 3080 Laptop GPU", None),  # another chip under the name
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
         ("GeForce GTX 950", None),
@@ -57,6 +58,7 @@ def test_a_gpu_with_another_number_of_sms_is_not_the_listed_one():
     assert match_device("NVIDIA GeForce RTX 3080", "8.6", 70) is None
     assert match_device("NVIDIA GeForce RTX 3080", "8.9") is None
     assert match_device("AMD Instinct MI300X", "9.4", 304).key == "mi300x"  # ROCm's capability
+    assert match_device("Radeon RX 7900 XTX", "11.0", 48).key == "rx7900xtx"  # of 96 CUs HIP counts pairs
 
 
 @pytest.mark.parametrize("device", devices(), ids=lambda device: device.key)

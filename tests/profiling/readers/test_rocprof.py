@@ -6,7 +6,9 @@ import sqlite3
 import pytest
 
 from curvescope.base.errors import CurvescopeError
+from curvescope.profiling.hardware.limits import match_device
 from curvescope.profiling.readers import import_profile
+from curvescope.profiling.readers.rocprof import device_facts
 from curvescope.profiling.recording.store import open_recording
 
 from .rocprof_output import PID, START, STEP_NS, SUFFIX, TID, document, write_database, write_json
@@ -101,3 +103,15 @@ def test_broken_json_is_refused(tmp_path):
     (tmp_path / "results.json").write_text(json.dumps(document())[:-20])
     with pytest.raises(CurvescopeError, match="broken JSON"):
         read(tmp_path / "results.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "units", "key"),
+    [
+        ("AMD Instinct MI300X", "gfx942", 304, "mi300x"),
+        ("AMD Radeon RX 7900 XTX", "gfx1100", 96, "rx7900xtx"),  # two CUs are one work-group processor
+    ],
+)
+def test_compute_units_are_counted_as_hip_counts_them(name, target, units, key):
+    facts = device_facts(name, target, units)
+    assert match_device(facts["name"], facts["compute_capability"], facts["sm_count"]).key == key

@@ -160,8 +160,9 @@ def device_facts(name: Any, target: Any, compute_units: Any = None) -> dict[str,
     if not known:
         return None
     units = whole(compute_units)
-    pairs = units is not None and re.fullmatch(r"gfx1\d{3}", known[-1])
-    return {"name": known[0], "compute_capability": known[-1], "sm_count": units // 2 if pairs else units}
+    if units is not None and re.fullmatch(r"gfx1\d{3}", known[-1]):
+        units //= 2
+    return {"name": known[0], "compute_capability": known[-1], "sm_count": units}
 
 
 def _times(start_ns: Any, end_ns: Any) -> dict[str, int] | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from curvescope.cli import COMMANDS
 from curvescope.commands.bench import BENCHES, Bench
-from curvescope.documents import document_schema
+from curvescope.document_schema import document_schema
 from curvescope.experiments.factors import all_facts
 from curvescope.parsers import Command
 from curvescope.profiling.hardware import devices

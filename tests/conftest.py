@@ -62,7 +62,7 @@ def document_validator(schema):
     """Validator of the documents of one kind, which takes no field that their schema does not name."""
     import jsonschema
 
-    from curvescope.documents import document_schema
+    from curvescope.document_schema import document_schema
 
     whole = document_schema()
     types = {name: one for name, one in whole["$defs"].items() if "properties" in one}

@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, paramet
 from .launches import ModelledGpu
 from .learned import load_learned
 from .problems import ITEM_BYTES, PHASES, Convolutions, Floats, Products
+from .streaming import Row, Term, bias, product, sgd, streaming_terms, sum_gradients, summed
 from .tensor_cores import TensorGpu, estimate_tensor_convolutions, estimate_tensor_products, tensor_machine
 
 TABLE = Path(__file__).with_name("networks.json.gz")
@@ -36,39 +37,11 @@ _PARAMETER_COPIES = 3
 # Memory used by driver and libraries. Not measured: a round figure for CUDA 8 to 12.
 CONTEXT_BYTES = 400e6
 _PRODUCTS = ("addmm", "mm", "bmm")
+_UNKNOWN_WORK = frozenset({"baddbmm", "mv", "dot", "addmv", "_convolution", "_cudnn_rnn", "_thnn_fused_lstm_cell"})
 # On tensor cores, the model knows one algorithm of each phase.
 _TENSOR_ALGORITHMS = {"forward": "IMPLICIT_PRECOMP_GEMM", "backward_data": "ALGO_1", "backward_weights": "ALGO_1"}
 
 Operations = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Term:
-    """One operator in one phase; arrays of shape (batches,).
-
-    Attributes:
-        layer: module path; None outside layers.
-        phase: forward, backward or optimizer.
-        op: framework operator.
-        kind: kind for the model's error: forward, backward_data, backward_weights, product or streaming.
-        kernel: name of the main kernel, by batch size.
-        time_s: time of all its kernels.
-        launches: number of launches.
-        flops: FLOPs of the direct algorithm; None for operators without.
-        bytes_compulsory: bytes if each operand is moved once.
-        workspace_bytes: scratch memory.
-    """
-
-    layer: str | None
-    phase: str
-    op: str
-    kind: str
-    kernel: tuple[str, ...]
-    time_s: Floats
-    launches: int
-    flops: Floats | None
-    bytes_compulsory: Floats
-    workspace_bytes: Floats
 
 
 @dataclass(frozen=True)
@@ -158,7 +131,7 @@ def estimate_step(
     tensor = None if precision == "fp32" else tensor_machine(machine.device, precision)
     machine = machine if tensor is None else replace(machine, item_bytes=tensor.item_bytes)
     sizes = np.asarray(batches, np.float64)
-    rows = [_Row.of(row, sizes) for row in operations["operations"]]
+    rows = [Row.of(row, sizes) for row in operations["operations"]]
     held = _held_bytes(operations, rows, kind, framework, machine.item_bytes)
     total = machine.device.memory_bytes if memory_bytes is None else memory_bytes
     free = framework.usable_bytes(total - CONTEXT_BYTES) - held
@@ -168,12 +141,12 @@ def estimate_step(
     terms += _convolution_terms(operations["operations"], rows, phases, machine, library, limit, framework, tensor)
     terms += _product_terms(rows, kind, machine, library, tensor)
     if kind != "forward":
-        terms += [(*_order(i, "backward"), _sum_gradients(rows[i], n, machine)) for i, n in _summed(rows).items()]
+        terms += [(*_order(i, "backward"), sum_gradients(rows[i], n, machine)) for i, n in summed(rows).items()]
     for index, row in enumerate(rows):
         if row.op in _UNKNOWN_WORK or "attention" in row.op:
             raise CurvescopeError(f"The cost model does not support {row.op} in {row.layer}.")
         if row.op not in ("convolution", *_PRODUCTS):
-            terms += [(*_order(index, t.phase), t) for t in _streaming_terms(row, kind, machine)]
+            terms += [(*_order(index, t.phase), t) for t in streaming_terms(row, kind, machine)]
     work: dict[tuple[str, int], tuple[int, Floats]] = {}
     for _, index, term in terms:
         launches, time_s = work.get((term.phase, abs(index)), (0, np.zeros_like(sizes)))
@@ -181,7 +154,7 @@ def estimate_step(
     ordered = [term for *_, term in sorted(terms, key=lambda item: item[:2])]
     beside_s = np.zeros_like(sizes)
     if kind == "training":
-        ordered.append(_optimizer(operations, machine, sizes, framework.update_passes))
+        ordered.append(sgd(operations, machine, sizes, framework.update_passes))
         beside_s = ordered[-1].time_s if framework.waits != "none" else beside_s
     idle_s = waiting_s(operations, framework, kind, work, beside_s) + copying_s(operations, framework, kind, sizes)
     host_s = HOST_LAUNCH_S * sum(term.launches for term in ordered)
@@ -193,47 +166,8 @@ def _order(index: int, phase: str) -> tuple[int, int]:
     return (0, index) if phase == "forward" else (1, -index)
 
 
-@dataclass(frozen=True)
-class _Row:
-    """An operator with its extents at every batch size.
-
-    Attributes:
-        sizes: the batch sizes.
-        layer: module path.
-        op: operator.
-        inputs: extents of each input tensor, each of shape (batches,).
-        outputs: extents of each output tensor, each of shape (batches,).
-        settings: stride and padding of a convolution.
-    """
-
-    sizes: Floats
-    layer: str | None
-    op: str
-    inputs: list[list[Floats]]
-    outputs: list[list[Floats]]
-    settings: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any], sizes: Floats) -> _Row:
-        def extents(shapes: Any) -> list[list[Floats]]:
-            return [[factor * sizes + constant for factor, constant in shape] for shape in shapes]
-
-        return cls(
-            sizes, row["layer"], row["op"], extents(row["inputs"]), extents(row["outputs"]), row.get("settings", {})
-        )
-
-    def elements(self, side: str) -> Floats:
-        """Number of elements of all inputs or outputs."""
-        tensors = getattr(self, side)
-        return np.asarray(sum(_product(tensor) for tensor in tensors) if tensors else 0.0)
-
-
-def _product(extents: Sequence[Floats]) -> Floats:
-    return np.asarray(reduce(np.multiply, extents) if extents else 1.0)
-
-
 def _held_bytes(
-    operations: Operations, rows: Sequence[_Row], kind: str, framework: Framework, item_bytes: int
+    operations: Operations, rows: Sequence[Row], kind: str, framework: Framework, item_bytes: int
 ) -> Floats:
     """Peak memory, without workspace.
 
@@ -242,7 +176,7 @@ def _held_bytes(
     """
     weights = ITEM_BYTES * operations["parameters"]
     outputs = np.stack([_buffer_bytes(row, framework, item_bytes) for row in rows])  # (rows, batches)
-    largest = np.stack([item_bytes * _product(row.outputs[0]) + np.zeros_like(row.sizes) for row in rows])
+    largest = np.stack([item_bytes * product(row.outputs[0]) + np.zeros_like(row.sizes) for row in rows])
     if kind == "forward":
         return np.asarray(weights + 2 * largest.max(axis=0))
     kept = operations["activation_bytes"] * rows[0].sizes * item_bytes / ITEM_BYTES
@@ -253,22 +187,22 @@ def _held_bytes(
     return np.asarray(weights * copies + (standing + 2 * largest).max(axis=0))
 
 
-def _buffer_bytes(row: _Row, framework: Framework, item_bytes: int) -> Floats:
+def _buffer_bytes(row: Row, framework: Framework, item_bytes: int) -> Floats:
     """Bytes that an operator adds to the buffers; 0 for in-index operators."""
     if row.op.endswith("_"):
         return np.zeros_like(row.sizes)
     positions = _places_bytes(row) if framework.pool_places else 0.0
-    return np.asarray(item_bytes * _product(row.outputs[0]) + positions + np.zeros_like(row.sizes))
+    return np.asarray(item_bytes * product(row.outputs[0]) + positions + np.zeros_like(row.sizes))
 
 
-def _places_bytes(row: _Row) -> Floats:
+def _places_bytes(row: Row) -> Floats:
     """Bytes for the positions of a pool's maxima, two words each."""
-    return np.asarray(2 * ITEM_BYTES * _product(row.outputs[0]) if row.op.startswith("max_pool") else 0.0)
+    return np.asarray(2 * ITEM_BYTES * product(row.outputs[0]) if row.op.startswith("max_pool") else 0.0)
 
 
 def _convolution_terms(
     operations: Sequence[Mapping[str, Any]],
-    rows: Sequence[_Row],
+    rows: Sequence[Row],
     phases: Sequence[str],
     machine: ModelledGpu,
     library: Library,
@@ -308,11 +242,11 @@ def _convolution_terms(
             in_phase = "forward" if phase == "forward" else "backward"
             terms.append((*_order(index, in_phase), term))
             if len(row.inputs) > 2 and phase != "backward_data":
-                terms.append((*_order(index, in_phase), _bias(row, in_phase, machine)))
+                terms.append((*_order(index, in_phase), bias(row, in_phase, machine)))
     return terms
 
 
-def _extents(row: _Row) -> tuple[Floats, ...]:
+def _extents(row: Row) -> tuple[Floats, ...]:
     if len(row.inputs[0]) != 4 or {"dilation", "transposed"} & set(row.settings):
         raise CurvescopeError(
             f"The cost model supports only plain 2-d convolutions; {row.layer} is dilated, transposed or of other "
@@ -325,7 +259,7 @@ def _extents(row: _Row) -> tuple[Floats, ...]:
 
 
 def _convolution_term(
-    row: _Row, phase: str, problems: Convolutions, chosen: Chosen, part: slice, launches: Mapping[str, int]
+    row: Row, phase: str, problems: Convolutions, chosen: Chosen, part: slice, launches: Mapping[str, int]
 ) -> Term:
     names = tuple(f"{phase}_{chosen.names[index]}" for index in chosen.index[part])
     moved = problems.input_bytes + problems.output_bytes + problems.weight_bytes
@@ -343,15 +277,8 @@ def _convolution_term(
     )
 
 
-def _bias(row: _Row, phase: str, machine: ModelledGpu) -> Term:
-    passes = 2 if phase == "forward" else 1
-    return _streamed(
-        row, phase, "add_bias" if phase == "forward" else "sum_bias", passes * row.elements("outputs"), machine
-    )
-
-
 def _product_terms(
-    rows: Sequence[_Row], kind: str, machine: ModelledGpu, library: Library, tensor: TensorGpu | None
+    rows: Sequence[Row], kind: str, machine: ModelledGpu, library: Library, tensor: TensorGpu | None
 ) -> list[tuple[int, int, Term]]:
     products = [
         (index, row, phase, problem)
@@ -391,11 +318,11 @@ def _product_terms(
     return terms
 
 
-def _products(row: _Row, kind: str) -> list[tuple[str, Products]]:
+def _products(row: Row, kind: str) -> list[tuple[str, Products]]:
     """The products of an operator, each with its phase."""
     *counts, m, k = row.inputs[-2]
     n = row.inputs[-1][-1]
-    count = _product(counts) if counts else np.ones_like(m)
+    count = product(counts) if counts else np.ones_like(m)
     # cuBLAS counts columns first, so the batch is its n; a linear layer's weights are stored transposed.
     forward = Products(n, m, k, np.full(m.shape, row.op == "addmm"), count)
     if kind == "forward":
@@ -403,122 +330,3 @@ def _products(row: _Row, kind: str) -> list[tuple[str, Products]]:
     none = np.zeros(m.shape, bool)
     backward = Products(k, m, n, none, count), Products(n, k, m, none, count)
     return [("forward", forward), *(("backward", problem) for problem in backward)]
-
-
-# Passes over the output (forward, backward) of operators that only move data; operators not listed read their inputs
-# and write their outputs, and move half as much again in the backward pass. Dropout is one kernel on a GPU: the random
-# numbers and the scaling belong to its product.
-_UNKNOWN_WORK = frozenset({"baddbmm", "mv", "dot", "addmv", "_convolution", "_cudnn_rnn", "_thnn_fused_lstm_cell"})
-_PASSES: Mapping[str, tuple[float, float]] = {
-    "relu_": (2, 3),
-    "native_batch_norm": (3, 5),
-    "native_layer_norm": (2, 4),
-    "add": (3, 0),  # its gradient passes as it is; see `_summed`
-    "cat": (2, 2),
-    "mul": (2.25, 2.25),
-    "clone": (2, 2),
-    "gelu": (2, 3),
-    "_safe_softmax": (2, 3),
-    "_log_softmax": (2, 3),
-    "bernoulli_": (0, 0),
-    "div_": (0, 0),
-    "zeros_like": (0, 0),
-    "add_": (0, 0),
-}
-
-
-# Operators that may begin a branch of the network.
-_BRANCHING = ("convolution", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d")
-
-
-def _summed(rows: Sequence[_Row]) -> dict[int, Floats]:
-    """Elements of each gradient that is added to another one, by the index of an operator where branches part or meet.
-
-    A tensor that several operators read has a gradient from each. PyTorch and Caffe (layer `split`) add them one by one
-    (titanx_maxwell_caffe_per_layer.csv: GoogLeNet's `split` layers take 5 % of the backward pass). Branches are
-    recognised by their shapes: an operator that does not read what the operator before it wrote begins a branch; a sum
-    without such a branch adds a tensor to what was computed from it.
-    """
-    sums: dict[int, Floats] = {}
-    branched, before = False, rows[0]
-    for index, row in enumerate(rows):
-        if row.op in _BRANCHING and index and not _same(row.inputs[0], before.outputs[0]):
-            sums[index] = _product(row.inputs[0])
-            branched = True
-        elif row.op in ("add", "cat"):
-            if row.op == "add" and len(row.inputs) > 1 and not branched:
-                sums[index] = _product(row.outputs[0])
-            branched = False
-        before = row if row.outputs and row.outputs[0] else before  # counters have no extents
-    return sums
-
-
-def _same(first: Sequence[Floats], second: Sequence[Floats]) -> bool:
-    return len(first) == len(second) and all((a == b).all() for a, b in zip(first, second, strict=True))
-
-
-def _sum_gradients(row: _Row, elements: Floats, machine: ModelledGpu) -> Term:
-    return _streamed(row, "backward", "sum_gradients", 3 * elements, machine)
-
-
-# Time of a max pool over that of a ReLU with as many bytes: 3x3 pools of stride 2 of cudnn_scope on K80, M60, V100 and
-# Titan V, 32 images and more; on a Quadro RTX 6000, a pool is no slower. No gradient of a pool is published.
-_POOL_SLOWDOWN = {"kepler": 1.8, "maxwell": 1.35, "pascal": 1.35, "volta": 1.2}
-
-
-def _streaming_terms(row: _Row, kind: str, machine: ModelledGpu) -> list[Term]:
-    outputs, inputs = _product(row.outputs[0]), row.elements("inputs")
-    slowdown = 1.0
-    if row.op.startswith("max_pool"):  # the positions of the maxima are two words each
-        forward, backward = inputs + 3 * outputs, inputs + 3 * outputs
-        slowdown = _POOL_SLOWDOWN.get(machine.device.architecture, 1.0)
-    elif row.op == "embedding":  # the gradient is as large as the table
-        forward, backward = 2 * outputs, outputs + _product(row.inputs[0])
-    elif row.op in _PASSES:
-        forward, backward = (passes * outputs for passes in _PASSES[row.op])
-    else:
-        forward = inputs + outputs
-        backward = 1.5 * forward
-    terms = [_streamed(row, "forward", row.op, forward, machine, slowdown)]
-    if kind != "forward":
-        terms.append(_streamed(row, "backward", row.op, backward, machine))
-    return [term for term in terms if term.time_s.any()]
-
-
-def _streamed(
-    row: _Row, phase: str, kernel: str, elements: Floats, machine: ModelledGpu, slowdown: float = 1.0
-) -> Term:
-    moved = np.broadcast_to(machine.item_bytes * elements, row.sizes.shape)
-    launch = machine.streaming(kernel, moved)
-    time_s = np.where(moved > 0, launch.time_s * slowdown, 0.0)
-    zeros = np.zeros_like(time_s)
-    return Term(
-        layer=row.layer,
-        phase=phase,
-        op=row.op,
-        kind="streaming",
-        kernel=(kernel,) * len(time_s),
-        time_s=time_s,
-        launches=1,
-        flops=None,
-        bytes_compulsory=moved,
-        workspace_bytes=zeros,
-    )
-
-
-def _optimizer(operations: Operations, machine: ModelledGpu, sizes: Floats, passes: int) -> Term:
-    moved = np.full(sizes.shape, float(passes * ITEM_BYTES * operations["parameters"]))
-    launch = machine.streaming("sgd_momentum", moved)
-    zeros = np.zeros_like(moved)
-    return Term(
-        layer=None,
-        phase="optimizer",
-        op="sgd",
-        kind="streaming",
-        kernel=("sgd_momentum",) * len(sizes),
-        time_s=launch.time_s,
-        launches=1,
-        flops=None,
-        bytes_compulsory=moved,
-        workspace_bytes=zeros,
-    )

@@ -32,7 +32,6 @@ from ..ranks.difference import Difference
 from ..ranks.stragglers import Ranks
 from ..roofline import Roofline
 from ..scaling import Series
-from ..time_tables import Pooled
 from ..verdicts.outcome import Outcome
 from .causes import verdict_sentence
 from .headline import answer_on, headline
@@ -221,115 +220,6 @@ class ExplainDocument:
             fixed_cost=None if fixed is None else SplitAnomaly.of(fixed, diagnosis),
             experiments=diagnosis.outcomes,
         )
-
-
-@dataclass(frozen=True)
-class EnergyPoint:
-    """Energy at one batch size.
-
-    Attributes:
-        batch: the batch size.
-        energy_j: energy of a step.
-        j_per_sample: energy of a sample.
-        power_w: mean power in the steps.
-        spread: interquartile range over the energy; null for a single step.
-        n: number of steps with an energy.
-        rounds: number of their rounds.
-    """
-
-    batch: int
-    energy_j: Estimate
-    j_per_sample: float
-    power_w: float
-    spread: float | None
-    n: int
-    rounds: int
-
-
-@dataclass(frozen=True)
-class EnergyFinding:
-    """A tested functional of the curve of energy.
-
-    Attributes:
-        functional: its label.
-        unit: its unit.
-        value: its value.
-        verdict: as for times.
-        p_adjusted: p, adjusted over the family.
-        by_time_j: the functional of time, at the power of the smallest batch size in it.
-        by_power_j: what the other powers at the other batch sizes add.
-    """
-
-    functional: str
-    unit: str
-    value: Estimate
-    verdict: str
-    p_adjusted: float
-    by_time_j: float
-    by_power_j: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class EnergyDocument:
-    """The curve of energy of a recording: `energy`, and `explain` with `--of energy`.
-
-    Attributes:
-        recording: folder or URL of the recording.
-        complete: whether everything that was asked for is recorded.
-        lost: what the recording lost, by name.
-        source: what measured the energy, and of what.
-        locked_sm_clock_hz: clock that Curvescope locked the SMs at; null if it did not.
-        unmeasured_steps: number of timed steps without an energy.
-        curve: energy by batch size.
-        findings: every excess, then every curvature.
-        fixed_cost_j: energy that does not grow with the batch size; null if it is not significant.
-    """
-
-    recording: str
-    complete: bool
-    lost: Mapping[str, Any] | None
-    source: Mapping[str, Any]
-    locked_sm_clock_hz: int | None
-    unmeasured_steps: int
-    curve: Sequence[EnergyPoint]
-    findings: Sequence[EnergyFinding]
-    fixed_cost_j: Estimate | None
-
-
-@dataclass(frozen=True)
-class TimedSeries:
-    """One curve of a table of times.
-
-    Attributes:
-        problem: name of the problem.
-        device_name: name of the device; empty if the table names none.
-        curve: its points.
-        findings: every excess, then every curvature.
-    """
-
-    problem: str | None
-    device_name: str | None
-    curve: Sequence[Point]
-    findings: Sequence[Finding]
-
-
-@dataclass(frozen=True)
-class TimesDocument:
-    """The curves of a table of times: `explain` of an `import --table`.
-
-    Attributes:
-        recording: folder or URL of the recording.
-        noise: standard error of times without repeats, as a share.
-        noise_origin: stated, estimated from the table, or assumed.
-        series: the curves.
-        pooled: means of bends over the curves of a problem.
-    """
-
-    recording: str
-    noise: float
-    noise_origin: str
-    series: Sequence[TimedSeries]
-    pooled: Sequence[Pooled]
 
 
 @dataclass(frozen=True, kw_only=True)

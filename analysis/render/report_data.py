@@ -48,8 +48,8 @@ from ..verdicts.rule import CONFIRMED_ABOVE, REFUTED_BELOW
 from .answers import how_to_test
 from .causes import verdict_sentence
 from .compare import verdicts
-from .documents import EnergyDocument, ExplainDocument, known_batch
-from .energy import energy_document
+from .documents import ExplainDocument, known_batch
+from .energy import EnergyDocument, energy_document
 from .headline import clock_line, largest_sentence
 from .heat_map import family_document
 from .names import distinct_parts

@@ -12,8 +12,9 @@ from ...base.numbers import number, quantity
 from ...profiling.attribution.kernel_precision import UNKNOWN
 from ..likely_bounds import FEW_BLOCKS, HOST_LINK, LINKS, MEMORY, OPEN, SHORT
 from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline
+from .breakdown import ABOVE_ROOF, ABOVE_ROOF_NOTE, rate
 from .tables import table
-from .text import ABOVE_ROOF, ABOVE_ROOF_NOTE, hidden_note, rate, shortened
+from .text import hidden_note, shortened
 
 _BOUNDS = {"memory": "bound by memory", "compute": "bound by compute", NEITHER: "bound by neither"}
 

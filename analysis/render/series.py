@@ -4,18 +4,56 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.counted import counted
 from ...base.numbers import number
+from ..decompose.curve import Point
 from ..decompose.findings import Finding, FindingVerdict
 from ..time_tables import Pooled, TestedCurve, pool
 from .tables import table
 from .text import hidden_note, render_curve, render_findings
 
 _SHOWN = 25
+
+
+@dataclass(frozen=True)
+class TimedSeries:
+    """One curve of a table of times.
+
+    Attributes:
+        problem: name of the problem.
+        device_name: name of the device; empty if the table names none.
+        curve: its points.
+        findings: every excess, then every curvature.
+    """
+
+    problem: str | None
+    device_name: str | None
+    curve: Sequence[Point]
+    findings: Sequence[Finding]
+
+
+@dataclass(frozen=True)
+class TimesDocument:
+    """The curves of a table of times: `explain` of an `import --table`.
+
+    Attributes:
+        recording: folder or URL of the recording.
+        noise: standard error of times without repeats, as a share.
+        noise_origin: stated, estimated from the table, or assumed.
+        series: the curves.
+        pooled: means of bends over the curves of a problem.
+    """
+
+    recording: str
+    noise: float
+    noise_origin: str
+    series: Sequence[TimedSeries]
+    pooled: Sequence[Pooled]
 
 
 def noise_sentence(noise: float, origin: str) -> str:

@@ -18,7 +18,7 @@ from ..diagnosis import split
 from ..diagnosis.explain import explain
 from ..diagnosis.result import Diagnosis, Explanation
 from . import answers, causes, remedies, series, terminal, text
-from .documents import ExplainDocument, TimedSeries, TimesDocument, print_document
+from .documents import ExplainDocument, print_document
 from .headline import answer_on, clock_line, headline
 from .tables import Indented
 
@@ -184,8 +184,8 @@ def show_table(
         if not listed:
             raise CurvescopeError(f"--problem {problem}: no problem or device of {recording.path} matches these words.")
     if as_json:
-        curves = [TimedSeries(one.problem, one.device_name, one.curve.points, one.findings) for one in listed]
-        print_document(TimesDocument(str(recording.path), noise, origin, curves, time_tables.pool(listed)))
+        curves = [series.TimedSeries(one.problem, one.device_name, one.curve.points, one.findings) for one in listed]
+        print_document(series.TimesDocument(str(recording.path), noise, origin, curves, time_tables.pool(listed)))
         return
     console = terminal.console()
     console.print(series.render_series(listed, everything))

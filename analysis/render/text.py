@@ -1,4 +1,4 @@
-"""A diagnosis and a breakdown as text for a terminal."""
+"""A diagnosis as text for a terminal: the curve, the tests, and the terms of an anomaly."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from rich.text import Text
 
 from ...base.counted import counted
 from ...base.numbers import number, signed, smaller_terms
-from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
-from ...profiling.recording.store import KERNEL, RECORDING, STEP, STEPS_KNOWN_BY
+from ...profiling.recording.store import RECORDING, STEP
 from ..causes.totals import CANCELS
-from ..decompose.breakdown import Breakdown, Row, above_roofs
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.findings import UNDECIDED, Finding, FindingVerdict
 from ..decompose.statistics import Estimate
-from ..decompose.terms import IDLE, KERNELS, OVERHEAD, Share, total_ms
+from ..decompose.terms import KERNELS, OVERHEAD, Share, total_ms
 from ..diagnosis.result import Explanation
 from .names import CHANGE, fit, readable
 from .tables import Indented, Table, table
@@ -66,10 +64,6 @@ _MORE_WORK = "more work"
 SHOWN_EXPLANATIONS = 2
 _HIDDEN = 0.1  # of a step: what a spread may hide is worth a warning from here on
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
-_NAMED_GROUPS = 3  # the largest groups that a sentence names
-_MUCH_IDLE = 0.2  # share of a step
-_MOST_TENSOR_ROWS = 5
-_WHOLE = 0.9  # a rate over a larger share of a row's time is shown as that of the row
 
 
 def interval(estimate: Estimate, digits: int = 3) -> str:
@@ -300,151 +294,3 @@ def _kernel_change(one: Share) -> str:
 def shortened(name: str, width: int = 60) -> str:
     """A kernel's name for a sentence."""
     return fit(readable(name), width)
-
-
-ABOVE_ROOF = "†"  # after a rate
-ABOVE_ROOF_NOTE = (
-    f"{ABOVE_ROOF} above the roof of the device: the algorithm needs fewer FLOPs than the direct one, operands came "
-    "from a cache, or another kernel did some of the work."
-)
-
-
-def rate(per_s: float, above: bool) -> str:
-    """A rate in 10⁹ per second, marked where it is above the roof."""
-    return number(per_s / 1e9, 3) + ABOVE_ROOF * above
-
-
-def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
-    work = "FLOPs of the direct algorithm and compulsory bytes, both from shapes."
-    if all(row.flops is None for row in breakdown.rows):
-        work = (
-            "No shapes: FLOPs are unknown, and bytes are those of copies. `curvescope roofline` shows a likely bound."
-        )
-    if not breakdown.n_profiled:
-        return f"No steps: sums of the durations of all kernels, memcpys and memsets of the recording. {work}"
-    if breakdown.unit != STEP:
-        return f"No step is known. {STEPS_KNOWN_BY} {work}"
-    timed = (
-        "every step was profiled, so the time includes an unknown profiling overhead"
-        if breakdown.overhead_ms is None
-        else counted(breakdown.n_timed, "timed step")
-    )
-    left_out = "" if breakdown.overhead_ms is None else " (those that T takes)"
-    return (
-        f"{axis.name.capitalize()} {breakdown.batch or 'size unknown'}: {timed}; terms from {breakdown.n_used} of "
-        f"{counted(breakdown.n_profiled, 'profiled step')}"
-        f"{left_out if breakdown.n_used < breakdown.n_profiled else ''}. {work}"
-        f"{' ± is half the interquartile range.' if breakdown.n_used > 1 else ''}"
-        f"{f' {breakdown.set_aside}' if breakdown.set_aside else ''}"
-    )
-
-
-def breakdown_verdict(breakdown: Breakdown, axis: Axis = SAMPLES) -> str:
-    """How long a step takes, and where most of that goes; of the busy time where much of it is idle."""
-    whole, busy = breakdown.time_ms, math.fsum(row.time_ms for row in breakdown.groups)
-    what, takes = "All recorded work", "takes" if breakdown.unit == STEP or not breakdown.n_profiled else "spans"
-    if breakdown.n_profiled:
-        what = UNITS[breakdown.unit].capitalize()
-        what += "" if breakdown.batch is None else f" of {axis.name} {breakdown.batch}"
-    idle = math.fsum(row.time_ms for row in breakdown.rows if row.label == IDLE)
-    idles = idle > _MUCH_IDLE * whole
-    largest = ", ".join(
-        f"{shortened(row.label)} ({share(row.time_ms, busy if idles else whole)})"
-        for row in breakdown.groups[:_NAMED_GROUPS]
-    )
-    parts = [f"{share(idle, whole)} is idle: no {breakdown.work} runs"] if idles else []
-    parts += [f"most of {'the busy time' if idles else 'it'} is in {largest}"] if largest else []
-    return "; ".join([f"{what} {takes} {number(whole)} ms", *parts]) + "."
-
-
-def _partial(giga_per_s: float | None, time_share: float | None, above: bool) -> str:
-    """A rate, and the share of the time that it is over if that is not all."""
-    if giga_per_s is None:
-        return ""
-    text = rate(giga_per_s * 1e9, above)
-    return f"{text} of {share(time_share or 0, 1)}" if _is_partial(time_share) else text
-
-
-def _tensor_note(rows: Sequence[Row], by: str) -> list[str]:
-    """How much the largest rows used the tensor pipes; nothing where no kernel was counted."""
-    known = [row for row in rows if row.tensor_pipe_use is not None][:_MOST_TENSOR_ROWS]
-    uses = []
-    for row in known:
-        over = (
-            f" (over {share(row.tensor_time_share or 0, 1)} of its time)" if _is_partial(row.tensor_time_share) else ""
-        )
-        label = shortened(row.label) if by == "kernel" else row.label
-        uses.append(f"{share(row.tensor_pipe_use or 0, 1)} in {label}{over}")
-    return [f"Share of cycles with active tensor pipes, by hardware counters: {', '.join(uses)}."] if uses else []
-
-
-def _is_partial(time_share: float | None) -> bool:
-    return time_share is not None and time_share < _WHOLE
-
-
-def render_breakdown(
-    breakdown: Breakdown,
-    by: str,
-    limit: int | None = 25,
-    hardware: Hardware | None = None,
-    axis: Axis = SAMPLES,
-) -> RenderableType:
-    """The groups of a step, the largest first, adding up to the measured step time; rates above a roof are marked."""
-    groups, ends = breakdown.groups, breakdown.rows[len(breakdown.groups) :]
-    busy_ms = math.fsum(row.time_ms for row in groups)
-    measured = any(row.measured_gb_per_s is not None for row in breakdown.rows)
-    # Where much of a step is idle, shares of the step say little of the kernels.
-    idles = bool(ends) and busy_ms < (1 - _MUCH_IDLE) * breakdown.time_ms
-    heads = [*(["of busy"] if idles else []), "calls", "GFLOP/s", "GB/s", *(["measured GB/s"] if measured else [])]
-    rows = table(breakdown.work if by == KERNEL else by, "ms", "± ms", "share", *heads, optional=("± ms", "calls"))
-    blank = [""] * len(heads)
-    listed, marked = groups[:limit], False
-    for row in [*listed, None, *ends]:
-        if row is None:
-            if rest := groups[len(listed) :]:
-                amount = math.fsum(r.time_ms for r in rest)
-                title = counted(len(rest), "smaller row")
-                rows.add_row(title, number(amount), "", share(amount, breakdown.time_ms), *blank)
-            continue
-        above = () if hardware is None else above_roofs(row, hardware, by)
-        marked |= bool(above)
-        rows.add_row(
-            row.label,
-            number(row.time_ms),
-            "" if row.spread_ms is None else number(row.spread_ms, 2),
-            share(row.time_ms, breakdown.time_ms),
-            *((share(row.time_ms, busy_ms) if row in groups else "",) if idles else ()),
-            "" if row.calls is None else f"{row.calls:g}",
-            _partial(row.gflop_per_s, row.flops_time_share, "compute" in above),
-            _partial(row.gb_per_s, row.bytes_time_share, "DRAM" in above),
-            *((_partial(row.measured_gb_per_s, row.measured_time_share, False),) if measured else ()),
-        )
-    if breakdown.n_profiled and breakdown.overhead_ms is None:
-        rows.add_row(OVERHEAD, "unknown", "", "", *blank)
-    total = math.fsum(row.time_ms for row in breakdown.rows)
-    rows.add_section()
-    whole = breakdown.unit if breakdown.n_profiled else "all"
-    rows.add_row(whole, number(total), "", share(total, breakdown.time_ms), *blank)
-    notes = [_breakdown_note(breakdown, axis)]
-    if breakdown.busy_ms:
-        busy = ", ".join(f"GPU {gpu} for {number(time_ms)} ms" for gpu, time_ms in breakdown.busy_ms.items())
-        notes.append(
-            f"Of {len(breakdown.busy_ms)} GPUs together: each instant is shared among the kernels that run on any of "
-            f"them, and idle is time in which none runs. Busy are {busy}; --device shows one."
-        )
-    elif breakdown.device is not None:
-        notes.append(f"Of GPU {breakdown.device} alone.")
-    notes += [ABOVE_ROOF_NOTE] if marked else []
-    if any(_is_partial(one) for row in listed for one in (row.flops_time_share, row.bytes_time_share)):
-        notes.append("A rate of N% is over that share of the row's time: the work of the rest is unknown.")
-    if any(row.shared_time_share for row in listed):
-        part = math.fsum(row.time_ms * (row.shared_time_share or 0) for row in groups)
-        notes.append(
-            f"{number(part)} ms of it are kernels that a compiler fused from operators of several rows; their time is "
-            "shared by the bytes that each operator would move alone, not measured."
-        )
-    if measured:
-        notes.append("Measured GB/s: DRAM bytes by hardware counters over the time of the kernels that have them.")
-    notes += _tensor_note(listed, by)
-    verdict = Text(breakdown_verdict(breakdown, axis), "bold")
-    return Group(verdict, Text(), rows, *(Text(one, "dim") for one in notes))

@@ -48,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     from ..analysis.render import terminal
+    from ..analysis.render.breakdown import render_breakdown
     from ..analysis.render.communication import render_communication
     from ..analysis.render.idle import render_idle
-    from ..analysis.render.text import render_breakdown
 
     console = terminal.console()
     if modelled:

@@ -104,8 +104,8 @@ def _print_verdict(recording: Recording) -> None:
     """Say where the time went: by layer if there are layers, else by kernel; nothing if no kernel has a time."""
     from ..analysis.decompose.breakdown import recorded_breakdown
     from ..analysis.decompose.terms import is_outside
+    from ..analysis.render.breakdown import breakdown_verdict
     from ..analysis.render.terminal import print_prose
-    from ..analysis.render.text import breakdown_verdict
     from ..base.errors import CurvescopeError
 
     try:

@@ -13,7 +13,7 @@ import pytest
 from curvescope.analysis.render.documents import kind_of
 from curvescope.cli import COMMANDS, main
 from curvescope.commands.bench import BENCHES
-from curvescope.documents import DOCUMENTS, document_schema
+from curvescope.document_schema import DOCUMENTS, document_schema
 from tests.conftest import document_validator
 
 # The kinds of documents that each command prints; None: it prints none.

@@ -1,0 +1,211 @@
+"""Operators of a network's table with their extents, and the terms of those that only move data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from .launches import ModelledGpu
+from .problems import ITEM_BYTES, Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """One operator in one phase; arrays of shape (batches,).
+
+    Attributes:
+        layer: module path; None outside layers.
+        phase: forward, backward or optimizer.
+        op: framework operator.
+        kind: kind for the model's error: forward, backward_data, backward_weights, product or streaming.
+        kernel: name of the main kernel, by batch size.
+        time_s: time of all its kernels.
+        launches: number of launches.
+        flops: FLOPs of the direct algorithm; None for operators without.
+        bytes_compulsory: bytes if each operand is moved once.
+        workspace_bytes: scratch memory.
+    """
+
+    layer: str | None
+    phase: str
+    op: str
+    kind: str
+    kernel: tuple[str, ...]
+    time_s: Floats
+    launches: int
+    flops: Floats | None
+    bytes_compulsory: Floats
+    workspace_bytes: Floats
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operator with its extents at every batch size.
+
+    Attributes:
+        sizes: the batch sizes.
+        layer: module path.
+        op: operator.
+        inputs: extents of each input tensor, each of shape (batches,).
+        outputs: extents of each output tensor, each of shape (batches,).
+        settings: stride and padding of a convolution.
+    """
+
+    sizes: Floats
+    layer: str | None
+    op: str
+    inputs: list[list[Floats]]
+    outputs: list[list[Floats]]
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], sizes: Floats) -> Row:
+        """An operator of a table, whose extents are each a factor of the batch size and a constant."""
+
+        def extents(shapes: Any) -> list[list[Floats]]:
+            return [[factor * sizes + constant for factor, constant in shape] for shape in shapes]
+
+        return cls(
+            sizes, row["layer"], row["op"], extents(row["inputs"]), extents(row["outputs"]), row.get("settings", {})
+        )
+
+    def elements(self, side: str) -> Floats:
+        """Number of elements of all inputs or outputs."""
+        tensors = getattr(self, side)
+        return np.asarray(sum(product(tensor) for tensor in tensors) if tensors else 0.0)
+
+
+def product(extents: Sequence[Floats]) -> Floats:
+    """Number of elements of a tensor."""
+    return np.asarray(reduce(np.multiply, extents) if extents else 1.0)
+
+
+# Passes over the output (forward, backward) of operators that only move data; operators not listed read their inputs
+# and write their outputs, and move half as much again in the backward pass. Dropout is one kernel on a GPU: the random
+# numbers and the scaling belong to its product.
+_PASSES: Mapping[str, tuple[float, float]] = {
+    "relu_": (2, 3),
+    "native_batch_norm": (3, 5),
+    "native_layer_norm": (2, 4),
+    "add": (3, 0),  # its gradient passes as it is; see `summed`
+    "cat": (2, 2),
+    "mul": (2.25, 2.25),
+    "clone": (2, 2),
+    "gelu": (2, 3),
+    "_safe_softmax": (2, 3),
+    "_log_softmax": (2, 3),
+    "bernoulli_": (0, 0),
+    "div_": (0, 0),
+    "zeros_like": (0, 0),
+    "add_": (0, 0),
+}
+
+
+# Operators that may begin a branch of the network.
+_BRANCHING = ("convolution", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d")
+
+
+def summed(rows: Sequence[Row]) -> dict[int, Floats]:
+    """Elements of each gradient that is added to another one, by the index of an operator where branches part or meet.
+
+    A tensor that several operators read has a gradient from each. PyTorch and Caffe (layer `split`) add them one by one
+    (titanx_maxwell_caffe_per_layer.csv: GoogLeNet's `split` layers take 5 % of the backward pass). Branches are
+    recognised by their shapes: an operator that does not read what the operator before it wrote begins a branch; a sum
+    without such a branch adds a tensor to what was computed from it.
+    """
+    sums: dict[int, Floats] = {}
+    branched, before = False, rows[0]
+    for index, row in enumerate(rows):
+        if row.op in _BRANCHING and index and not _same(row.inputs[0], before.outputs[0]):
+            sums[index] = product(row.inputs[0])
+            branched = True
+        elif row.op in ("add", "cat"):
+            if row.op == "add" and len(row.inputs) > 1 and not branched:
+                sums[index] = product(row.outputs[0])
+            branched = False
+        before = row if row.outputs and row.outputs[0] else before  # counters have no extents
+    return sums
+
+
+def _same(first: Sequence[Floats], second: Sequence[Floats]) -> bool:
+    return len(first) == len(second) and all((a == b).all() for a, b in zip(first, second, strict=True))
+
+
+def sum_gradients(row: Row, elements: Floats, machine: ModelledGpu) -> Term:
+    """The sum of two gradients of a tensor that several operators read."""
+    return _streamed(row, "backward", "sum_gradients", 3 * elements, machine)
+
+
+# Time of a max pool over that of a ReLU with as many bytes: 3x3 pools of stride 2 of cudnn_scope on K80, M60, V100 and
+# Titan V, 32 images and more; on a Quadro RTX 6000, a pool is no slower. No gradient of a pool is published.
+_POOL_SLOWDOWN = {"kepler": 1.8, "maxwell": 1.35, "pascal": 1.35, "volta": 1.2}
+
+
+def streaming_terms(row: Row, kind: str, machine: ModelledGpu) -> list[Term]:
+    """An operator that only moves data: forward, and backward unless `kind` is forward."""
+    outputs, inputs = product(row.outputs[0]), row.elements("inputs")
+    slowdown = 1.0
+    if row.op.startswith("max_pool"):  # the positions of the maxima are two words each
+        forward, backward = inputs + 3 * outputs, inputs + 3 * outputs
+        slowdown = _POOL_SLOWDOWN.get(machine.device.architecture, 1.0)
+    elif row.op == "embedding":  # the gradient is as large as the table
+        forward, backward = 2 * outputs, outputs + product(row.inputs[0])
+    elif row.op in _PASSES:
+        forward, backward = (passes * outputs for passes in _PASSES[row.op])
+    else:
+        forward = inputs + outputs
+        backward = 1.5 * forward
+    terms = [_streamed(row, "forward", row.op, forward, machine, slowdown)]
+    if kind != "forward":
+        terms.append(_streamed(row, "backward", row.op, backward, machine))
+    return [term for term in terms if term.time_s.any()]
+
+
+def _streamed(row: Row, phase: str, kernel: str, elements: Floats, machine: ModelledGpu, slowdown: float = 1.0) -> Term:
+    moved = np.broadcast_to(machine.item_bytes * elements, row.sizes.shape)
+    launch = machine.streaming(kernel, moved)
+    time_s = np.where(moved > 0, launch.time_s * slowdown, 0.0)
+    zeros = np.zeros_like(time_s)
+    return Term(
+        layer=row.layer,
+        phase=phase,
+        op=row.op,
+        kind="streaming",
+        kernel=(kernel,) * len(time_s),
+        time_s=time_s,
+        launches=1,
+        flops=None,
+        bytes_compulsory=moved,
+        workspace_bytes=zeros,
+    )
+
+
+def sgd(operations: Mapping[str, Any], machine: ModelledGpu, sizes: Floats, passes: int) -> Term:
+    """The update of all parameters, in this many passes over them."""
+    moved = np.full(sizes.shape, float(passes * ITEM_BYTES * operations["parameters"]))
+    launch = machine.streaming("sgd_momentum", moved)
+    zeros = np.zeros_like(moved)
+    return Term(
+        layer=None,
+        phase="optimizer",
+        op="sgd",
+        kind="streaming",
+        kernel=("sgd_momentum",) * len(sizes),
+        time_s=launch.time_s,
+        launches=1,
+        flops=None,
+        bytes_compulsory=moved,
+        workspace_bytes=zeros,
+    )
+
+
+def bias(row: Row, phase: str, machine: ModelledGpu) -> Term:
+    """The bias of a convolution: added forward, its gradient summed backward."""
+    passes = 2 if phase == "forward" else 1
+    return _streamed(
+        row, phase, "add_bias" if phase == "forward" else "sum_bias", passes * row.elements("outputs"), machine
+    )

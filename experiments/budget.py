@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from ..profiling.measure.visit import warm_up_ns
 from ..profiling.recording.experiments import TIME, Experiment, Scope, Stage
 from .factor import USUAL_SETUP_S
 from .factors import factor_of
+from .step_variants import MARGIN
 
 if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Diagnosis
@@ -63,6 +64,7 @@ class Budget:
         device: cpu or cuda.
         time_left_s: seconds left.
         impossible: names of factors that these complete steps are known to refuse.
+        fullness: share of the device's memory that a process takes, by batch size; empty if unknown.
         starts_s: what starts of complete steps took so far in this recording, seconds.
     """
 
@@ -71,6 +73,7 @@ class Budget:
     time_left_s: float
     starts_s: tuple[float, ...] = ()
     impossible: frozenset[str] = frozenset()
+    fullness: Mapping[int, float] = field(default_factory=dict)
 
     def refused(self, name: str) -> bool:
         """Whether a factor only says why it does not apply to the device."""
@@ -136,7 +139,14 @@ class Budget:
         if wanted.scope == Scope.STEP and self.device != "cpu":  # each visit brings the GPU to its clocks
             steps = [EXPERIMENT.steps_of_visit(1, round(time_ms * 1e6)) for time_ms in times_ms]
             runs_ms = np.maximum(times_ms, warm_up_ns(self.device) / 1e6) + steps * times_ms
-        return setup_s, variants * (float(runs_ms.sum()) / 1e3 + len(wanted.batches) * _VISIT_S)
+        round_s = variants * (float(runs_ms.sum()) / 1e3 + len(wanted.batches) * _VISIT_S)
+        if wanted.scope == Scope.STEP and self.takes_turns(wanted.batches):
+            return 0.0, setup_s + round_s
+        return setup_s, round_s
+
+    def takes_turns(self, batches: Iterable[int]) -> bool:
+        """Whether the device's memory holds one process of these steps only, so that each starts for every round."""
+        return (1 + MARGIN) * max((self.fullness.get(batch, 0.0) for batch in batches), default=0.0) > 1
 
     @property
     def start_s(self) -> float:

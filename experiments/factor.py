@@ -71,15 +71,15 @@ class Target:
     Attributes:
         configuration: network or step, and how it runs, as in the recording.
         batches: batch sizes of the experiment, increasing.
-        full_bytes: by batch size, the memory with which its steps are as full as those of the largest batch size of the
-            experiment were with all memory of the CUDA device; empty if unknown.
+        memory_shares: by batch size, the peak memory of its steps as a share of that of the largest batch size of the
+            experiment; empty if unknown.
         phases: phases of the recorded operators; empty if unknown.
         operators: names of the recorded operators; empty if unknown.
     """
 
     configuration: Configuration
     batches: tuple[int, ...]
-    full_bytes: Mapping[int, int] = field(default_factory=dict)
+    memory_shares: Mapping[int, float] = field(default_factory=dict)
     phases: frozenset[str] = frozenset()
     operators: frozenset[str] = frozenset()
 

@@ -22,6 +22,7 @@ from .budget import Budget
 from .case import Case, Known
 from .factors import is_costly
 from .remedies import RemedyPlan, impossible
+from .step_variants import fullness
 
 if TYPE_CHECKING:
     from ..analysis.decompose.terms import Share
@@ -150,7 +151,7 @@ def _known(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None
     device = str((recording.meta.get("device") or {}).get("kind") or "cpu")
     made = experiments_of(recording.meta)
     starts_s = tuple(seconds for one in made for name, seconds in one.setup_s.items() if not is_costly(name))
-    budget = Budget(diagnosis, device, time_left_s, starts_s, impossible(recording))
+    budget = Budget(diagnosis, device, time_left_s, starts_s, impossible(recording), fullness(recording))
     return Known(diagnosis, made, dict(replayable), budget)
 
 

@@ -119,6 +119,7 @@ class RemedyPlan:
         return {one.factor: one for one in (*remedies.savings, *remedies.sets)}
 
     def _experiment(self, stage: Stage, names: Iterable[str]) -> Experiment:
+        turns = self.known.budget.takes_turns(self._sizes)  # then every round has processes of its own
         return Experiment(
             number=max((one.number for one in self.known.made), default=-1) + 1,
             stage=stage,
@@ -127,7 +128,7 @@ class RemedyPlan:
             functional_kind=TIME,
             batches=self._sizes,
             factors=tuple(names),
-            rounds=rounds_of(stage, Scope.STEP, TIME),
+            rounds=(1, 1) if turns else rounds_of(stage, Scope.STEP, TIME),
             starts=STARTS_OF_TIMES[stage],
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -74,6 +74,10 @@ class Runner(ABC):
     @abstractmethod
     def finished(self, condition: Condition) -> bool:
         """Whether a condition gets no more visits."""
+
+    def group(self, condition: Condition) -> Hashable:
+        """Group of a condition, whose conditions each round visits one after the other."""
+        return condition
 
     @abstractmethod
     def end(self) -> None:
@@ -145,6 +149,7 @@ class Runner(ABC):
             visit=lambda condition, round_: self.visit(condition, first + round_),
             rule=Until(rule, self.watch.enough),
             finished=self.finished,
+            group=self.group,
             begin_round=self.write,
             rows=self.rows_to_decide,
             label=lambda condition: f"{condition[0] or 'unmodified'}, batch {condition[1]}",

@@ -2,7 +2,9 @@
 
 Each variant runs in a process of its own, which stays until the end; so do the unmodified steps. Every round visits
 every variant and batch size once, in an order that changes, and only one process works at a time. Variants that do not
-fit the memory together take turns in groups, each with rounds of its own and the unmodified steps in all of them.
+fit the memory together run in groups, each with rounds of its own and the unmodified steps in all of them. Where the
+memory does not hold even two processes, they take turns with it: in each round, each starts anew, visits every batch
+size and ends.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..base.errors import CurvescopeError
+from ..profiling.hardware.memory_usage import empty_cache
 from ..profiling.measure.configuration import Configuration, configuration_of
 from ..profiling.measure.loop import Empty, Progress
 from ..profiling.measure.protocol import EXPERIMENT
@@ -22,11 +25,11 @@ from ..profiling.recording.store import Recording, RecordingWriter
 from .factor import Target
 from .factors import step_change
 from .runner import Condition, Row, Runner, Watch
-from .step_worker import Number, Ready, StepWorker
+from .step_worker import CUDA_CONTEXT_BYTES, Number, Ready, StepWorker
 
 MOST_AT_ONCE = 6  # variants beside the unmodified steps: enough to share their rounds, few enough for the memory
 _LEAST_STARTS = 2  # of processes, where an experiment wants several
-_MARGIN = 1.25  # memory of a variant, in peaks of the unmodified steps: split, padded and compiled steps take more
+MARGIN = 1.25  # memory of a variant, in peaks of the unmodified steps: split, padded and compiled steps take more
 _NOTED_SHARE = 1.1  # of the memory of the unmodified steps: a variant that takes more is noted
 _LEAST_START_S = 10.0
 _START_FACTOR = 3.0  # time for the start of a variant, as a factor on that of the unmodified steps
@@ -39,6 +42,7 @@ _ROUNDING = {"fp32": 1e-3}
 _ROUNDING_ELSE = 2e-2
 _UNMODIFIED = "unmodified steps"
 _FAILED = f"the {_UNMODIFIED} failed"
+_TURNS = "Processes took turns with the memory, which holds one of them: each started anew for every round."
 
 
 def run_step(
@@ -67,6 +71,7 @@ def run_step(
         done = replace(experiment, untested=dict.fromkeys(experiment.factors, str(error)), done=True)
         record_experiment(writer, done)
         return done
+    empty_cache(configuration.device)  # of terms that ran in this process
     runner = StepRunner(experiment, writer, watch or Watch(), configuration.device)
     runner.prepare(recording, target_of(recording, configuration, experiment.batches), start)
     return runner.run()
@@ -83,6 +88,8 @@ class StepRunner(Runner):
         """Take what it runs."""
         self._recording, self._target, self._start_worker = recording, target, start
         self._workers: dict[str | None, StepWorker] = {}
+        self._running: set[str | None] = set()  # the variants that get visits
+        self._turns = False  # whether one process at a time has the memory
         self._ready: dict[str | None, Ready] = {}
         self._start_s: dict[str | None, float] = {}  # duration of the first steps
         self._starts_left = 1
@@ -129,12 +136,12 @@ class StepRunner(Runner):
             before = len(waiting)
             group = self._start_group(waiting)
             groups_left = math.ceil(len(waiting) / max(1, before - len(waiting)))  # which share the time left
-            conditions = [(name, batch) for name in self._workers for batch in self._target.batches]
+            conditions = [(name, batch) for name in (None, *group) for batch in self._target.batches]
             rounds = self.run_rounds(conditions, 1 / (groups_left + 1) / self._starts_left)
             self._late |= rounds < self.experiment.rounds[0] and not self._stopped
             for name in group:
-                if name in self._workers:
-                    self._workers.pop(name).end()
+                if name in self._running:
+                    self._end(name)
                     self._check_effect(name)
         if not self._late:
             lost = [name for name in self.experiment.factors if not self.ran(name)]
@@ -143,9 +150,14 @@ class StepRunner(Runner):
 
     def end(self) -> None:
         """End all workers."""
-        for worker in self._workers.values():
+        for name in [*self._workers]:
+            self._end(name)
+
+    def _end(self, name: str | None) -> None:
+        """End the worker of a variant, which gets no more visits."""
+        self._running.discard(name)
+        if (worker := self._workers.pop(name, None)) is not None:
             worker.end()
-        self._workers.clear()
 
     def entry(self, *, done: bool) -> Experiment:
         """The experiment as recorded, with what the starts of its workers took."""
@@ -158,11 +170,15 @@ class StepRunner(Runner):
 
     def finished(self, condition: Condition) -> bool:
         """Whether a condition gets no more visits."""
-        return self._stopped or condition[0] not in self._workers
+        return self._stopped or condition[0] not in self._running
+
+    def group(self, condition: Condition) -> Condition | str | None:
+        """Where one process at a time has the memory, it visits all batch sizes at once."""
+        return condition[0] if self._turns else condition
 
     def rows_to_decide(self) -> list[Row]:
         """The rows of the variants that run."""
-        return [row for row in self.rows if row["factor"] in self._workers]
+        return [row for row in self.rows if row["factor"] in self._running]
 
     def reason_against(self, name: str) -> str | None:
         """The reason why a factor cannot be changed, as far as is known before a worker starts."""
@@ -171,57 +187,65 @@ class StepRunner(Runner):
     def visit(self, condition: Condition, round_: int) -> None:
         """Visit one variant; one that fails ends, and the others continue."""
         name, batch = condition
-        if name not in self._workers:  # it ended in this round
+        if name not in self._running:  # it ended in this round
             return
-        longest_s = max(_LEAST_VISIT_S, _VISIT_SHARE * self._start_s[name])
-        try:
-            timed = self._workers[name].visit(batch, self._protocol, self._refuse_after(longest_s))
-        except _TooLateError:
-            timed = Empty("failed", f"its steps took more than {longest_s:.0f} s")
+        timed = self._timed(name, batch)
         if not isinstance(timed, Empty):
             self.add(condition, round_, timed)
             return
-        self._workers.pop(name).end()
+        self._end(name)
         why = f"batch {batch}: {_clause(timed)}"
         if name is not None:
             self.untested[name] = why
             return
         self.notes.append(f"The {_UNMODIFIED} failed at {why}.")
-        lost = [factor for factor in self._workers if factor is not None]
+        lost = [factor for factor in self._running if factor is not None]
         self.untested.update(dict.fromkeys(lost, f"{_FAILED} at {why}"))
+
+    def _timed(self, name: str | None, batch: int) -> list[Row] | Empty:
+        """Rows of a visit; where the worker has to start for its turn, it does."""
+        if name not in self._workers:
+            for other in [*self._workers]:
+                self._workers.pop(other).end()
+            if (failed := self._start(name)) is not None:
+                return Empty("failed", failed)
+        longest_s = max(_LEAST_VISIT_S, _VISIT_SHARE * self._start_s[name])
+        try:
+            return self._workers[name].visit(batch, self._protocol, self._refuse_after(longest_s))
+        except _TooLateError:
+            return Empty("failed", f"its steps took more than {longest_s:.0f} s")
 
     @property
     def _stopped(self) -> bool:
         """Whether the unmodified steps can no longer run."""
-        return None not in self._workers
+        return None not in self._running
 
     def _start_group(self, waiting: list[str]) -> list[str]:
-        """Start the workers of as many factors as fit together; takes them, and those that fail, from `waiting`."""
+        """Start the workers of as many factors as fit together; takes them, and those that fail, from `waiting`.
+
+        If none fits beside the unmodified steps, all get turns with the memory.
+        """
         group: list[str] = []
         while waiting and len(group) < MOST_AT_ONCE:
-            if (short := self._memory_short()) is not None:
-                if not group:  # no other group will have more
-                    self.untested.update(dict.fromkeys(waiting, short))
+            if self._memory_is_short():
+                if not group:
+                    self._turns = True
+                    self.notes.append(_TURNS)
+                    group += waiting
                     waiting.clear()
+                    self._running.update(group)
                 break
             name = waiting.pop(0)
             if (failed := self._start(name)) is not None:
                 self.untested[name] = failed
             else:
                 group.append(name)
-                self._compare_results(name)
-                self._compare_memory(name)
         return group
 
-    def _memory_short(self) -> str | None:
-        """The reason why no further worker fits the memory; None if one does or the memory is unknown."""
+    def _memory_is_short(self) -> bool:
+        """Whether no further worker fits the memory beside those that run; False if the memory is unknown."""
         peak, available = self._ready[None].peak_bytes, self._workers[None].available_bytes()
-        if peak is None or available is None or _MARGIN * peak <= available:
-            return None
-        return (
-            f"a further process of these steps needs {_MARGIN * peak / 1e9:.1f} GB of memory, and "
-            f"{available / 1e9:.1f} GB are available"
-        )
+        return peak is not None and available is not None and MARGIN * peak > available
 
     def _start(self, name: str | None) -> str | None:
         """Start the worker of a factor and warm it up; returns the reason if that failed."""
@@ -239,8 +263,13 @@ class StepRunner(Runner):
         try:
             ready = worker.warm_up(self._refuse_after(longest_s))
             if isinstance(ready, Ready):
+                is_new = name not in self._ready
                 self._ready[name] = ready
                 self._start_s[name] = self.elapsed_s - elapsed_s
+                self._running.add(name)
+                if is_new and name is not None:
+                    self._compare_results(name)
+                    self._compare_memory(name)
                 if not ready.quiet:
                     self.notes.append(
                         "Threads of waiting processes keep the cores busy and disturb the times: set "
@@ -250,7 +279,7 @@ class StepRunner(Runner):
             why = _clause(ready)
         except _TooLateError:
             pass
-        self._workers.pop(name).end()
+        self._end(name)
         return why
 
     def _left_s(self) -> float:
@@ -317,24 +346,30 @@ class StepRunner(Runner):
             )
 
 
-def _full_bytes(recording: Recording, configuration: Configuration, largest: int) -> dict[int, int]:
-    """Memory with which the steps of each batch size are as full as those of the largest, see `Target`."""
-    capacity = configuration.memory_limit_bytes or (recording.meta.get("device") or {}).get("memory_bytes")
-    peaks: dict[int, int] = {}
-    for row in recording.arrow("steps", ["batch", "peak_memory_bytes", "profiled"]).to_pylist():
-        if row["peak_memory_bytes"] and not row["profiled"]:
-            peaks[row["batch"]] = max(peaks.get(row["batch"], 0), row["peak_memory_bytes"])
-    if capacity is None or largest not in peaks:
-        return {}
-    return {batch: round(capacity * peak / peaks[largest]) for batch, peak in peaks.items()}
+def _most_bytes(recording: Recording, column: str) -> dict[int, int]:
+    """The largest value of a column on memory in the unprofiled steps of each batch size that have one."""
+    most: dict[int, int] = {}
+    for row in recording.arrow("steps", ["batch", column, "profiled"]).to_pylist():
+        if row[column] and not row["profiled"]:
+            most[row["batch"]] = max(most.get(row["batch"], 0), row[column])
+    return most
+
+
+def fullness(recording: Recording) -> dict[int, float]:
+    """Share of a CUDA device's memory that a process of the steps takes, by batch size; empty if unknown."""
+    capacity = (recording.meta.get("device") or {}).get("memory_bytes")
+    most = _most_bytes(recording, "peak_memory_bytes") | _most_bytes(recording, "reserved_memory_bytes")
+    return {batch: (size + CUDA_CONTEXT_BYTES) / capacity for batch, size in most.items()} if capacity else {}
 
 
 def target_of(recording: Recording, configuration: Configuration, batches: tuple[int, ...]) -> Target:
     """The steps of a recording at some batch sizes, with what is recorded of them."""
-    full_bytes = _full_bytes(recording, configuration, batches[-1]) if batches else {}
+    peaks = _most_bytes(recording, "peak_memory_bytes")
+    largest = peaks.get(batches[-1]) if batches else None
+    memory_shares = {batch: peak / largest for batch, peak in peaks.items()} if largest else {}
     rows = recording.arrow("operators", ["phase", "op"])
     phases, ops = (frozenset(filter(None, rows[name].unique().to_pylist())) for name in ("phase", "op"))
-    return Target(configuration, batches, full_bytes, phases, ops)
+    return Target(configuration, batches, memory_shares, phases, ops)
 
 
 def _medians(rows: Iterable[StepRow], batch: int) -> list[float]:

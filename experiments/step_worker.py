@@ -27,7 +27,7 @@ from .factors import step_change
 
 SEED = 0
 _QUIET_S, _QUIET_SHARE, _LONGEST_S = 0.002, 0.1, 0.5
-_CUDA_CONTEXT_BYTES = 600 * 10**6  # context and kernels of torch in one process, beside the allocator's memory
+CUDA_CONTEXT_BYTES = 600 * 10**6  # context and kernels of torch in one process, beside the allocator's memory
 
 Number = tuple[float, float]  # a number of a result, and the scale that its difference is compared with
 
@@ -122,7 +122,7 @@ class _Server:
         device = self._steps.device
         peak = read_peak(device)
         reserved = peak.get("reserved_memory_bytes")
-        took = peak.get("peak_memory_bytes") if device == "cpu" else reserved and reserved + _CUDA_CONTEXT_BYTES
+        took = peak.get("peak_memory_bytes") if device == "cpu" else reserved and reserved + CUDA_CONTEXT_BYTES
         return Ready(results, draws, took, _wait_until_quiet())
 
     def visit(self, batch: int, protocol: Protocol) -> list[StepRow]:

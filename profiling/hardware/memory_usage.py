@@ -74,6 +74,21 @@ def limit_memory(device: str, limit_bytes: int) -> None:
     torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
 
 
+def empty_cache(device: str) -> None:
+    """Give blocks that the CUDA allocator of this process keeps back to the device; on a CPU nothing."""
+    if device != "cpu":
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+def allocatable_bytes(device: str) -> int:
+    """Memory of a CUDA device that the allocator of this process has or can get, whatever other processes take."""
+    import torch
+
+    return int(torch.cuda.mem_get_info(device)[0]) + int(torch.cuda.memory_reserved(device))
+
+
 def available_bytes(device: str) -> int | None:
     """Memory of a device that this process can still get without swapping; None if the system does not tell.
 

@@ -78,7 +78,7 @@ def test_steps_can_be_changed_on_every_device_that_the_plan_keeps_time_for(name,
     factor = FACTORS[name]
     if factor.step is not None and factor.refusal(device) is None:
         steps = Configuration.of_step("steps.py:make_step", device)
-        assert factor.step.reason_against(Target(steps, (3,), {3: 10**9})) is None
+        assert factor.step.reason_against(Target(steps, (3,), {3: 1.0})) is None
     assert set(factor.refuses) < {"cpu", "cuda"}
 
 

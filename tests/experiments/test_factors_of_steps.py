@@ -139,17 +139,23 @@ def test_a_module_is_changed_once_and_needs_convolutions_to_lie_channels_last():
 
 
 def test_each_batch_size_gets_the_memory_that_makes_it_as_full_as_the_largest(monkeypatch):
+    """Of 80 bytes, contexts take 8; the process has 12 of the rest and can get 60. Half of the peak gets half of 72."""
     limits, emptied = [], []
     monkeypatch.setattr(smaller_memory, "limit_memory", lambda device, size: limits.append((device, size)))
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(len(limits)))
-    target = Target(replace(OWN, device="cuda:0"), (1, 2), {1: 6000, 2: 8000})
+    monkeypatch.setattr(smaller_memory, "empty_cache", lambda device: emptied.append(len(limits)))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60, 80))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 12)
+    target = Target(replace(OWN, device="cuda:0"), (1, 2), {1: 0.5, 2: 1.0})
     change = step_change("smaller_memory")
     assert change.reason_against(target) is None
     steps = change.change(workload := Counting(), target)
     for batch in (2, 1):
         steps.load(batch)
-    assert (limits, emptied, workload.log) == ([("cpu", 8000), ("cpu", 6000)], [0, 1], ["load 2", "load 1"])
-    assert change.reason_against(replace(target, full_bytes={1: 6000})) is not None
+    assert (limits, emptied, workload.log) == ([("cpu", 72), ("cpu", 36)], [0, 1], ["load 2", "load 1"])
+    limited = replace(target, configuration=replace(target.configuration, memory_limit_bytes=40))
+    change.change(workload, limited).load(1)
+    assert limits[-1] == ("cpu", 20)
+    assert change.reason_against(replace(target, memory_shares={1: 0.5})) is not None
 
 
 def fake_cuda_graphs(monkeypatch, workload, capture=nullcontext):

@@ -402,6 +402,31 @@ class Steps:
         return self.now_ns - self.step_ns, self.step_ns
 
 
+EXCESS = Experiment(
+    number=0,
+    stage=Stage.CONFIRM,
+    scope=Scope.STEP,
+    functional=((16, 1.0), (8, -2.0)),
+    functional_kind="excess",
+    batches=(8, 16),
+)
+
+
+def budget_of_steps(step_ms, **facts):
+    """The default time on a GPU, for steps of one duration at batch 8 and 16."""
+    curve = SimpleNamespace(conditions=(8, 16), points=[SimpleNamespace(time_ms=SimpleNamespace(value=step_ms))] * 2)
+    return Budget(SimpleNamespace(curve=curve, terms=None), "cuda", 180.0, **facts)
+
+
+@pytest.mark.parametrize(("full", "round_s"), [(0.4, 2 * 2 * 0.21), (0.86, 2 * 2 * 0.21 + 2 * 6)])
+def test_a_memory_that_holds_one_process_costs_a_start_of_each_in_every_round(full, round_s):
+    """Steps of 100 ms: 100 ms of warm-up and one timed. Eight rounds with starts of 6 s fit the default time."""
+    budget = budget_of_steps(100, fullness={8: full / 2, 16: full})
+    (fitted,) = budget.fitting(replace(EXCESS, factors=("smaller_memory",), rounds=(8, 25)))
+    assert budget._times_s(fitted)[1] == pytest.approx(round_s, rel=0.1)
+    assert fitted.rounds[0] == 8
+
+
 @pytest.mark.parametrize("step_ms", [1, 3, 10, 25, 60, 200])
 def test_the_planned_time_of_a_visit_on_a_gpu_is_what_a_worker_takes(monkeypatch, step_ms):
     """100 ms of warm-up, then up to four steps: 104 ms for steps of 1 ms, where 12.5 ms were planned once."""
@@ -410,17 +435,7 @@ def test_the_planned_time_of_a_visit_on_a_gpu_is_what_a_worker_takes(monkeypatch
     monkeypatch.setattr(visit, "reset_peak", lambda _: False)
     warm_up = visit.discard_steps(steps, 8, 1)
     visit.time_steps(steps, EXPERIMENT.steps_of_visit(8, warm_up.last_ns))
-    curve = SimpleNamespace(conditions=(8, 16), points=[SimpleNamespace(time_ms=SimpleNamespace(value=step_ms))] * 2)
-    budget = Budget(SimpleNamespace(curve=curve, terms=None), "cuda", 180.0)
-    wanted = Experiment(
-        number=0,
-        stage=Stage.SCREEN,
-        scope=Scope.STEP,
-        functional=((16, 1.0), (8, -2.0)),
-        functional_kind="excess",
-        batches=(8, 16),
-        factors=("cuda_graph", "pauses"),
-    )
+    budget, wanted = budget_of_steps(step_ms), replace(EXCESS, factors=("cuda_graph", "pauses"))
     setup_s, round_s = budget._times_s(wanted)
     assert setup_s == 3 * 6
     assert round_s == pytest.approx(3 * 2 * steps.now_ns / 1e9, rel=0.1)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+from curvescope.experiments import step_variants
 from curvescope.experiments.factor import Target
 from curvescope.experiments.factors import FACTORS, names_of, step_change
 from curvescope.experiments.runner import Watch
@@ -43,12 +44,16 @@ def experiment(*factors, batches=(1, 2), rounds=(3, 3), limit_s=None):
     )
 
 
-def sweep_of(path, configuration=ALEXNET, step_ms=10):
-    """A recording of three rounds at batch 1 and 2, each step of which takes `step_ms` per sample."""
+def sweep_of(path, configuration=ALEXNET, step_ms=10, **columns):
+    """A recording of three rounds at batch 1 and 2, each step of which takes `step_ms` per sample.
+
+    Further columns have a value for each batch size.
+    """
     with RecordingWriter(path, configuration.entry) as writer:
         keys = [(batch, round_) for round_ in range(3) for batch in (1, 2)]
         rows = [
             {"step": n, "batch": b, "round": r, "index": 0, "duration_ns": b * step_ms * 10**6 + r, "profiled": False}
+            | {name: values[b - 1] for name, values in columns.items()}
             for n, (b, r) in enumerate(keys)
         ]
         writer.write("steps", columns_of(rows))
@@ -109,7 +114,7 @@ class Workers:
                 return [{"start_ns": workers.clock.now_ns - ns, "duration_ns": ns, "page_faults": 7, "process": 1}]
 
             def available_bytes(self):
-                return workers.available - GB * len(workers.running)
+                return workers.available - sum(workers.memory.get(name, GB) for name in workers.running)
 
             def end(self):
                 workers.running.remove(factor)
@@ -265,11 +270,38 @@ def test_a_variant_that_takes_more_memory_is_noted(tmp_path):
     assert done.notes == ("The first steps took 1.50 GB of memory with kept_memory, 1.00 GB unmodified.",)
 
 
-def test_variants_that_fit_the_memory_not_at_all_are_untested(tmp_path):
-    done, rows = run(tmp_path / "r", Workers(FakeClock(), available=2 * GB), experiment("one_thread"))
-    needs = "a further process of these steps needs 1.2 GB of memory, and 1.0 GB are available"
-    assert done.untested == {"one_thread": needs}
-    assert {row["factor"] for row in rows} == {None}
+def test_processes_take_turns_with_a_memory_that_holds_one(tmp_path, monkeypatch):
+    """Of 80 GB a process takes 68: in each round each starts anew, visits all batch sizes, and ends."""
+    emptied = []
+    monkeypatch.setattr(step_variants, "empty_cache", emptied.append)
+    factors = ("smaller_memory", "cudnn_workspace")
+    sizes = dict.fromkeys((None, *factors), 68 * GB)
+    workers = Workers(FakeClock(), {"smaller_memory": 2.0}, memory=sizes, available=80 * GB)
+    peaks = {"peak_memory_bytes": [34 * GB, 68 * GB]}
+    recording = sweep_of(tmp_path / "r", replace(ALEXNET, device="cuda:0"), **peaks)
+    done, rows = run(tmp_path / "r", workers, experiment(*factors), recording)
+    assert (done.done, done.untested, workers.most, emptied) == (True, {}, 1, ["cuda:0"])
+    assert done.notes == (
+        "Processes took turns with the memory, which holds one of them: each started anew for every round.",
+    )
+    visited = [factor for factor, batch in workers.visits if batch == 1]
+    assert workers.visits == [(factor, batch) for factor in visited for batch in (1, 2)]
+    assert len(visited) == 3 * 3
+    assert {(r["factor"], r["batch"], r["duration_ns"]) for r in rows if r["factor"] != "cudnn_workspace"} == {
+        (None, 1, 10_000_000),
+        (None, 2, 20_000_000),
+        ("smaller_memory", 1, 20_000_000),
+        ("smaller_memory", 2, 40_000_000),
+    }
+
+
+@pytest.mark.parametrize("lost", [None, "channels_last"])
+def test_a_process_that_fails_in_its_turn_ends_the_others_only_if_it_is_unmodified(tmp_path, lost):
+    workers = Workers(FakeClock(), fails={lost: Empty("killed", "SIGKILL")}, available=2 * GB)
+    done, rows = run(tmp_path / "r", workers, experiment("one_thread", "channels_last"))
+    assert workers.most == 1
+    assert set(done.untested) == ({"one_thread", "channels_last"} if lost is None else {"channels_last"})
+    assert max(row["round"] for row in rows if row["factor"] is None) == (1 if lost is None else 2)
 
 
 def test_at_most_a_few_variants_run_at_a_time(tmp_path):
@@ -348,6 +380,7 @@ def test_steps_that_keep_their_memory_take_no_page_faults(own_steps):
 
 PARENT = """
 from curvescope.profiling.measure.configuration import Configuration
+from curvescope.experiments import step_variants
 from curvescope.experiments.factor import Target
 from curvescope.experiments.step_worker import StepWorker
 

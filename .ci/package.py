@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "build" / "dist"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-EXTRAS = {"torch", "numba", "cuda11", "cuda12", "cuda13", "pycuda", "cluster", "docs", "dev"}
+EXTRAS = {"torch", "numba", "cuda11", "cuda12", "cuda13", "pycuda", "mcp", "ncu", "cluster", "docs", "dev"}
 CHECKS = (
     "--version",
     "doctor",

@@ -269,6 +269,8 @@ def metrics_page() -> str:
         terms = " + ".join(
             f"{factor:g} × `{name}`" if factor != 1 else f"`{name}`" for name, factor in metric.terms.items()
         )
+        if metric.multiplied_by:
+            terms = f"({terms}) × " + " × ".join(f"`{name}`" for name in metric.multiplied_by)
         lines.append(
             f"| `{metric.column}` | {metric.part} | {metric.tool} | {metric.generation} | {terms} "
             f"| {_cell(metric.source)} |"

@@ -134,7 +134,8 @@ def _readable(path: Path) -> Iterator[tuple[Source, ModuleType]]:
         reader = _reader(source)
         if reader is None and not source.text and source.tables is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curvescope-")))
-            if (converted := convert_report(path, folder)) is not None:
+            report = stack.enter_context(source.on_disk())
+            if (converted := convert_report(report, folder)) is not None:
                 source = stack.enter_context(Source(converted))
                 reader = _reader(source)
         if reader is None:
@@ -183,7 +184,7 @@ def _unknown(source: Source) -> str:
         )
     if source.head.startswith(_NCU_REPORT):
         return (
-            "a report of Nsight Compute, which only `ncu` reads, and it is not on PATH or refuses the file: run "
+            "a report of Nsight Compute that its module does not read: `pip install 'curvescope[ncu]'`, or run "
             "`ncu --import FILE --csv --page raw > FILE.csv` where the report was made, and import the .csv file."
         )
     if not source.text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -22,13 +23,20 @@ _FRACTIONS = frozenset(column.name for column in KERNELS.columns if column.dtype
 # Units as printed by the profilers, in B, ns, 1. Nsight Compute uses powers of 1000; nvprof uses KB, MB and GB for
 # powers of 1024: it prints 16,777,216 bytes as 16.000000MB.
 _TIMES = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+_SPELLED_TIMES = {f"{unit}econd": factor for unit, factor in _TIMES.items()}
 NCU_UNITS = {
     **{prefix + unit: 1000.0**power for unit in ("byte", "B") for power, prefix in enumerate(("", "K", "M", "G", "T"))},
     **_TIMES,
-    **{f"{unit}econd": factor for unit, factor in _TIMES.items()},
+    **_SPELLED_TIMES,
     **dict.fromkeys(("inst", "sector", "register/thread", "warp", "cycle", ""), 1.0),
     "%": 0.01,
     **{f"{prefix}byte/block": 1000.0**power for power, prefix in enumerate(("", "K", "M"))},
+    # Rates, per second and per cycle.
+    **{f"{prefix}byte/s": 1000.0**power for power, prefix in enumerate(("", "K", "M", "G", "T"))},
+    **{f"byte/{unit}": 1e9 / factor for unit, factor in _SPELLED_TIMES.items()},
+    **{f"cycle/{unit}": 1e9 / factor for unit, factor in _SPELLED_TIMES.items()},
+    **{f"{prefix}hz": 1000.0**power for power, prefix in enumerate(("", "K", "M", "G"))},
+    "inst/cycle": 1.0,
 }
 NVPROF_UNITS = {
     **{prefix + "B": 1024.0**power for power, prefix in enumerate(("", "K", "M", "G", "T"))},
@@ -36,6 +44,7 @@ NVPROF_UNITS = {
     "%": 0.01,
     "": 1.0,
 }
+_LISTS = ("capabilities", "multiplied_by")
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,7 @@ class Metric:
         generation: architectures with these metric names.
         capabilities: compute capabilities that the entry applies to; empty for all.
         terms: factor of each metric, by name.
+        multiplied_by: metrics that the sum is multiplied by, e.g. the duration of a rate.
         source: reference for the meaning.
     """
 
@@ -58,15 +68,21 @@ class Metric:
     generation: str
     capabilities: tuple[str, ...]
     terms: Mapping[str, float]
+    multiplied_by: tuple[str, ...]
     source: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all metrics that it needs."""
+        return (*self.terms, *self.multiplied_by)
 
 
 @cache
 def metrics() -> tuple[Metric, ...]:
     """The table, in order."""
-    defaults = {"part": "", "capabilities": ()}
+    defaults = {"part": "", "capabilities": (), "multiplied_by": ()}
     entries = ({**defaults, **entry} for entry in load_toml("metrics.toml")["metric"])
-    return tuple(Metric(**{**entry, "capabilities": tuple(entry["capabilities"])}) for entry in entries)
+    return tuple(Metric(**entry | {name: tuple(entry[name]) for name in _LISTS}) for entry in entries)
 
 
 def load_toml(name: str) -> dict[str, Any]:
@@ -77,7 +93,7 @@ def load_toml(name: str) -> dict[str, Any]:
 @cache
 def known_names(tool: str) -> frozenset[str]:
     """Names of the tool's metrics that are used in any column."""
-    return frozenset(name for metric in metrics() if metric.tool == tool for name in metric.terms)
+    return frozenset(name for metric in metrics() if metric.tool == tool for name in metric.names)
 
 
 def wanted(tool: str, capability: str | None = None) -> list[str]:
@@ -90,11 +106,11 @@ def wanted(tool: str, capability: str | None = None) -> list[str]:
     first: dict[tuple[str, str], Metric] = {}
     for metric in metrics():
         # Labels of report pages cannot be requested as metrics. Every device since Volta has Volta's own metric.
-        requestable = all(" " not in name and name != "Duration" for name in metric.terms)
+        requestable = all(" " not in name and name != "Duration" for name in metric.names)
         fits = not metric.capabilities or (capability or "7.0") in metric.capabilities
         if metric.tool == tool and requestable and fits:
             first.setdefault((metric.column, metric.part), metric)
-    return list(dict.fromkeys(name for metric in first.values() for name in metric.terms))
+    return list(dict.fromkeys(name for metric in first.values() for name in metric.names))
 
 
 def to_columns(tool: str, values: Mapping[str, float], capability: str | None = None) -> dict[str, float]:
@@ -108,6 +124,7 @@ def to_columns(tool: str, values: Mapping[str, float], capability: str | None = 
     columns: dict[str, float] = {}
     for metric in _chosen(tool, frozenset(values), capability):
         amount = sum(factor * values[name] for name, factor in metric.terms.items())
+        amount *= math.prod(values[name] for name in metric.multiplied_by)
         columns[metric.column] = columns.get(metric.column, 0.0) + amount
     return {name: amount if name in _FRACTIONS else round(amount) for name, amount in columns.items()}
 
@@ -123,6 +140,6 @@ def _chosen(tool: str, names: frozenset[str], capability: str | None) -> tuple[M
     chosen: dict[tuple[str, str], Metric] = {}
     for metric in metrics():
         fits = metric.tool == tool and (not metric.capabilities or capability in metric.capabilities)
-        if fits and names.issuperset(metric.terms):
+        if fits and names.issuperset(metric.names):
             chosen.setdefault((metric.column, metric.part), metric)
     return tuple(chosen.values())

@@ -1,7 +1,8 @@
 """Converts reports in NVIDIA's own formats (.nsys-rep, .ncu-rep) with NVIDIA's tools, if they are installed.
 
-Reports of Nsight Compute are read by its Python module if it can be imported (`ncu_report`, in its folder
-extras/python, https://docs.nvidia.com/nsight-compute/PythonReportInterface/); then no program has to run.
+Reports of Nsight Compute are read by its Python module, where the extra `ncu` or the toolkit's folder extras/python
+provides it (https://docs.nvidia.com/nsight-compute/PythonReportInterface/). It runs in a process of its own: its copy
+of libnvperf_host would otherwise serve CUPTI, too, and a damaged file may end it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import csv
 import importlib
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,9 @@ def convert_report(report: Path, folder: Path) -> Path | None:
         command = [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={exported}", str(report)]
         if printed_by(command) is not None and exported.exists():
             return exported
-    if _write_table(report, table):
+    # With this process' path, as Python would put the current folder first.
+    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import write_table; write_table(*sys.argv[1:])"
+    if printed_by([sys.executable, "-c", code, str(report), str(table)]) is not None and table.exists():
         return table
     if (ncu := shutil.which("ncu")) is not None:
         printed = printed_by([ncu, "--import", str(report), "--csv", "--page=raw"])
@@ -44,16 +48,11 @@ def convert_report(report: Path, folder: Path) -> Path | None:
     return None
 
 
-def _write_table(report: Path, table: Path) -> bool:
-    """Write a report of Nsight Compute as long-form CSV; False if its module is missing or cannot read the file."""
-    try:
-        opened = importlib.import_module("ncu_report").load_report(str(report))
-        rows = list(_rows(opened))
-    except Exception:  # third-party code may raise anything; try the next tool
-        return False
-    with table.open("w", newline="") as file:
-        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([[*_COLUMNS, "Metric Value"], *rows])
-    return bool(rows)
+def write_table(report: str, table: str) -> None:
+    """Write a report of Nsight Compute as long-form CSV, if it has kernels; raises anything where it cannot be read."""
+    if rows := list(_rows(importlib.import_module("ncu_report").load_report(report))):
+        with Path(table).open("w", newline="") as file:
+            csv.writer(file, quoting=csv.QUOTE_ALL).writerows([[*_COLUMNS, "Metric Value"], *rows])
 
 
 def _rows(report: Any) -> Iterator[list[Any]]:

@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,7 @@ from ..readers.nsys_export import kernel, launch, push_pop, write_export
 from ..readers.test_ncu_csv import RAW
 from ..readers.test_nvprof import TEXT_METRICS, write_nvprof
 
+REPORT = Path(__file__).parents[2] / "data/profiles/averyclapp_a10g.ncu-rep.gz"
 # A tool that notes its arguments, runs the command after its options, and copies a ready file to where it was asked to.
 FAKE = """#!{python}
 import itertools, json, shutil, signal, subprocess, sys
@@ -183,65 +185,22 @@ def test_a_report_is_exported_by_the_tool_that_can_read_it(fake, export, tmp_pat
     assert given == str(report)
 
 
-# A double of Nsight Compute's Python module: the calls that are used here, with their documented names.
-NCU_REPORT = """
-from pathlib import Path
-
-class Metric:
-    def __init__(self, value, unit):
-        self.as_double, self.as_uint64, self.unit = lambda: float(value), lambda: int(value), lambda: unit
-        self.as_string = lambda: str(value)
-
-class Action:
-    def __init__(self, name, **metrics):
-        self.name, self.metric_names, self.metric_by_name = lambda: name, lambda: tuple(metrics), metrics.get
-
-class Range:
-    actions = [
-        Action("gemm, a<b>", dram__bytes_sum=Metric(1, "byte"), **{
-            "device__attribute_display_name": Metric("NVIDIA H100 PCIe", ""),
-            "device__attribute_multiprocessor_count": Metric(114, ""),
-            "dram__bytes.sum": Metric(4096, "byte"), "gpu__time_duration.sum": Metric(2500, "nsecond"),
-            **{f"launch__grid_dim_{axis}": Metric(n, "") for axis, n in zip("xyz", (8, 2, 1))}}),
-        Action("relu"),
-    ]
-    def num_actions(self): return len(self.actions)
-    def action_by_idx(self, place): return self.actions[place]
-
-class Report:
-    def num_ranges(self): return 1
-    def range_by_idx(self, place): return Range()
-
-def load_report(path):
-    if b"report" not in Path(path).read_bytes():
-        raise RuntimeError("no report")
-    return Report()
-"""
-
-
-@pytest.fixture
-def ncu_report(tmp_path, monkeypatch):
-    (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "ncu_report.py").write_text(NCU_REPORT)
-    monkeypatch.syspath_prepend(tmp_path / "modules")
+def test_a_report_is_read_by_the_module_of_nsight_compute(monkeypatch, tmp_path):
+    """Products of two 1024 x 1024 matrices on an A10G; the report has rates, so work is rate x time."""
     monkeypatch.setenv("PATH", "/nowhere")
-    yield
-    sys.modules.pop("ncu_report", None)
+    recording = open_recording(import_profile(REPORT, tmp_path / "r").path)
+    kernels = recording.arrow("kernels").to_pylist()
+    assert [kernel["flops_executed"] for kernel in kernels] == [2 * 1024**3] * 4
+    first = kernels[0]
+    assert (first["name"], first["duration_ns"], first["start_ns"]) == ("one_blocktiling", 431_648, None)
+    assert first["dram_bytes"] == round(47.911631699903625 * 431_648)  # GB/s x ns
+    assert (first["grid_x"], first["block_x"], first["registers_per_thread"]) == (16, 512, 51)
+    assert (recording.meta["device"]["name"], recording.meta["device"]["sm_count"]) == ("NVIDIA A10G", 80)
+    assert recording.meta["lost"] == {}
 
 
-def test_a_report_is_read_by_the_module_of_nsight_compute(ncu_report, tmp_path):
-    report = tmp_path / "some.file"
-    report.write_bytes(b"\x00\x01\x02report" * 100)
-    recording = open_recording(import_profile(report, tmp_path / "r").path)
-    first, second = recording.arrow("kernels").to_pylist()
-    assert (first["name"], first["dram_bytes"], first["duration_ns"]) == ("gemm, a<b>", 4096, 2500)
-    assert (first["grid_x"], first["grid_y"], first["block_x"], first["start_ns"]) == (8, 2, None, None)
-    assert (second["name"], second["dram_bytes"]) == ("relu", None)
-    assert (recording.meta["device"]["name"], recording.meta["device"]["sm_count"]) == ("NVIDIA H100 PCIe", 114)
-    assert recording.meta["lost"]["kernels_without_known_metric"]["count"] == 1
-
-
-def test_what_the_module_cannot_read_is_refused(ncu_report, tmp_path):
+def test_what_the_module_cannot_read_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "/nowhere")
     (tmp_path / "p").write_bytes(bytes(range(256)) * 8)
     with pytest.raises(CurvescopeError, match="binary file of no known kind"):
         import_profile(tmp_path / "p", tmp_path / "r")
@@ -260,6 +219,6 @@ def test_a_report_that_no_tool_reads_names_the_command_that_exports_it(begin, co
 
 def test_every_wanted_metric_is_of_the_table():
     for tool in ("nvprof", "ncu"):
-        names = {name for metric in metrics() if metric.tool == tool for name in metric.terms}
+        names = {name for metric in metrics() if metric.tool == tool for name in metric.names}
         assert set(wanted(tool)) <= names
         assert not [name for name in wanted(tool) if shlex.quote(name) != name]

@@ -29,6 +29,7 @@ from .fused_kernels import (
     shares_of,
 )
 from .library_calls import LibraryCalls, MklCall, Operators, VerboseLog, own_time
+from .memory_peak import Allocations, peak_rows
 from .nesting import NONE, Ints
 from .operator_calls import CountWork, LaunchedWork, attach_work
 from .operator_work import Operation
@@ -92,6 +93,7 @@ class StepRows:
         operator_calls: the outermost operator calls of the first step; None without a step.
         api_calls: rows for the `api_calls` table, without `step`.
         mkl_calls: MKL calls of the operators, in order, without durations.
+        peak: rows for the `peaks` table of the first step, without `batch`.
     """
 
     kernels: list[dict[str, Any]]
@@ -101,6 +103,7 @@ class StepRows:
     operator_calls: OperatorCalls | None = None
     api_calls: list[dict[str, Any]] = field(default_factory=list)
     mkl_calls: list[MklCall] = field(default_factory=list)
+    peak: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def operators(self) -> list[dict[str, Any]]:
@@ -173,6 +176,7 @@ def kernel_rows(
     host_rows: bool = True,
     compiled: CompiledGraphs = MappingProxyType({}),
     watched: Watched | None = None,
+    allocations: Allocations | None = None,
 ) -> StepRows:
     """Turn the events of some steps into kernel rows.
 
@@ -184,6 +188,7 @@ def kernel_rows(
         host_rows: whether host operators are the work itself (CPU), or only launch it (device).
         compiled: kernels of compiled graphs, by the graph's name.
         watched: see `operator_calls`.
+        allocations: those of the device, on the same clock.
     """
     events, fused = _with_compiled(list(host), compiled)
     spans = spans_of(events)
@@ -193,7 +198,12 @@ def kernel_rows(
     rows += _device_rows(device, events, spans, lost)
     windows, inputs = (_windows(events, name) for name in (STEP_RANGE, PHASE_RANGE + INPUT_PHASE))
     span = np.array([row.pop("span") for row in rows], np.int64)
-    operators = _operator_calls(spans, placement, rows, span, host_rows, windows, watched)
+    outer = outermost_operators(spans, placement)
+    operators = _operator_calls(spans, placement, outer, rows, span, host_rows, windows, watched)
+    peak: list[dict[str, Any]] = []
+    if allocations is not None and windows:
+        start_ns, duration_ns = windows[0]
+        peak = peak_rows(spans, placement, outer, allocations, (start_ns, start_ns + duration_ns), watched)
     on_host = np.array([host_rows and row["source"] == "torch" for row in rows], np.bool_)
     for name, column in placement.take(span).items():
         values = column.dictionary_decode().to_pylist()  # thirty times as fast as from the codes
@@ -210,7 +220,7 @@ def kernel_rows(
     _describe_fused(rows, span, fused)
     rows.sort(key=lambda row: row["start_ns"])
     lost_now = {name: count for name, count in lost.items() if count}
-    return StepRows(rows, windows, lost_now, inputs, operators, mkl_calls=mkl_calls)
+    return StepRows(rows, windows, lost_now, inputs, operators, mkl_calls=mkl_calls, peak=peak)
 
 
 def _with_compiled(
@@ -250,6 +260,7 @@ def _describe_fused(rows: Sequence[dict[str, Any]], span: Ints, kernels: Mapping
 def _operator_calls(
     spans: HostSpans,
     placement: Placement,
+    outer: Ints,
     rows: Sequence[Mapping[str, Any]],
     span: Ints,
     on_host: bool,
@@ -263,7 +274,6 @@ def _operator_calls(
     inside = (spans.start_ns >= start_ns) & (spans.end_ns <= start_ns + duration_ns)
     durations = np.array([row["duration_ns"] for row in rows], np.int64)
     kernels = OperatorKernels(span, durations, [row["name"] for row in rows], np.full(len(rows), on_host))
-    outer = outermost_operators(spans, placement)
     thread = next((int(spans.thread[i]) for i in np.flatnonzero(spans.start_ns == start_ns)), NONE)
     found = operator_calls(spans, placement, outer, kernels, inside, watched, thread)
     for row in found.rows:

@@ -47,10 +47,12 @@ class Watched:
     Attributes:
         calls: calls of operators.
         samples: (time, line, nanoseconds since the sample before) of the step's thread, whatever it did.
+        used: addresses of the storages that operators took.
     """
 
     calls: list[WatchedCall] = field(default_factory=list)
     samples: list[tuple[int, Line, int]] = field(default_factory=list)
+    used: set[int] = field(default_factory=set)
 
 
 def calls_inside(spans: HostSpans, operators: Ints, watched: Watched) -> list[list[WatchedCall]]:

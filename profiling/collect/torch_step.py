@@ -17,6 +17,7 @@ from ..attribution.range_names import COLLECTIVES, INPUT_PHASE, LAYER_RANGE, PHA
 from ..attribution.source_lines import Watched
 from ..recording.operators import TORCH_DTYPES
 from . import onednn
+from .allocations import MEMORY_EVENT, Tensors, allocations_of, report_later_frees
 from .inductor import COMPILED
 from .kineto_metadata import exposing_config, geometries
 from .loaders import around_batches
@@ -24,8 +25,8 @@ from .loaders import around_batches
 _USER_SCOPE = 7  # torch.profiler's number for user annotations (c10's RecordScope)
 _API_CALL = re.compile(r"(cu|cuda|hip)[A-Z]\w+")  # names of runtime and driver API functions, e.g. cuLaunchKernelEx
 _TENSOR_LIST = "TensorList"
-# A call of a TorchDispatchMode: no work of its own, and it overlaps the ranges that begin or end inside it.
-_MODE_CALL = "PythonDispatchMode"
+# The call of a TorchDispatchMode overlaps the ranges that begin or end inside it.
+_NO_WORK = ("PythonDispatchMode", MEMORY_EVENT)
 _PROFILER_DTYPES = {dtype: name for name, dtype in reversed(TORCH_DTYPES.items())}
 
 
@@ -67,6 +68,7 @@ def record_step(
     count_work: CountWork | None = None,
     before: Callable[[], object] = lambda: None,
     watch: bool = False,
+    memory: bool = False,
     mkl_calls: Sequence[MklCall] | None = None,
 ) -> StepRows:
     """Run one step under the profiler and return its rows.
@@ -81,6 +83,7 @@ def record_step(
             because their profilers start at different times. Its lost data counts with the step's.
         watch: whether to count the page faults inside the operators, and find the lines of the program that they come
             from, which makes a step slower.
+        memory: whether to find what holds the memory at its peak; on a CPU a further step runs before.
         mkl_calls: those of another such step, which name the operators' MKL calls; None to have MKL print them, which
             makes a step slower.
     """
@@ -94,11 +97,21 @@ def record_step(
         from .watched_calls import watching_calls
 
         watching = watching_calls()
+    layers = list(layers)
+    tensors = Tensors(layers, device) if memory else None
+    if memory and not cuda:
+        report_later_frees(lambda: step(lambda _: contextlib.nullcontext()))
     with (
         layer_ranges(layers),
         verbose as log,
         # torch.profiler.profile would build a Python object of every event, but only the raw events are read.
-        profile(use_device="cuda" if cuda else None, record_shapes=True, experimental_config=config) as profiler,
+        profile(
+            use_device="cuda" if cuda else None,
+            record_shapes=True,
+            profile_memory=memory,
+            experimental_config=config,
+        ) as profiler,
+        tensors.noted() if tensors else contextlib.nullcontext(),
     ):
         if cuda:
             take_buffers(device)
@@ -112,8 +125,16 @@ def record_step(
         log.mkl_calls = list(mkl_calls)
     results = profiler.kineto_results
     events = split_events(results, exposed=config is not None)
+    used = watched.used if watched else None
     rows = kernel_rows(
-        events.host, events.device, log, count_work, host_rows=not cuda, compiled=COMPILED, watched=watched
+        events.host,
+        events.device,
+        log,
+        count_work,
+        host_rows=not cuda,
+        compiled=COMPILED,
+        watched=watched,
+        allocations=allocations_of(results, tensors, used) if tensors else None,
     )
     (start_ns, duration_ns), *_ = rows.windows
     rows.kernels = [row for row in rows.kernels if _overlaps(row, start_ns, start_ns + duration_ns)]
@@ -183,7 +204,7 @@ def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
                 device.append(event)
         elif _is_api_call(event):
             api_calls.append(_api_call(event))
-        elif event.name() != _MODE_CALL:
+        elif event.name() not in _NO_WORK:
             dtypes = event.dtypes()
             if _TENSOR_LIST in dtypes:
                 if list_types is None:  # only the tree of events has the types of lists

@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
@@ -75,6 +75,7 @@ class _Mode(TorchDispatchMode):
         """Run an operator."""
         del types
         line = self.lines.of_operator(sys._getframe(1))
+        self.watched.used.update(_addresses((*args, *(kwargs or {}).values())))
         began_ns, before = time.time_ns(), read_page_faults()
         try:
             return func(*args, **(kwargs or {}))
@@ -83,6 +84,15 @@ class _Mode(TorchDispatchMode):
             self.watched.calls.append(WatchedCall((began_ns + time.time_ns()) // 2, faults, line))
             # A sample may still hold this frame: if it held tensors, autograd would copy gradients that it may keep.
             del args, kwargs
+
+
+def _addresses(values: Iterable[Any]) -> Iterator[int]:
+    """Addresses of the storages of tensors, also in lists."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _addresses(value)
+        elif isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            yield value.untyped_storage().data_ptr()
 
 
 class _Lines:

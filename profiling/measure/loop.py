@@ -53,6 +53,7 @@ class Visit:
         layer_classes: class of each layer, by path.
         discarded_steps: number of steps that were not recorded.
         lines: rows of the `lines` table, without `batch`.
+        peak: rows of the `peaks` table, without `batch`.
     """
 
     unprofiled: list[StepRow]
@@ -63,6 +64,7 @@ class Visit:
     layer_classes: dict[str, str] = field(default_factory=dict)
     discarded_steps: int = 1
     lines: list[dict[str, Any]] = field(default_factory=list)
+    peak: Sequence[dict[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,8 @@ class VisitWriter:
         Raises:
             CurvescopeError: the recording cannot be written.
         """
-        first, kernels, ranges, operators, lines, calls = len(self.steps), [], [], [], [], []
+        first, kernels, ranges, calls = len(self.steps), [], [], []
+        once: dict[str, Sequence[dict[str, Any]]] = {}  # rows of one step for each batch size
         clock: StepRow = {}
         if visit.clocks and visit.unprofiled:
             last = visit.unprofiled[-1]
@@ -218,16 +221,16 @@ class VisitWriter:
             kernels += [{**row, "step": step} for row in profile.kernels]
             calls += [{**row, "step": step} for row in profile.api_calls]
             ranges += [_input_range(*window, step) for window in profile.inputs]
-            if not self.has_operators(batch) and profile.operators:  # of one step for each batch size
-                operators = [{"batch": batch, **row} for row in profile.operators]
-                lines = [{"batch": batch, **row} for row in visit.lines]
+            if not self.has_operators(batch) and profile.operators:
+                once = {"operators": profile.operators, "lines": visit.lines, "peaks": visit.peak}
                 self._with_operators.add(batch)
             for name, number in profile.lost.items():
                 self.writer.count_lost(name, number)
         self.writer.count_lost("profiles_out_of_memory", int(not visit.profile_fits))
         if visit.layer_classes and "layer_classes" not in self.writer.meta:
             self.writer.update(layer_classes=visit.layer_classes)
-        tables = {"kernels": kernels, "api_calls": calls, "ranges": ranges, "operators": operators, "lines": lines}
+        tables = {name: [{"batch": batch, **row} for row in rows] for name, rows in once.items()}
+        tables |= {"api_calls": calls, "ranges": ranges}
         # A copy that is benched is the problem, and has its work.
         tables["kernels"], tables["memory"] = split_copies(kernels, self._mode != OPERATOR_MODE)
         tables["clocks"] = visit.clocks

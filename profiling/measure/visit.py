@@ -110,6 +110,7 @@ def _visit(workload: AnyWorkload, batch: int, protocol: Protocol, between: Calla
             layer_classes=workload.layer_classes(),
             discarded_steps=discarded,
             lines=first.lines if first else [],
+            peak=first.peak if first else (),
         )
     except (Exception, SystemExit) as error:
         if not isinstance(error, (MemoryError, RuntimeError)) or not memory_ran_out(error):
@@ -315,18 +316,20 @@ def profile_steps(
 def warm_up_profiler(workload: AnyWorkload) -> None:
     """Profile one step that is not recorded, because the first start of the profiler and its libraries is slow.
 
-    It shows what costs so much that no other step pays it: on a CPU the names of MKL's calls, which MKL prints, and the
-    lines of the program.
+    It shows what costs so much that no other step pays it: on a CPU the names of MKL's calls, which MKL prints, the
+    lines of the program, and what holds the memory.
     """
     assert workload.loaded is not None, "load() a batch first"
     known = workload.first_profiled
     if workload.loaded in known:
         return
     try:
-        rows = record_step(workload, watch=not workload.compiled and not COMPILED)
+        graphed = workload.spec.get("graphed", False)  # replays allocate nothing
+        rows = record_step(workload, watch=not workload.compiled and not COMPILED, memory=not graphed)
     except Exception:  # a user's step may refuse to be watched, in any way
         rows = record_step(workload)
-    known[workload.loaded] = FirstProfiled(rows.mkl_calls, rows.operator_calls.lines if rows.operator_calls else [])
+    lines = rows.operator_calls.lines if rows.operator_calls else []
+    known[workload.loaded] = FirstProfiled(rows.mkl_calls, lines, rows.peak)
 
 
 def record_step(
@@ -335,6 +338,7 @@ def record_step(
     before: Callable[[], object] = lambda: None,
     *,
     watch: bool = False,
+    memory: bool = False,
 ) -> StepRows:
     """Run one step of the loaded batch under the profiler; for the arguments see `torch_step.record_step`."""
     first = None if workload.loaded is None else workload.first_profiled.get(workload.loaded)
@@ -345,5 +349,6 @@ def record_step(
         count_work=count,
         before=before,
         watch=watch,
+        memory=memory,
         mkl_calls=None if first is None else first.mkl_calls,
     )

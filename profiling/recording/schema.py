@@ -375,6 +375,31 @@ LINES = Table(
     ),
 )
 
+PEAKS = Table(
+    "peaks",
+    "What held memory when most was allocated, in one step of each batch size; rows but `cached` add up to the peak.",
+    (
+        _key("batch", _I64, "Batch size of the step; null if unknown.", unit="samples"),
+        _key(
+            "kind",
+            _TEXT,
+            "parameters (also buffers), gradients, optimizer state, input, activations, activation gradients (all "
+            "that a backward pass allocated), workspace (freed inside its operator, or by the optimizer), other, from "
+            "before the step; not used in the step; cached (kept by the allocator, but no tensor's).",
+            nullable=False,
+        ),
+        _LAYER,
+        _key("phase", _TEXT, "Phase that allocated it; null of parameters, gradients, optimizer state and unknown."),
+        _key("op", _TEXT, "Outermost operator that allocated it; null from before the step."),
+        _key("file", _TEXT, "File of the program that called the operator, as in `lines`; null if unknown."),
+        _key("line", _I32, "Line in the file."),
+        _sum("bytes", "B", "Memory of the rows' storages, as the allocator counts it."),
+        _sum("tensors", "", "Number of storages; null of cached memory."),
+        _key("makes_peak", pa.bool_(), "Whether the last allocation before the peak is among them.", nullable=False),
+        _mean("available_bytes", "B", "Memory that the step could have had at most when it was measured."),
+    ),
+)
+
 EXPERIMENTS = Table(
     "experiments",
     "Timed runs of experiments that test causes; `recording.json` describes each experiment.",
@@ -394,7 +419,7 @@ EXPERIMENTS = Table(
 )
 
 TABLES: dict[str, Table] = {
-    t.name: t for t in (KERNELS, RANGES, MEMORY, API_CALLS, CLOCKS, STEPS, MARKS, OPERATORS, LINES, EXPERIMENTS)
+    t.name: t for t in (KERNELS, RANGES, MEMORY, API_CALLS, CLOCKS, STEPS, MARKS, OPERATORS, LINES, PEAKS, EXPERIMENTS)
 }
 
 

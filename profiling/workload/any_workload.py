@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..attribution.library_calls import MklCall
@@ -20,10 +20,12 @@ class FirstProfiled(NamedTuple):
     Attributes:
         mkl_calls: MKL calls of its operators, in order.
         lines: rows of the table `lines`, without `batch`.
+        peak: rows of the table `peaks`, without `batch`.
     """
 
     mkl_calls: list[MklCall]
     lines: list[dict[str, Any]]
+    peak: Sequence[dict[str, Any]] = ()
 
 
 class AnyWorkload:

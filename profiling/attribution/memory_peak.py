@@ -1,0 +1,230 @@
+"""Which tensors hold the memory of a device when it is fullest in a step: rows of the table `peaks`.
+
+Every allocation of the step is known, with its address. A block that no operator frees again inside itself is a tensor;
+what was allocated before the step is known from the tensors that the program holds, or as a sum from the allocator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..recording.schema import BACKWARD, INPUT, OPTIMIZER
+from .nesting import NONE, Ints
+from .placement import HostSpans, Placement
+from .source_lines import Watched, calls_inside
+
+PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
+INPUTS, ACTIVATIONS, ACTIVATION_GRADIENTS = "input", "activations", "activation gradients"
+WORKSPACE, HELD, UNUSED, CACHED = "workspace", "other, from before the step", "not used in the step", "cached"
+KINDS = (
+    PARAMETERS,
+    GRADIENTS,
+    STATE,
+    INPUTS,
+    ACTIVATIONS,
+    ACTIVATION_GRADIENTS,
+    WORKSPACE,
+    HELD,
+    UNUSED,
+    CACHED,
+)
+_LASTING = (PARAMETERS, GRADIENTS, STATE)  # kinds whose layer says all: which phase allocated them is chance
+_BEFORE = -1  # position of what was allocated before the first event
+
+
+class KnownTensor(NamedTuple):
+    """A tensor that the program holds.
+
+    Attributes:
+        time_ns: when it was seen.
+        address: of its storage.
+        size_bytes: of its storage.
+        kind: one of `KINDS`.
+        layer: path of the module that it belongs to; None if unknown.
+    """
+
+    time_ns: int
+    address: int
+    size_bytes: int
+    kind: str
+    layer: str | None = None
+
+
+@dataclass
+class Allocations:
+    """What the allocator of one device did, in order of time; arrays of shape (events,).
+
+    Attributes:
+        time_ns: times.
+        thread: thread of each event, as of the spans.
+        size_bytes: bytes allocated; below 0 for freed ones.
+        address: addresses.
+        total_bytes: bytes that are allocated after each event; None if the allocator counts from the recording's start.
+        reserved_bytes: bytes that the allocator keeps after each event, in use or not; None if it keeps none.
+        tensors: tensors that the program held at some time.
+        used: addresses of the storages that operators took; None if unknown.
+        available_bytes: memory that the step could have had at most; None if unknown.
+    """
+
+    time_ns: Ints
+    thread: Ints
+    size_bytes: Ints
+    address: Ints
+    total_bytes: Ints | None = None
+    reserved_bytes: Ints | None = None
+    tensors: list[KnownTensor] = field(default_factory=list)
+    used: set[int] | None = None
+    available_bytes: int | None = None
+
+
+@dataclass
+class _Block:
+    size_bytes: int
+    begin: int  # position of the event
+    end: int  # position of the event that frees it; the number of events if none does
+    address: int = NONE
+    kind: str | None = None
+    layer: str | None = None
+
+
+def peak_rows(
+    spans: HostSpans,
+    placement: Placement,
+    outer: Ints,
+    allocations: Allocations,
+    window: tuple[int, int],
+    watched: Watched | None = None,
+) -> list[dict[str, Any]]:
+    """Rows of the table `peaks` of one step, without `batch`; empty if nothing was allocated.
+
+    Args:
+        spans: spans of the host.
+        placement: their layers and phases.
+        outer: result of `outermost_operators`.
+        allocations: events of the device.
+        window: start and end of the step.
+        watched: what was seen of the step; None if nothing watched.
+    """
+    blocks = _blocks(allocations)
+    count = len(allocations.time_ns)
+    change = np.zeros(count + 2, np.int64)  # the first entry is of what was there before, the last of what stays
+    for block in blocks:
+        change[block.begin + 1] += block.size_bytes
+        change[block.end + 1] -= block.size_bytes
+    level = np.cumsum(change)[:-1]
+    first, last = np.searchsorted(allocations.time_ns, window)
+    peak = int(first) + int(np.argmax(level[first : last + 1])) - 1
+    live = [block for block in blocks if block.begin <= peak < block.end]
+    made = np.array([block.begin for block in live if block.begin > _BEFORE], np.int64)
+    around = dict(
+        zip(
+            made.tolist(),
+            placement.nest.innermost(allocations.thread[made], allocations.time_ns[made]).tolist(),
+            strict=True,
+        )
+    )
+    lines = _lines(spans, outer, np.array(sorted(set(around.values()) - {NONE}), np.int64), watched)
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for block in live:
+        span = around.get(block.begin, NONE)
+        operator = NONE if span == NONE else int(outer[span])
+        phase = None if span == NONE or placement.phase[span] == NONE else placement.phases[placement.phase[span]]
+        inside = operator != NONE and block.end < count
+        ends_inside = inside and bool(allocations.time_ns[block.end] <= spans.end_ns[operator])
+        kind = _kind(block, phase, ends_inside, block.end == count, allocations.used)
+        layer = None if span == NONE or placement.layer[span] == NONE else placement.layers[placement.layer[span]]
+        key = {
+            "kind": kind,
+            "layer": block.layer or layer,
+            "phase": None if kind in _LASTING else phase,
+            "op": None if operator == NONE else spans.meanings[spans.name[operator]].op,
+            **lines.get(operator, {}),
+        }
+        row = rows.setdefault(tuple(key.values()), {**key, "bytes": 0, "tensors": 0, "makes_peak": False})
+        row["bytes"] += block.size_bytes
+        row["tensors"] += 1
+        row["makes_peak"] |= block.begin == peak > _BEFORE
+    if peak > _BEFORE and allocations.reserved_bytes is not None and allocations.total_bytes is not None:
+        cached = int(allocations.reserved_bytes[peak] - allocations.total_bytes[peak])
+        rows[(CACHED,)] = {"kind": CACHED, "bytes": cached, "tensors": None, "makes_peak": False}
+    found = sorted(rows.values(), key=lambda row: -row["bytes"])
+    return [{**row, "available_bytes": allocations.available_bytes} for row in found]
+
+
+def _blocks(allocations: Allocations) -> list[_Block]:
+    """Every block of memory that was allocated before or between the events."""
+    count = len(allocations.time_ns)
+    blocks: list[_Block] = []
+    live: dict[int, _Block] = {}
+    tensors = sorted(allocations.tensors, reverse=True)
+
+    def add(size: int, begin: int, address: int) -> _Block:
+        block = _Block(size, begin, count, address)
+        blocks.append(block)
+        live[address] = block
+        return block
+
+    def note(until_ns: float) -> None:
+        while tensors and tensors[-1].time_ns <= until_ns:
+            tensor = tensors.pop()
+            block = live.get(tensor.address) or add(tensor.size_bytes, _BEFORE, tensor.address)
+            block.kind, block.layer = tensor.kind, tensor.layer
+
+    events = zip(*(column.tolist() for column in _columns(allocations)), strict=True)
+    for position, (time_ns, size, address) in enumerate(events):
+        note(time_ns)
+        if size > 0:
+            add(size, position, address)
+        elif size < 0:
+            block = live.get(address) or add(-size, _BEFORE, address)
+            # The allocator may have rounded the size up.
+            block.size_bytes, block.end = -size, position
+            del live[address]
+    note(float("inf"))
+    if count and allocations.total_bytes is not None:
+        before = int(allocations.total_bytes[0] - allocations.size_bytes[0])
+        known = sum(block.size_bytes for block in blocks if block.begin == _BEFORE)
+        add(max(before - known, 0), _BEFORE, NONE).kind = HELD
+    return [block for block in blocks if block.size_bytes]
+
+
+def _columns(allocations: Allocations) -> Sequence[Ints]:
+    return allocations.time_ns, allocations.size_bytes, allocations.address
+
+
+def _kind(block: _Block, phase: str | None, ends_inside: bool, stays: bool, used: set[int] | None) -> str:
+    """The kind of a block: what the program says of it, else what its phase and its life say."""
+    if block.begin == _BEFORE:
+        is_used = used is None or block.address in used or not stays or block.kind == HELD
+        return block.kind or HELD if is_used else UNUSED
+    if block.kind in _LASTING:
+        return block.kind
+    if phase == INPUT:
+        return INPUTS
+    if ends_inside:
+        return WORKSPACE
+    if phase == OPTIMIZER:
+        return STATE if stays else WORKSPACE
+    if phase == BACKWARD:
+        return GRADIENTS if stays else ACTIVATION_GRADIENTS
+    return ACTIVATIONS
+
+
+def _lines(spans: HostSpans, outer: Ints, around: Ints, watched: Watched | None) -> dict[int, dict[str, Any]]:
+    """File and line of the outermost operators of some spans, by operator."""
+    operators = np.unique(outer[around])
+    operators = operators[operators != NONE]
+    operators = operators[np.argsort(spans.start_ns[operators], kind="stable")]
+    if watched is None or not len(operators):
+        return {}
+    inside = calls_inside(spans, operators, watched)
+    found = [next((call.line for call in calls if call.line), None) for calls in inside]
+    return {
+        span: {"file": line.file, "line": line.number}
+        for span, line in zip(operators.tolist(), found, strict=True)
+        if line
+    }

@@ -1,0 +1,172 @@
+"""Records the allocations of a profiled step, and which tensors are parameters, gradients and optimizer state.
+
+torch's allocators of all devices report each block to the profiler. What they do not tell is whose a block is: the
+tensors that exist before the step, and the gradients and the optimizer's state when an optimizer has run, do.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..attribution.memory_peak import GRADIENTS, INPUTS, PARAMETERS, STATE, Allocations, KnownTensor
+from ..hardware.memory_usage import available_bytes
+
+MEMORY_EVENT = "[memory]"  # its name among the profiler's events
+# A CPU's allocator prints this for each thousandth block that it does not know.
+_UNKNOWN_BLOCK = b"Memory block of unknown size was allocated before"
+
+
+def report_later_frees(run: Callable[[], object]) -> None:
+    """Run a step so that a CPU's allocator knows its blocks, and reports when a later step frees them."""
+    from torch.autograd.profiler import profile
+
+    with _without_notes(), profile(use_device=None, profile_memory=True):
+        run()
+
+
+@contextmanager
+def _without_notes() -> Iterator[None]:
+    """Keep the allocator's notes from standard error, and nothing else."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, 2)
+            os.close(saved)
+            file.seek(0)
+            os.write(2, b"".join(line for line in file if _UNKNOWN_BLOCK not in line))
+
+
+class Tensors:
+    """The tensors on one device that the program holds before a step and in it."""
+
+    def __init__(self, layers: Iterable[tuple[str, Any]], device: str) -> None:
+        """Prepare.
+
+        Args:
+            layers: modules of the step, by path.
+            device: `cpu` or `cuda:N`.
+        """
+        import torch
+
+        self._device = torch.device(device)
+        self._layers = {
+            id(tensor): path or None
+            for path, module in layers
+            for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        }
+        self.found: list[KnownTensor] = []
+        self.available_bytes: int | None = None
+
+    @contextmanager
+    def noted(self) -> Iterator[Tensors]:
+        """Note the tensors that exist now, and gradients and state whenever an optimizer runs until the block ends."""
+        from torch.optim import optimizer
+
+        parameters = self._note_all()
+        held = sum({tensor.address: tensor.size_bytes for tensor in self.found}.values())
+        free = available_bytes(str(self._device))
+        self.available_bytes = None if free is None else free + self._kept_bytes(held)
+        hooks = [
+            optimizer.register_optimizer_step_pre_hook(lambda *_: self._note_gradients(parameters)),
+            optimizer.register_optimizer_step_post_hook(lambda one, *_: self._note_state(one)),
+        ]
+        try:
+            yield self
+        finally:
+            for hook in hooks:
+                hook.remove()
+            self._note_gradients(parameters)
+
+    def _kept_bytes(self, held: int) -> int:
+        """Bytes that this process already has of the device's memory, and a step may use."""
+        if self._device.type == "cpu":
+            return held
+        import torch
+
+        return int(torch.cuda.memory_reserved(self._device))
+
+    def _note_all(self) -> list[Any]:
+        """Note all tensors, each by what it is last; returns the parameters."""
+        import torch
+
+        gc.collect()
+        objects = gc.get_objects()
+        tensors = [one for one in objects if issubclass(type(one), torch.Tensor)]
+        parameters = [one for one in tensors if isinstance(one, torch.nn.Parameter)]
+        for tensor in tensors:
+            self._note(tensor, PARAMETERS if id(tensor) in self._layers else INPUTS, self._layers.get(id(tensor)))
+        for one in objects:
+            if issubclass(type(one), torch.optim.Optimizer):
+                self._note_state(one)
+        self._note_gradients(parameters)
+        for parameter in parameters:
+            self._note(parameter, PARAMETERS, self._layers.get(id(parameter)))
+        return parameters
+
+    def _note_gradients(self, parameters: Iterable[Any]) -> None:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                self._note(parameter.grad, GRADIENTS, self._layers.get(id(parameter)))
+
+    def _note_state(self, optimizer: Any) -> None:
+        for parameter, state in optimizer.state.items():
+            for value in state.values() if isinstance(state, dict) else ():
+                if hasattr(value, "untyped_storage"):
+                    self._note(value, STATE, self._layers.get(id(parameter)))
+
+    def _note(self, tensor: Any, kind: str, layer: str | None) -> None:
+        try:
+            storage = tensor.untyped_storage()
+            address, size, device = storage.data_ptr(), storage.nbytes(), storage.device
+        except Exception:  # e.g. a sparse tensor, or one without memory
+            return
+        if address and device == self._device:
+            self.found.append(KnownTensor(time.time_ns(), address, size, kind, layer))
+
+
+def allocations_of(results: Any, tensors: Tensors, used: set[int] | None) -> Allocations:
+    """The allocations on the tensors' device, from the result of torch's profiler.
+
+    Args:
+        results: `profile.kineto_results` of a session with `profile_memory`.
+        tensors: what was seen of the program.
+        used: addresses of the storages that operators took; None if unknown.
+    """
+    import torch
+
+    on_device, rows = torch.device(str(tensors._device)), []
+    events = list(results.experimental_event_tree())
+    while events:
+        event = events.pop()
+        events += event.children
+        if event.tag.name == "Allocation" and (block := event.extra_fields).device == on_device:
+            totals = block.total_allocated, block.total_reserved
+            rows.append((event.start_time_ns, event.start_tid, block.alloc_size, block.ptr, *totals))
+    columns = np.array(sorted(rows, key=lambda row: row[0]), np.int64).reshape(-1, 6).T
+    time_ns, thread, size, address, total, reserved = columns
+    on_gpu = on_device.type != "cpu"
+    return Allocations(
+        time_ns,
+        thread,
+        size,
+        address,
+        total if on_gpu else None,
+        reserved if on_gpu else None,
+        tensors.found,
+        used,
+        tensors.available_bytes,
+    )

@@ -35,6 +35,7 @@ READERS = (
     "nvprof_sqlite",
     "rocpd_sqlite",
     "curvescope_json",
+    "proton_json",
     "rocprof_json",
     "autograd_json",
     "tensorflow_json",

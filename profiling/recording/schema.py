@@ -28,6 +28,7 @@ SOURCES = (
     "ncu",
     "nvprof",
     "rocprof",
+    "proton",
     "torch",
     "onednn",
     "mkl",

@@ -126,6 +126,8 @@ def seeds(reader):
         return [text.encode() for text in TRACES.values()]
     if reader == "autograd_json":
         return [json.dumps(events).encode() for events in (ON_HOST, ON_DEVICE)]
+    if reader == "proton_json":
+        return [(PROFILES / f"proton_{kind}.json").read_bytes() for kind in ("triton", "hip")]
     if reader == "rocprof_json":
         return [_written(write_json)]
     if reader == "rocpd_sqlite":
@@ -209,7 +211,7 @@ def damage(reader, number):
     if reader.endswith("_sqlite") and random.random() < 0.8:
         return _damage_rows(data, random)
     if reader.endswith("_json") and random.random() < 0.6:
-        bare = reader in ("autograd_json", "rocprof_json")
+        bare = reader in ("autograd_json", "rocprof_json", "proton_json")
         return (_damage_values if bare else _damage_events)(data, random)
     if reader == "xspace_pb" and random.random() < 0.6:
         return _damage_messages(data, random)

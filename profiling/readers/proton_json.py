@@ -1,0 +1,169 @@
+"""Reads tree files of Proton, Triton's profiler (format `hatchet`; JSON of `proton.finalize`, also of vLLM's workers).
+
+A node is a scope, a Python frame or a kernel, with the sum of its own launches: there is no timeline, and a launch has
+the mean duration. Scopes are layers, phases and operators like ranges. A kernel of a CUDA graph lies under
+`<captured_at>` and the scopes of its capture, which count (triton-lang/triton, third_party/proton/csrc).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from ...base.errors import CurvescopeError
+from ..attribution.nesting import Ints
+from ..attribution.profile import Options, describe_steps
+from ..attribution.range_names import LONGEST_NAME, RangeNames, scrub
+from ..recording.schema import KERNELS
+from ..recording.store import RecordingWriter
+from .source import Source
+
+NAME = "Proton tree JSON"
+
+_KEYS = ('"frame"', '"metrics"', '"children"')
+_CAPTURED = "<captured_at>"
+_HELPERS = "__proton_launch_metadata"  # kernels that compute metrics of others
+_PYTHON_FRAME = re.compile(r"(?P<file>.+):(?P<function>[^:@]+)@(?P<line>\d+)")
+_MOST_BYTES = 1 << 30
+_MOST_LAUNCHES = 1 << 22
+_MISSING = {
+    "timeline": "Proton adds up the launches of a kernel: durations are means, and there are no start times",
+    "steps": "no timeline, so no steps",
+}
+
+
+class _Frame(msgspec.Struct):
+    name: str = "?"
+
+
+class _Node(msgspec.Struct):
+    frame: _Frame = msgspec.field(default_factory=_Frame)
+    metrics: dict[str, Any] = {}
+    children: list[_Node] = []
+
+
+def recognises(source: Source) -> bool:
+    """Whether it is a list of trees with frames and metrics."""
+    return source.text.startswith("[") and all(key in source.text for key in _KEYS)
+
+
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    """Read the tree; the recording has no steps.
+
+    Raises:
+        CurvescopeError: broken JSON, no kernel, or more launches than are kept one by one.
+    """
+    try:
+        root, *devices = msgspec.json.decode(source.read_all(_MOST_BYTES), type=list[msgspec.Raw])
+        tree = msgspec.json.decode(root, type=_Node)
+        described = msgspec.json.decode(devices[0], type=dict[str, dict[str, dict[str, Any]]]) if devices else {}
+    except (msgspec.DecodeError, ValueError) as error:
+        raise CurvescopeError(f"its JSON is no tree of Proton ({error}); record it again.") from error
+    lost: Counter[str] = Counter()
+    rows = list(_kernels(tree, options.names, lost))
+    counts = np.array([row.pop("count") for row in rows], np.int64)
+    if not len(counts):
+        raise CurvescopeError("the tree has no kernel; start Proton before the kernels run, and finalize after them.")
+    if counts.sum() > _MOST_LAUNCHES:
+        raise CurvescopeError(
+            f"it has {counts.sum():,} launches, more than {_MOST_LAUNCHES:,}; record fewer steps with proton.activate "
+            "and proton.deactivate."
+        )
+    launches = pa.Table.from_pylist(rows, KERNELS.arrow).take(pa.array(np.repeat(np.arange(len(rows)), counts)))
+    at = KERNELS.arrow.get_field_index("duration_ns")
+    writer.write("kernels", launches.set_column(at, "duration_ns", pa.array(_durations(rows, counts))))
+    for name, count in lost.items():
+        writer.count_lost(name, count)
+    writer.update(missing=_MISSING, profiler={"name": "Proton"}, device=_device(described, rows[0]["device"]))
+    describe_steps(writer, [], None)
+
+
+def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dict[str, Any]]:
+    """Every node with time of its own: its name, its place among the scopes around it, and its sums."""
+    pending: list[tuple[_Node, tuple[str, ...]]] = [(child, ()) for child in reversed(root.children)]
+    while pending:
+        node, around = pending.pop()
+        name, metrics = node.frame.name, node.metrics
+        inside = () if name == _CAPTURED else (*around, name)
+        pending += [(child, inside) for child in reversed(node.children)]
+        if not metrics.get("time (ns)") and not metrics.get("count"):
+            continue
+        time_ns, count = _whole(metrics, "time (ns)"), _whole(metrics, "count")
+        if time_ns is None or not count:
+            lost["rows_unreadable"] += 1
+            continue
+        flops = [amount for key, amount in metrics.items() if re.fullmatch(r"flops\d*", key) and _is_amount(amount)]
+        moved, device = metrics.get("bytes"), str(metrics.get("device_id"))
+        yield {
+            **_place(around, names),
+            "name": scrub(name),
+            "count": count,
+            "duration_ns": time_ns,
+            "device": int(device) if device.isdecimal() and len(device) < 6 else None,
+            "flops": round(sum(flops) / count) if flops else None,
+            "bytes_compulsory": round(moved / count) if moved is not None and _is_amount(moved) else None,
+            "source": "proton",
+        }
+
+
+def _place(around: Sequence[str], names: RangeNames) -> dict[str, str | None]:
+    """Layer, phase and operator by the scopes around a kernel, outermost first; a Python frame is an operator."""
+    layers: list[str] = []
+    found: dict[str, str | None] = {"layer": None, "phase": None, "op": None}
+    for name in around:
+        if frame := _PYTHON_FRAME.fullmatch(name):
+            found["op"] = f"{frame['function']} ({frame['file'].rpartition('/')[2]}:{frame['line']})"
+            continue
+        meaning = names.read(name)
+        if name.partition(":")[0] == _HELPERS:
+            found["op"] = _HELPERS
+        elif meaning.layer is not None:
+            layers = [meaning.layer] if meaning.whole_layer else [*layers, meaning.layer]
+        found["phase"] = meaning.phase or found["phase"]
+        found["op"] = found["op"] or meaning.op
+    found["layer"] = scrub("/".join(layers), LONGEST_NAME) or None
+    return found
+
+
+def _durations(rows: Sequence[dict[str, Any]], counts: Ints) -> Ints:
+    """The mean of each node for each of its launches, in whole nanoseconds that add up to its sum."""
+    sums = np.array([row["duration_ns"] for row in rows], np.int64)
+    number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    durations: Ints = np.repeat(sums // counts, counts) + (number < np.repeat(sums % counts, counts))
+    return durations
+
+
+def _device(described: dict[str, dict[str, dict[str, Any]]], number: int | None) -> dict[str, Any] | None:
+    """Facts of the device with the first kernel; Proton tells no name. Clocks are in kHz, the bus in bits."""
+    for kind, by_number in described.items():
+        if (facts := by_number.get(str(number))) is None:
+            continue
+        arch, bus, clock = str(facts.get("arch", "")), _whole(facts, "bus_width"), _whole(facts, "memory_clock_rate")
+        capability = f"{arch[:-1]}.{arch[-1]}" if arch.isdecimal() and len(arch) > 1 else arch or None
+        return {
+            "name": f"{kind} {capability}",
+            "compute_capability": capability,
+            "sm_count": _whole(facts, "num_sms"),
+            "clock_hz": _whole(facts, "clock_rate", 1000),
+            # Two transfers per clock, as CUDA's own deviceQuery computes it.
+            "memory_bytes_per_s": None if clock is None or bus is None else 2 * clock * 1000 * bus // 8,
+        }
+    return None
+
+
+def _whole(facts: dict[str, Any], name: str, factor: int = 1) -> int | None:
+    """A whole number, times a factor; None for anything else."""
+    value = facts.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 50:
+        return None
+    return value * factor
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e18

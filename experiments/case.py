@@ -18,9 +18,10 @@ from ..analysis.verdicts.outcome import Outcome, subject
 from ..analysis.verdicts.proof import about, decisive, reproduces
 from ..analysis.verdicts.rule import LEVELLED, TOO_WIDE
 from ..analysis.verdicts.words import Reproduction, Verdict
-from ..profiling.recording.experiments import Experiment, Scope, Stage
+from ..profiling.recording.experiments import Experiment, Scope, Stage, Wave
 from .budget import Budget, rounds_of, with_more_rounds
 from .factors import FACTORS, names_of
+from .factors.filled_wave import NAME as FILLED_WAVE
 
 if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Diagnosis, Explanation
@@ -185,7 +186,7 @@ class Case:
         On a term it tests all targets that the term makes and that do not make it much longer, on complete steps all
         that need no further batch sizes.
         """
-        known, target, share = self.known, self.target, self.share
+        known, target, share, names = self.known, self.target, self.share, tuple(factors)
         scope = Scope.STEP if share is None else Scope.TERM
         batches = set(target.functional.conditions)
         most_ms = 0.0 if share is None else _ALSO_COSTS * known.budget.pass_ms(share.key, batches)
@@ -209,14 +210,23 @@ class Case:
             functional=target.functional.weights,
             functional_kind=target.functional.kind,
             batches=tuple(sorted(map(int, batches))),
-            factors=tuple(factors),
+            factors=names,
             layer=share.key.layer if share else None,
             phase=share.key.phase if share else None,
             member=members[0] if members else None,
             members=max(len(members), 1),
             also=tuple((one.functional.kind, one.functional.weights) for one in also),
+            waves=self._waves([target, *also]) if FILLED_WAVE in names else (),
             rounds=rounds_of(stage, scope),
         )
+
+    def _waves(self, targets: Iterable[Explanation]) -> tuple[Wave, ...]:
+        """Where the last waves of the term's blocks end."""
+        waves: dict[int, Wave] = {}
+        for target in targets:
+            of_term = (one.case for one in target.weighed if self.share and one.label == self.share.label)
+            waves = {wave.batch: wave for case in of_term for wave in causes.fillings(case)} | waves
+        return tuple(waves.values())
 
     def suggested(self, *, costly: bool = False, least_of_step: float = 0.0) -> Iterator[Experiment]:
         """Complete steps with the factors that the recording suggests and no term can be tested with alone.
@@ -257,7 +267,7 @@ class Case:
 
     def screen(self) -> Iterator[Experiment]:
         """A screen of the term with as many of the factors not yet tried as it has time for."""
-        known, screen = self.known, self.experiment(Stage.SCREEN)
+        known, screen = self.known, self.experiment(Stage.SCREEN, self._ordered())
         tried = {name for one in self.earlier(Stage.SCREEN) for name in one.factors} | known.confirmed_on_steps
         names = tuple(name for name in self._ordered() if name not in tried)
         most_s = _LONG_SCREEN * known.budget.usual_s(screen)
@@ -343,7 +353,7 @@ class Case:
             for name, outcome in decisive(outcomes).items():
                 gain = outcome.gain
                 fresh = outcome.experiment.stage == Stage.CONFIRM
-                if fresh and gain and gain.low > 0 and gain.value >= _HELPS and FACTORS[name].step is not None:
+                if fresh and gain and gain.low > 0 and gain.value >= _HELPS and FACTORS[name].step:
                     names[name] = max(names.get(name, 0.0), gain.value)
         new = [name for name in sorted(names, key=lambda name: (-names[name], name)) if name not in tried]
         if new:

@@ -137,6 +137,7 @@ class Factor:
         levels: see `FactorFacts`.
         brings_about: see `FactorFacts`.
         partial: see `FactorFacts`.
+        by_size: see `FactorFacts`.
         sets: what it sets, e.g. threads: of factors that set the same, only one can be changed at a time; None if it
             excludes no other.
     """
@@ -150,6 +151,7 @@ class Factor:
     levels: bool = False
     brings_about: bool = False
     partial: bool = False
+    by_size: bool = False
     sets: str | None = None
 
     def refusal(self, device: str) -> str | None:
@@ -175,6 +177,7 @@ class Factor:
             levels=self.levels,
             brings_about=self.brings_about,
             partial=self.partial,
+            by_size=self.by_size,
         )
 
 

@@ -15,6 +15,8 @@ from .catalogue import (
     interventions,
     interventions_with,
 )
+from .quantisation import CAUSE as WAVES
+from .quantisation import fillings
 from .totals import Attribution, CauseTotal, TermCause
 from .weighed import Weighed, claimed, weigh_causes
 
@@ -23,6 +25,7 @@ __all__ = [
     "LAST_OF_CONFIRMED",
     "NOT_SIGNIFICANT",
     "UNEXPLAINED",
+    "WAVES",
     "Attribution",
     "Case",
     "CauseTotal",
@@ -35,6 +38,7 @@ __all__ = [
     "claimed",
     "claims_of_steps",
     "factors",
+    "fillings",
     "interventions",
     "interventions_with",
     "outcomes_of_steps",

@@ -8,35 +8,36 @@ recorded grids, assuming that all blocks of a kernel take equally long.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from fractions import Fraction
 
 from ...profiling.attribution.kernel_names import read_name, short_name
+from ...profiling.recording.experiments import Wave
 from .case import Case, Claim, Evidence, Intervention, Use
 
 CAUSE = "wave and tile quantisation"
 INTERVENTION = Intervention(
-    expected="With the batch padded to the next multiple, the odd sizes get faster.",
-    term=("padded_batch",),
+    expected=(
+        "More samples take no longer until the last wave of blocks is full, and then a whole wave longer; with the "
+        "batch padded to the next multiple, the odd sizes get faster."
+    ),
+    term=("filled_wave", "padded_batch"),
     step=("padded_batch",),
 )
 # With more waves the tail is under 3 % of the time, too little for a verdict.
 _MOST_WAVES = 32
+_MOST_SIZE = 2  # of further batch sizes, as a factor on the largest: they have to fit the memory
 
 
 def weigh(case: Case) -> Claim | None:
     """Claim the empty part of last waves, and blocks beyond proportional growth."""
-    names = [name for name in case.common_names() if case.at(case.before, name) and case.at(case.after, name)]
     claimed = predicted = measured = 0.0
     evidence: list[Evidence] = []
-    for name in names:
-        waves = {batch: _waves(case, case.at(batch, name)) for batch in (case.before, case.after)}
-        low, high = waves[case.before], waves[case.after]
-        if low is None or high is None or min(low, high) > _MOST_WAVES or _is_persistent(case, name):
-            continue
+    for name, low, high in _in_waves(case):
         before_ms, after_ms = case.time_ms(case.before, name), case.time_ms(case.after, name)
-        amount = sum(use.share * _tail(_waves(case, (use,))) for use in case.uses if use.name == name)
         padding = _padding(case, name)
-        amount += case.coefficient(case.after) * after_ms * (1 - _tail(high)) * padding
-        claimed += amount
+        claimed += _empty_share(case, name)
+        claimed += case.coefficient(case.after) * after_ms * (1 - _tail(high)) * padding
         predicted += before_ms * math.ceil(high) / math.ceil(low)
         measured += after_ms
         evidence += _evidence(name, low, high, padding)
@@ -53,11 +54,57 @@ def weigh(case: Case) -> Claim | None:
     return Claim(CAUSE, claimed, score, tuple(evidence), refutation)
 
 
+def fillings(case: Case) -> tuple[Wave, ...]:
+    """Where the last wave ends, of the kernel for whose empty part most is claimed; empty where its grids do not tell.
+
+    Blocks are taken for a constant number in each of ceil(batch x rate) rows. Of the rates that give the recorded
+    grids, the largest says what certainly still fits a wave, the smallest what certainly takes one more.
+    """
+    names = [name for name, *_ in _in_waves(case)]
+    name = max(names, key=lambda name: abs(_empty_share(case, name)), default=None)
+    grids = {batch: _largest(case.at(batch, name)) for batch in case.functional.conditions} if name else {}
+    blocks = {batch: use.blocks for batch, use in grids.items() if use is not None and use.blocks}
+    per_row = math.gcd(*blocks.values())
+    rows = {batch: size // per_row for batch, size in blocks.items()}
+    most = min((Fraction(count, batch) for batch, count in rows.items()), default=Fraction(0))
+    least = max((Fraction(count - 1, batch) for batch, count in rows.items()), default=Fraction(0))
+    if least >= most or not least:
+        return ()
+    found = []
+    for batch, size in blocks.items():
+        if (waves := _waves(case, case.at(batch, name))) is None:
+            continue
+        whole, of_wave = math.ceil(waves), round(size / waves)
+        rows_in, rows_next = (count * of_wave // per_row for count in (whole, whole + 1))
+        filled, last = (math.floor(count / most) for count in (rows_in, rows_next))
+        beyond = math.floor(rows_in / least) + 1
+        if batch < filled and beyond < last <= _MOST_SIZE * case.functional.last:
+            found.append(Wave(batch, filled, beyond, last, whole - waves))
+    return tuple(found)
+
+
+def _in_waves(case: Case) -> Iterator[tuple[str, float, float]]:
+    """Kernels at both sizes whose blocks run in few waves, with the waves at the smaller and at the larger size."""
+    for name in case.common_names():
+        low, high = (_waves(case, case.at(batch, name)) for batch in (case.before, case.after))
+        if low is not None and high is not None and min(low, high) <= _MOST_WAVES and not _is_persistent(case, name):
+            yield name, low, high
+
+
+def _empty_share(case: Case, name: str) -> float:
+    """Contribution of the empty part of a kernel's last waves."""
+    return sum(use.share * _tail(_waves(case, (use,))) for use in case.uses if use.name == name)
+
+
+def _largest(uses: tuple[Use, ...]) -> Use | None:
+    return max(uses, key=lambda use: use.time_ms, default=None)
+
+
 def _waves(case: Case, uses: tuple[Use, ...]) -> float | None:
     """Waves of the largest launch; None if the launch configuration or the device is unknown."""
-    if not uses or case.hardware.sm_count is None:
+    use = _largest(uses)
+    if use is None or case.hardware.sm_count is None:
         return None
-    use = max(uses, key=lambda u: u.time_ms)
     if use.blocks is None or use.threads is None or use.registers_per_thread is None:
         return None
     per_sm = case.hardware.blocks_per_sm(use.threads, use.registers_per_thread, use.shared_memory_bytes or 0)

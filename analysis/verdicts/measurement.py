@@ -32,6 +32,7 @@ from ..decompose.statistics import (
     widened,
 )
 
+_LEAST_LEFT = 0.01  # of a time, where what is taken from it is a difference of times with noise
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -184,6 +185,11 @@ class Measurement:
         return effect_of(self.facts)
 
     @property
+    def can_refute(self) -> bool:
+        """Whether it says something against the cause if the factor removes nothing."""
+        return self.facts is None or not self.facts.partial
+
+    @property
     def why_not(self) -> str | None:
         """Reason, if it did not run."""
         if self.rounds:
@@ -279,19 +285,41 @@ def _starts(rows: pd.DataFrame) -> dict[int, int]:
     return {int(round_): int(process) for round_, process in unmodified.itertuples(index=False)}
 
 
+def _by_size(times: Any, experiment: Experiment) -> tuple[Floats, Floats]:
+    """Times of the batch sizes of an experiment, and these without the empty part of the last wave of blocks.
+
+    Args:
+        times: times of all unmodified runs, shape (n, `experiment.unmodified`).
+        experiment: the experiment.
+    """
+    sizes, waves = experiment.unmodified, {wave.batch: wave.cost() for wave in experiment.waves}
+    all_times = np.asarray(times, np.float64)
+    empty = np.array([[waves.get(batch, {}).get(size, 0.0) for batch in experiment.batches] for size in sizes])
+    unmodified = all_times[:, [sizes.index(batch) for batch in experiment.batches]]
+    return unmodified, np.maximum(unmodified - all_times @ empty, _LEAST_LEFT * unmodified)
+
+
 def _measure(
     experiment: Experiment, factor: str | None, facts: FactorFacts | None, rows: pd.DataFrame
 ) -> tuple[Measurement, Runs | None]:
-    of_sides = [rows[rows["factor"].isna()], *([] if factor is None else [rows[rows["factor"] == factor]])]
+    by_size = facts is not None and facts.by_size
+    changes = factor is not None and not by_size
+    of_sides = [rows[rows["factor"].isna()], *([rows[rows["factor"] == factor]] if changes else [])]
     tables = [round_medians(of_side) for of_side in of_sides]
-    batches = tuple(b for b in experiment.batches if all(b in table for table in tables))
-    complete = [table[list(batches)].dropna() for table in tables]
+    wanted = experiment.unmodified if by_size else experiment.batches
+    sizes = tuple(b for b in wanted if all(b in table for table in tables))
+    batches = tuple(b for b in sizes if b in experiment.batches)
+    complete = [table[list(sizes)].dropna() for table in tables]
     rounds = sorted(set.intersection(*(set(table.index) for table in complete))) if batches else []
-    if not rounds or (factor or "") in experiment.untested:
+    if not rounds or (factor or "") in experiment.untested or (by_size and sizes != wanted):
         return Measurement(experiment=experiment, factor=factor, facts=facts), None
     used = [used_times(table.loc[rounds], of_side) for table, of_side in zip(complete, of_sides, strict=True)]
     counts = [used_rounds(times_ms) for times_ms in used]
     unmodified, changed = times_of(used[0]), times_of(used[-1])
+    if by_size:
+        unmodified, changed = _by_size(unmodified, experiment)
+        complete = [pd.DataFrame(times, rounds, batches) for times in _by_size(complete[0].loc[rounds], experiment)]
+        counts = [counts[0][[sizes.index(batch) for batch in batches]]] * 2
     measured = Measurement(
         experiment=experiment,
         factor=factor,

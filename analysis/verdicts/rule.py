@@ -60,11 +60,9 @@ def decide(measured: Measurement, claim: float | None, family: Sequence[float]) 
 
 def _by_share(measured: Measurement, share: Estimate, family: Sequence[float]) -> Decision:
     effect, reason = measured.effect, None
-    if share.high < REFUTED_BELOW and effect != Effect.PARTIAL:
-        return Decision(Verdict.REFUTED)
     if share.high < REFUTED_BELOW:
-        reason = "it removes a part of the cause only"
-    elif measured.rounds < 2:
+        return _against(measured)
+    if measured.rounds < 2:
         reason = "a single round has no interval"
     elif not math.isfinite(share.low):
         reason = "without the factor, nothing can be distinguished from 0"
@@ -86,10 +84,17 @@ def _by_share(measured: Measurement, share: Estimate, family: Sequence[float]) -
     return Decision(Verdict.UNDECIDED if reason else Verdict.CONFIRMED, reason)
 
 
+def _against(measured: Measurement) -> Decision:
+    """The decision on a factor that removes nothing."""
+    if measured.can_refute:
+        return Decision(Verdict.REFUTED)
+    return Decision(Verdict.UNDECIDED, "it removes a part of the cause only")
+
+
 def _by_claim(measured: Measurement, removed: Estimate, claim: float, family: Sequence[float]) -> Decision:
     sign, size, reason = float(np.sign(claim)), abs(claim), None
     if max(sign * removed.low, sign * removed.high) < REFUTED_BELOW * size:
-        return Decision(Verdict.REFUTED)
+        return _against(measured)
     if _levels(measured, size):
         reason = LEVELLED
     elif measured.taken is not None and _overtakes(measured, measured.taken):

@@ -1,4 +1,7 @@
-"""The batch padded to a multiple of 8, 16 or 32: a cost of sizes that kernels handle badly goes away."""
+"""The batch padded to a multiple of 8, 16 or 32: a cost of sizes that kernels handle badly goes away.
+
+A last wave of blocks that is nearly empty stays so: see `filled_wave`.
+"""
 
 from __future__ import annotations
 
@@ -71,4 +74,5 @@ FACTOR = Factor(
         change=lambda workload, target: _PaddedSteps(workload, multiple_of(target.batches) or 1),
     ),
     levels=True,
+    partial=True,
 )

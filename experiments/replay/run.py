@@ -28,6 +28,7 @@ from ...profiling.recording.experiments import Experiment
 from ...profiling.recording.store import Recording, RecordingWriter
 from ..factor import Caches, TermChange
 from ..factors import term_change
+from ..factors.filled_wave import NAME as FILLED_WAVE
 from ..factors.padded_batch import multiple_of
 from ..runner import Condition, Runner, Watch
 from .operator_kinds import follows_batch, is_batch_norm, on_cuda
@@ -106,7 +107,9 @@ class TermRunner(Runner):
                 self.changed_results[name] = "a batch normalisation has the statistics of its piece"
         # With factors that all cannot be changed there is nothing to compare.
         names = [] if self.experiment.factors and not possible else [None, *possible]
-        self.conditions: list[Condition] = [(name, batch) for name in names for batch in batches]
+        sizes = self.experiment.unmodified if FILLED_WAVE in possible else batches
+        self.conditions: list[Condition] = [(None, batch) for batch in sizes if names]
+        self.conditions += [(name, batch) for name in names for batch in batches if name not in (None, FILLED_WAVE)]
 
     def measure(self) -> bool:
         """Make all rounds; returns whether they were the minimum number, or nothing is left to visit."""
@@ -156,6 +159,8 @@ class TermRunner(Runner):
             message = f"batch size {batch} does not fit the memory: {message.rstrip('.')}"
         if name is None:
             self._unfit[batch] = message
+            if batch not in self.experiment.batches:
+                self.untested[FILLED_WAVE] = message
         else:
             self.untested[name] = message
             self.drop_unwritten(name)  # those of this round
@@ -272,6 +277,8 @@ class TermRunner(Runner):
         term, change = self._term, term_change(name)
         if not term.families:
             return "none of the term's operators can run in isolation"
+        if name == FILLED_WAVE and not self.experiment.waves:
+            return "no recorded grid of a kernel says at which batch sizes its last wave is full"
         if change.piece is not None and change.piece(term.families, self.experiment.batches) is None:
             return "the kernel with the most time runs at all sizes"
         by_time = sorted(term.families, key=duration_ns, reverse=True)

@@ -50,6 +50,40 @@ class Scope(Word):
     STEP = "step"  # complete steps
 
 
+@dataclass(frozen=True)
+class Wave:
+    """Where the last wave of a kernel's blocks ends, of one batch size.
+
+    Attributes:
+        batch: the batch size.
+        filled: the largest batch size that certainly takes as many waves.
+        beyond: the smallest that certainly takes one more.
+        last: the largest that certainly takes one more.
+        empty: empty share of the last wave of the batch size.
+    """
+
+    batch: int
+    filled: int
+    beyond: int
+    last: int
+    empty: float
+
+    def cost(self) -> dict[int, float]:
+        """What the empty share costs, as weights of times by batch size.
+
+        If blocks run in waves, `filled` takes as long as the batch size, `beyond` a wave longer, and `last` as long as
+        `beyond`. What `filled` takes more is taken off, and from the wave what further samples cost there. So a time
+        that grows with the samples costs nothing or less, also where it begins to grow at `filled`.
+        """
+        growth = self.empty * (self.beyond - self.filled) / (self.last - self.beyond)
+        return {
+            self.batch: 1.0,
+            self.filled: -1.0 - self.empty,
+            self.beyond: self.empty + growth,
+            self.last: -growth,
+        }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """One experiment.
@@ -77,6 +111,7 @@ class Experiment:
         member: the layer that runs for a term of repeated layers; None for other terms.
         members: number of layers that the term stands for.
         also: further functionals of the same term that its batch sizes test, as (kind, coefficients).
+        waves: further batch sizes that run unmodified, for a factor `by_size`; see `Wave`.
         setup_s: of complete steps: seconds until the first step of each batch size had run, by name of the factor; ""
             for the unmodified steps.
         memory_bytes: of complete steps: most memory that these first steps took, by name as for `setup_s`; without the
@@ -103,6 +138,7 @@ class Experiment:
     also: tuple[tuple[str, tuple[tuple[int, float], ...]], ...] = ()
     member: str | None = None
     members: int = 1
+    waves: tuple[Wave, ...] = ()
     setup_s: Mapping[str, float] = field(default_factory=dict)
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
 
@@ -112,11 +148,18 @@ class Experiment:
         known = {one.name: entry[one.name] for one in fields(cls) if one.name in entry}
         known |= {"stage": Stage(entry["stage"]), "scope": Scope(entry["scope"])}
         known["functional"] = _coefficients(entry["functional"])
+        known["waves"] = tuple(Wave(**one) for one in entry.get("waves", ()))
         known["also"] = tuple((str(kind), _coefficients(one)) for kind, one in entry.get("also", ()))
         for name in ("batches", "factors", "rounds", "notes"):
             if name in known:
                 known[name] = tuple(known[name])
         return cls(**known)
+
+    @property
+    def unmodified(self) -> tuple[int, ...]:
+        """The batch sizes that run unmodified, increasing."""
+        further = (size for wave in self.waves for size in (wave.filled, wave.beyond, wave.last))
+        return tuple(sorted({*self.batches, *further}))
 
     def to_entry(self) -> dict[str, Any]:
         """The experiment as an entry of `recording.json`."""
@@ -140,7 +183,7 @@ def _coefficients(entry: Iterable[Any]) -> tuple[tuple[int, float], ...]:
 class FactorFacts:
     """What a factor changes, for readers of a recording; an entry of `factors` in `recording.json`, by scope.
 
-    The verdict depends on the last three; where a recording lacks one, it is false.
+    The verdict depends on the last four; where a recording lacks one, it is false.
 
     Attributes:
         name: short name, e.g. `onednn`.
@@ -154,6 +197,8 @@ class FactorFacts:
         brings_about: whether it brings its cause about at the batch sizes without the anomaly, all but the largest,
             instead of removing it.
         partial: whether it removes a part of its cause only: it confirms the cause and cannot refute it.
+        by_size: whether it changes nothing but the batch size: what it removes follows from unmodified runs at further
+            batch sizes, see `Experiment.waves`.
     """
 
     name: str
@@ -164,6 +209,7 @@ class FactorFacts:
     levels: bool = False
     brings_about: bool = False
     partial: bool = False
+    by_size: bool = False
 
 
 def experiments_of(meta: Mapping[str, Any]) -> tuple[Experiment, ...]:

@@ -20,7 +20,7 @@ from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 EVERY = list(product(FACTORS, ("cpu", "cuda:0")))
 # Remedies that set something in one place, whatever they are for.
 OF_THE_PROGRAM = {"kept_memory", "fused_optimizer", "foreach_optimizer", "prepacked_linear"}
-EXPERIMENT_ONLY = {"cold_caches", "warm_caches", "pauses", "smaller_memory", "replayed_operators"}
+EXPERIMENT_ONLY = {"cold_caches", "warm_caches", "pauses", "smaller_memory", "replayed_operators", "filled_wave"}
 
 
 def test_every_file_is_a_factor_of_its_name():

@@ -80,7 +80,7 @@ CALLS = {
 
 _ANY = "one_thread reused_memory warm_caches cold_caches"
 _BATCH = f"split_batch padded_batch {_ANY}"
-_CUDA = "warm_caches cold_caches deterministic"
+_CUDA = "warm_caches cold_caches deterministic filled_wave"
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,12 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.factors import FACTORS, all_facts, names_of
 from curvescope.experiments.replay import run, term
 from curvescope.experiments.replay.rebuild import rebuild
+from curvescope.experiments.replay.recorded_call import CannotReplay
 from curvescope.experiments.replay.run import run_term
 from curvescope.experiments.runner import Watch
 from curvescope.profiling.attribution.events import StepRows
 from curvescope.profiling.measure.loop import Progress
-from curvescope.profiling.recording.experiments import Experiment, experiments_of, factors_of
+from curvescope.profiling.recording.experiments import Experiment, Wave, experiments_of, factors_of
 from curvescope.profiling.recording.operators import Argument, TensorArgument, Value, encode_arguments
 from curvescope.profiling.recording.store import Recording, RecordingWriter, columns_of, open_recording
 
@@ -334,6 +335,39 @@ def test_what_does_not_fit_the_memory_ends_alone(
     assert done.untested == ({} if name is None else {"split_batch": f"b{message}"})
     ran = {(factor, batch) for factor, batch, _ in visits(writer.path)}
     assert ran == ({(None, 2), ("split_batch", 2)} if name is None else {(None, 2), (None, 4)})
+
+
+@pytest.mark.parametrize("refused", [None, 6])
+def test_the_sizes_of_a_wave_run_unmodified_and_one_that_cannot_costs_only_their_factor(
+    refused: int | None, writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = term.Term.runnables
+
+    def runnables(self: Any, name: str | None, batch: int, batches: Any) -> Any:
+        if batch == refused:
+            raise CannotReplay("too large")
+        return built(self, name, batch, batches)
+
+    monkeypatch.setattr(term.Term, "runnables", runnables)
+    monkeypatch.setitem(FACTORS, "filled_wave", replace(FACTORS["filled_wave"], refuses={}))
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    wanted = experiment("filled_wave", "split_batch", waves=(Wave(2, 3, 5, 6, 0.5),))
+    done = run_term(recording, wanted, writer, backend=Backend())
+    assert done.done
+    assert experiments_of(writer.meta) == (done,)
+    sizes = {None: {2, 3, 4, 5, 6} - {refused}, "split_batch": {2, 4}}
+    assert {key[:2] for key in visits(writer.path)} == {(name, b) for name, of_name in sizes.items() for b in of_name}
+    assert done.untested == ({"filled_wave": "too large"} if refused else {})
+    verdicts = {one.factor: one.verdict for one in outcomes(open_recording(writer.path))}
+    assert (verdicts["filled_wave"] == Verdict.UNTESTED) == bool(refused)
+
+
+def test_without_recorded_grids_no_wave_is_tested(writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FACTORS, "filled_wave", replace(FACTORS["filled_wave"], refuses={}))
+    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    done = run_term(recording, experiment("filled_wave"), writer, backend=Backend())
+    why = "no recorded grid of a kernel says at which batch sizes its last wave is full"
+    assert done.untested == {"filled_wave": why}
 
 
 def conv(batch: int) -> list[Argument]:

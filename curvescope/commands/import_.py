@@ -68,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="PyTorch trace of the capture of the CUDA graphs that the profile replays; gives their kernels layers",
     )
     reading.add_argument(
+        "--graph-data",
+        type=Path,
+        metavar="FILE",
+        help="JSON of CUDAGraph.get_graph_data() of these graphs; joins their kernels to the capture by node",
+    )
+    reading.add_argument(
         "--inductor",
         type=Path,
         metavar="DIR",
@@ -109,7 +115,10 @@ def _import(args: argparse.Namespace) -> Imported:
     from ..profiling.readers.inductor_code import read_generated
 
     batches = _batches(args.batch)
-    options = Options(range_pattern=args.range_pattern, steps=args.steps, device=args.device, capture=args.capture)
+    if args.graph_data is not None and args.capture is None:
+        raise CurvescopeError("--graph-data numbers the nodes of a capture: give its trace, too, with --capture FILE.")
+    given = ("range_pattern", "steps", "device", "capture", "graph_data")
+    options = Options(**{name: getattr(args, name) for name in given})
     if args.inductor is not None:
         generated = read_generated(args.inductor)
         options = replace(options, fused=generated.fused, fused_flops=generated.flops)

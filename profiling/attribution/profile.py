@@ -51,6 +51,7 @@ class Options:
             the ranges match which mark a step.
         device: number of the only device whose work is read; None for all.
         capture: trace of the capture of the CUDA graphs that the profile replays; None without one.
+        graph_data: JSON of `CUDAGraph.get_graph_data()` of these graphs; None without it.
         fused: column `fused` of generated kernels by name, where the compiler's own code tells more than the name.
         fused_flops: FLOPs of a launch of generated kernels by name, where that code tells them.
         report: callback for progress; takes the activity, the amount done, and the total amount.
@@ -61,6 +62,7 @@ class Options:
     steps: str = AUTO
     device: int | None = None
     capture: Path | None = None
+    graph_data: Path | None = None
     fused: Mapping[str, str] = field(default_factory=dict)
     fused_flops: Mapping[str, int] = field(default_factory=dict)
     report: Callable[[str, int, int], None] = lambda _what, _done, _total: None

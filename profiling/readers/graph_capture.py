@@ -6,13 +6,14 @@ stream capture makes one node. ROCm names the kernel of such a launch, CUDA does
 
 A replay fits a capture if it has as many kernels as the capture has launches, in the same order by name where the
 capture names them. Several replays may fit several captures alike, e.g. graphs of equal layers: each takes the next one
-in the order of the captures.
+in the order of the captures, and a graph that the trace numbers always the same. With torch's own data of the graphs,
+kernels are joined by the numbers of their nodes instead of their order, also if a replay lacks some.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from ...base.errors import CurvescopeError
 from ..attribution.columns import int_column
 from ..attribution.nesting import NONE, Ints
 from ..attribution.range_names import ANNOTATION
+from .graph_data import NODE_MASK
 
 _BEGIN = re.compile(r"(?:cuda|cu|hip)StreamBeginCapture\w*")
 _END = re.compile(r"(?:cuda|cu|hip)StreamEndCapture\w*")
@@ -60,17 +62,37 @@ class Joined:
         ranges: ranges of both.
         kernels: kernels of the trace; those of graphs have the columns graph_node_id, capture_ns, capture_thread_key.
         replays: number of launches of graphs.
-        by_name: whether every replay was compared with its capture by the names of its kernels.
+        joined_by: what joined the kernels to the launches of the capture.
     """
 
     ranges: pa.Table
     kernels: pa.Table
     replays: int
-    by_name: bool
+    joined_by: str
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """Kernels of one launch of a graph, at some launches of a capture.
+
+    Attributes:
+        rows: rows of the kernels.
+        capture: the capture.
+        launches: index of each kernel's launch in the capture.
+    """
+
+    rows: Ints
+    capture: _Capture
+    launches: Ints
 
 
 def join_capture(
-    ranges: pa.Table, launches: pa.Table, kernels: pa.Table, captured_ranges: pa.Table, captured_launches: pa.Table
+    ranges: pa.Table,
+    launches: pa.Table,
+    kernels: pa.Table,
+    captured_ranges: pa.Table,
+    captured_launches: pa.Table,
+    nodes: Mapping[int, Ints] | None = None,
 ) -> Joined:
     """Give the kernels of graphs the place of their capture.
 
@@ -80,6 +102,7 @@ def join_capture(
         kernels: its kernels.
         captured_ranges: ranges of the trace of the capture.
         captured_launches: its API calls, with a column `kernel`, null where the trace does not name it.
+        nodes: numbers of the kernel nodes of each graph in the order of the capture, by the graph's number, if known.
 
     Raises:
         CurvescopeError: the capture has no stream capture, the execution replays no graph, or a replay fits no capture.
@@ -94,14 +117,56 @@ def join_capture(
     if not replays:
         raise CurvescopeError("--capture: the profile replays no graph, so there is nothing to join; omit it.")
     shift = _shift_ns(ranges, kernels, captured_ranges, captured_launches)
-    names = _texts(kernels, "name")
-    after, chosen = -1, []
+    joined = _by_nodes(kernels, replays, captures, nodes) if nodes else _by_order(kernels, replays, captures)
+    if nodes:
+        how = "numbers of the nodes"
+    elif all(None not in one.capture.names for one in joined):
+        how = "names of the kernels"
+    else:
+        how = "order of the kernels; the capture does not name them"
+    kernels = _placed(kernels, joined, shift)
+    return Joined(pa.concat_tables([ranges, _moved(captured_ranges, shift)]), kernels, len(replays), how)
+
+
+def _by_order(kernels: pa.Table, replays: Sequence[Ints], captures: Sequence[_Capture]) -> list[_Replay]:
+    names, graphs = _texts(kernels, "name"), int_column(kernels, "graph_id")
+    after, chosen, of_graph = -1, [], dict[int, int]()
     for rows in replays:
-        after = _next_fitting(captures, [names[row] or "" for row in rows], after)
-        chosen.append(captures[after])
-    by_name = all(None not in one.names for one in chosen)
-    kernels = _placed(kernels, list(zip(replays, chosen, strict=True)), shift)
-    return Joined(pa.concat_tables([ranges, _moved(captured_ranges, shift)]), kernels, len(replays), by_name)
+        of_replay, graph = [names[row] or "" for row in rows], int(graphs[rows[0]])
+        known = of_graph.get(graph)
+        if known is None or graph == NONE or not captures[known].fits(of_replay):
+            known = _next_fitting(captures, of_replay, after)
+        after = of_graph[graph] = known
+        chosen.append(_Replay(rows, captures[after], np.arange(len(rows))))
+    return chosen
+
+
+def _by_nodes(
+    kernels: pa.Table, replays: Sequence[Ints], captures: Sequence[_Capture], nodes: Mapping[int, Ints]
+) -> list[_Replay]:
+    """The kernels whose nodes are known, at the captures of their graphs: the next of as many launches for each.
+
+    Raises:
+        CurvescopeError: a graph fits no capture, or the data are of none of the replayed graphs.
+    """
+    of_graph, after = {}, -1
+    for graph, numbers in sorted(nodes.items()):
+        after = _next_fitting(captures, [""] * len(numbers), after)
+        of_graph[graph] = captures[after]
+    graphs, node = int_column(kernels, "graph_id"), int_column(kernels, "graph_node_id") & NODE_MASK
+    found = []
+    for rows in replays:
+        graph = int(graphs[rows[0]])
+        known = rows[np.isin(node[rows], nodes[graph])] if graph in nodes else rows[:0]
+        if len(known):
+            found.append(_Replay(known, of_graph[graph], np.searchsorted(nodes[graph], node[known])))
+    if not found:
+        numbered = sorted({int(graphs[rows[0]]) for rows in replays} - {NONE})
+        raise CurvescopeError(
+            f"--graph-data: the profile replays none of its graphs ({', '.join(map(str, nodes))}); it replays "
+            f"{', '.join(map(str, numbered)) or 'graphs without numbers, as before CUDA 12'}."
+        )
+    return found
 
 
 def join_own_capture(launches: pa.Table, kernels: pa.Table) -> pa.Table:
@@ -121,7 +186,7 @@ def join_own_capture(launches: pa.Table, kernels: pa.Table) -> pa.Table:
         of_replay = [names[row] or "" for row in rows]
         fitting = [one for one in captures if one.fits(of_replay)]
         if len(fitting) == 1:
-            joined.append((rows, fitting[0]))
+            joined.append(_Replay(rows, fitting[0], np.arange(len(rows))))
     return _placed(kernels, joined, 0) if joined else kernels
 
 
@@ -137,19 +202,20 @@ def _replays(launches: pa.Table, kernels: pa.Table) -> list[Ints]:
     of_replay = np.split(order, np.flatnonzero(np.diff(correlation[rows][order])) + 1) if len(rows) else []
     found = [rows[positions] for positions in of_replay]
     found.sort(key=lambda one: int(start[one[0]]))
-    numbered = [len(np.unique(node[one])) == len(one) and bool((node[one] > 0).all()) for one in found]
+    numbered = [len(np.unique(node[one])) == len(one) and bool((node[one] != NONE).all()) for one in found]
     in_order = (one[np.argsort(node[one], kind="stable")] for one in found)
     return [ordered if known else one for one, ordered, known in zip(found, in_order, numbered, strict=True)]
 
 
-def _placed(kernels: pa.Table, joined: Sequence[tuple[Ints, _Capture]], shift_ns: int) -> pa.Table:
+def _placed(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) -> pa.Table:
     """The kernels with the place of their capture; replays without numbers of nodes get them, from 1 in order."""
     given = int_column(kernels, "graph_node_id")
     node, time_ns, thread = given.copy(), *(np.full(kernels.num_rows, NONE, np.int64) for _ in range(2))
-    for rows, capture in joined:
+    for one in joined:
+        rows, capture = one.rows, one.capture
         if (given[rows] == NONE).any():
-            node[rows] = np.arange(1, len(rows) + 1)
-        time_ns[rows], thread[rows] = capture.time_ns + shift_ns, capture.thread
+            node[rows] = one.launches + 1
+        time_ns[rows], thread[rows] = capture.time_ns[one.launches] + shift_ns, capture.thread[one.launches]
     columns = {"graph_node_id": node, "capture_ns": time_ns, "capture_thread_key": thread}
     kernels = kernels.drop_columns([name for name in columns if name in kernels.column_names])
     for name, values in columns.items():

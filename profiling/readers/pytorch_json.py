@@ -32,6 +32,7 @@ from ..recording.store import RecordingWriter
 from . import Options
 from .event_columns import JSON, NUMBER, TEXT, TIME, Column, EventColumns, Field, Memo, signed
 from .graph_capture import join_capture, join_own_capture
+from .graph_data import read_graph_data
 from .source import Source
 from .trace_events import TraceEvents
 
@@ -164,9 +165,9 @@ def _with_capture(tables: _Tables, options: Options, writer: RecordingWriter) ->
             raise CurvescopeError(f"--capture {options.capture}: no JSON of the PyTorch profiler.")
         captured_ranges, captured_launches, *_ = _read_events(source, options, is_capture=True)[0].tables(False)
     ranges, launches, kernels, memory = tables
-    joined = join_capture(ranges, launches, kernels, captured_ranges, captured_launches)
-    how = "names of the kernels" if joined.by_name else "order of the kernels; the capture does not name them"
-    writer.update(graph_capture={"replays": joined.replays, "joined_by": how})
+    nodes = read_graph_data(options.graph_data) if options.graph_data is not None else None
+    joined = join_capture(ranges, launches, kernels, captured_ranges, captured_launches, nodes)
+    writer.update(graph_capture={"replays": joined.replays, "joined_by": joined.joined_by})
     return joined.ranges, launches, joined.kernels, memory
 
 
@@ -357,7 +358,9 @@ class _Events:
 
     def _kernel_rows(self, device: _Table) -> pa.Table:
         wanted = ("name", "start_ns", "end_ns", *_PLACE, "registers_per_thread", "shared_memory_bytes")
-        graphs = {name: np.where(device[name] > 0, device[name], NONE) for name in _GRAPH}  # 0 outside graphs
+        # Outside graphs both are 0. ROCm, and CUDA since PyTorch 2.14, number the nodes within a graph, from 0.
+        replayed = (device["graph_id"] > 0) | (device["graph_node_id"] > 0)
+        graphs = {name: np.where(replayed, device[name], NONE) for name in _GRAPH}
         rows = self._named({**{name: device[name] for name in wanted}, **graphs})
         if self._compiled:
             code, distinct = factorize(device["name"])

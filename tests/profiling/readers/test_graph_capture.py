@@ -59,6 +59,7 @@ def captured(path, graphs, named=True, start=5000):
         for index, kernel in enumerate(kernels):
             correlation += 1
             args = {"correlation": correlation} | ({"kernel": kernel} if named else {})
+            events.append(span("cpu_op", f"aten::{kernel}", now + 2.5 + 10 * index, 2))
             events.append(span("cuda_runtime", "cudaLaunchKernelExC", now + 3 + 10 * index, 1, **args))
         now += 10 * len(kernels) + 10
         events.append(span("cuda_runtime", "cudaStreamEndCapture", now - 5, 1, correlation=correlation + 1))
@@ -117,6 +118,80 @@ def test_a_capture_of_another_kind_is_refused(tmp_path):
     (tmp_path / "c.json").write_text("[]")
     with pytest.raises(CurvescopeError, match="no JSON of the PyTorch profiler"):
         kernels_of(replayed(tmp_path / "e.json", ["ab"]), tmp_path / "c.json", tmp_path / "run")
+
+
+def numbered(path, graphs):
+    """Launches of graphs; each is a graph's number and, in the order in which they run, the numbers of its nodes."""
+    events = []
+    for launch, (graph, nodes) in enumerate(graphs, 1):
+        events.append(span("cuda_runtime", "hipGraphLaunch", 1000 * launch, 1, correlation=launch))
+        for index, node in enumerate(nodes):
+            args = {"correlation": launch, "device": 0, "stream": 7, "graph id": graph, "graph node id": node}
+            events.append(span("kernel", f"k{index}", 1000 * launch + 10 + 10 * index, 5, **args))
+    return write(path, events)
+
+
+def places_of(kernels, column="layer"):
+    return ["".join(of_replay[column]) for _, of_replay in kernels.sort_values("start_ns").groupby("correlation_id")]
+
+
+def test_nodes_are_numbered_from_0_and_a_graph_keeps_its_capture(tmp_path):
+    """By order, the launch of graph 8 after graph 9 would take the second capture, as the next that fits."""
+    capture = captured(tmp_path / "c.json", [("x", "ab"), ("y", "ab")], named=False)
+    execution = numbered(tmp_path / "e.json", [(8, [1, 0]), (9, [0, 1]), (9, [0, 1]), (8, [0, 1])])
+    kernels, _ = kernels_of(execution, capture, tmp_path / "run")
+    assert kernels.sort_values("start_ns")["graph_node_id"].tolist() == [1, 0, 0, 1, 0, 1, 0, 1]
+    assert places_of(kernels) == ["xx", "yy", "yy", "xx"]
+
+
+def graph_data(path, graphs):
+    """As torch 2.13 returns it; a node's own number has that of its graph above it."""
+    node = {"graph_id": 0, "kernel_name": None, "dependencies": [], "dependents": []}
+    path.write_text(
+        json.dumps(
+            [
+                {
+                    "exec_graph_id": graph,
+                    "nodes": [
+                        {**node, "index": index, "node_type": kind, "tools_id": graph << 32 | number, "node_id": number}
+                        for index, (number, kind) in enumerate(nodes)
+                    ],
+                }
+                for graph, nodes in graphs.items()
+            ]
+        )
+    )
+    return path
+
+
+def test_kernels_are_joined_by_the_nodes_of_torchs_graph_data(tmp_path):
+    """Graph 9 has a copy between its kernels, runs them on two streams, and its second replay lacks a record."""
+    capture = captured(tmp_path / "c.json", [("x", "ab"), ("y", "a"), ("z", "abc")], named=False)
+    packed = [9 << 32 | number for number in (3, 0, 1)]
+    execution = numbered(tmp_path / "e.json", [(9, packed), (7, [0, 1]), (9, [3, 0])])
+    kinds = {7: [(0, "kernel"), (1, "kernel")], 9: [(0, "kernel"), (1, "kernel"), (2, "memcpy"), (3, "kernel")]}
+    data = graph_data(tmp_path / "g.json", kinds)
+    done = import_profile(execution, tmp_path / "run", Options(capture=capture, graph_data=data))
+    recording = open_recording(done.path)
+    kernels = recording.frame("kernels")
+    assert places_of(kernels) == ["zzz", "xx", "zz"]
+    kernels["op"] = kernels["op"].str.removeprefix("aten::")
+    assert places_of(kernels, "op") == ["cab", "ab", "ca"]
+    assert recording.meta["graph_capture"] == {"replays": 3, "joined_by": "numbers of the nodes"}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [({5: [(0, "kernel")]}, "replays none of its graphs"), ({9: [(0, "kernel")] * 4}, "fits no captured graph")],
+)
+def test_graph_data_of_other_graphs_are_refused(data, message, tmp_path, capsys):
+    capture = captured(tmp_path / "c.json", [("x", "a")], named=False)
+    words = ["import", str(numbered(tmp_path / "e.json", [(9, [0])])), "-o", str(tmp_path / "run")]
+    words += ["--graph-data", str(graph_data(tmp_path / "g.json", data))]
+    assert main(words) == 2
+    assert "--capture FILE" in capsys.readouterr().err
+    assert main([*words, "--capture", str(capture)]) == 2
+    assert message in capsys.readouterr().err
 
 
 def both(tmp_path, graphs, replays):

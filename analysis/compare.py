@@ -23,7 +23,7 @@ from ..profiling.attribution.kernel_names import ALGORITHMS, family
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware, hardware_of
 from ..profiling.recording.store import RECORDING, STEP, Recording, unit_of
 from .aligned_rows import KEYS, align
-from .causes.context import sample_clock
+from .causes.context import mean_clock
 from .cost_model.recording import is_modelled
 from .decompose.curve import UNKNOWN, Curve, cost_curve
 from .decompose.marked import step_times
@@ -229,7 +229,7 @@ def side(
 def _clocks(hardware: Hardware, steps: pd.DataFrame, clocks: pd.DataFrame | None) -> dict[Any, float]:
     if hardware.kind == "cpu":
         return {}
-    sampled = {batch: sample_clock(of_batch, clocks)[0] for batch, of_batch in steps.groupby("batch")}
+    sampled = {batch: mean_clock(of_batch, clocks)[0] for batch, of_batch in steps.groupby("batch")}
     return {batch: hertz for batch, hertz in sampled.items() if hertz is not None}
 
 

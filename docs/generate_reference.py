@@ -28,12 +28,14 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
 from evidence_page import evidence_page  # noqa: E402
+from known_errors_page import known_errors_page  # noqa: E402
 
 
 def pages() -> dict[Path, str]:
     """Every generated page, by its path."""
     return {
         DOCS / "evidence.md": evidence_page(DOCS),
+        DOCS / "known-errors.md": known_errors_page(),
         DOCS / "reference" / "commands.md": commands_page(),
         DOCS / "reference" / "devices.md": devices_page(),
         DOCS / "reference" / "documents.md": documents_page(),

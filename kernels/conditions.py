@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ..profiling.hardware.clocks import ClockSampler
 from ..profiling.hardware.host import cpu_frequency_hz
 from ..profiling.hardware.host_usage import read_wait_ns
+from ..profiling.hardware.stream_clock import StreamClock
 from ..profiling.recording.disturbed import THROTTLES
 
 # Above these limits a result has a note. Published GPU benchmarks use 2 % as the limit of a stable result; a thread
@@ -67,7 +68,7 @@ class Conditions:
         waiting_share: time in which threads were ready but had no processor, as a fraction of wall time; None if
             unknown.
         others_share: processor time of other processes, as a fraction of that of all processors; None if unknown.
-        clock_hz: processor or SM clock at the end; None if unknown.
+        clock_hz: processor's clock at the end, or mean SM clock; None if unknown.
         throttle_reasons: reasons why the device lowered its clock; empty without a reason, None if unknown.
     """
 
@@ -122,8 +123,8 @@ class CpuWatch:
 class CudaWatch:
     """Observes the conditions of work on a CUDA device, by its clocks; the processor's load does not matter there."""
 
-    def __init__(self, sampler: ClockSampler) -> None:
-        self._sampler = sampler
+    def __init__(self, sampler: ClockSampler, clock: Callable[[], StreamClock | None] = lambda: None) -> None:
+        self._sampler, self._clock = sampler, clock
         self._began_ns = time.monotonic_ns()
 
     def begin(self) -> None:
@@ -131,15 +132,18 @@ class CudaWatch:
         self._sampler.take()
         self._sampler.sample()
         self._began_ns = time.monotonic_ns()
+        if clock := self._clock():
+            clock.begin()
 
     def end(self) -> Conditions:
-        """The conditions since `begin`; None for values that NVML does not provide."""
+        """The conditions since `begin`; None for values that neither the device nor NVML provides."""
+        clock = self._clock()
+        clock_hz = clock.end() if clock else None
         wall_ns = max(time.monotonic_ns() - self._began_ns, 1)
         self._sampler.sample()
         rows = self._sampler.take()
         texts = [row["throttle_reasons"] for row in rows if row.get("throttle_reasons") is not None]
         reasons = sorted(THROTTLES & {reason for text in texts for reason in text.split("|")})
-        clock_hz = rows[-1].get("sm_clock_hz") if rows else None
         return Conditions(self._began_ns, wall_ns, None, None, clock_hz, tuple(reasons) if texts else None)
 
 

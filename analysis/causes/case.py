@@ -115,8 +115,8 @@ class BatchFacts:
         host: CUDA API calls by kind: allocation, synchronisation, synchronous copy, launch.
         peak_memory_bytes: largest peak of its steps.
         allocator_retries: total of all its steps.
-        sm_clock_hz: mean of the samples during its steps.
-        throttle_reasons: reasons reported during its steps.
+        sm_clock_hz: mean clock of its steps, see `context.mean_clock`.
+        throttle_reasons: what held the clock down in its visits.
         kernel_bytes: compulsory bytes of all kernels per profiled step.
         host_use: host resources in the timed steps; None if not recorded.
         graph_batch: batch size that the replayed CUDA graph was captured for; None if the steps replay none.

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...profiling.hardware.clocks import reasons_in
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import Disturbances, used_steps
@@ -211,7 +212,7 @@ def _facts(
     timed = of_batch[~of_batch["profiled"].astype(bool)]
     mine = rows[rows["batch"] == batch]
     idle = mine["name"] == IDLE
-    clock_hz, reasons = sample_clock(of_batch, recorded.clocks)
+    clock_hz, reasons = mean_clock(of_batch, recorded.clocks)
     graph_batch, graph_marked = graph or (None, False)
     return BatchFacts(
         timed_ms=timed["duration_ns"].to_numpy(np.float64) / 1e6,
@@ -271,17 +272,26 @@ def _host_calls(steps: pd.DataFrame, api_calls: pd.DataFrame | None) -> dict[str
     }
 
 
-def sample_clock(steps: pd.DataFrame, clocks: pd.DataFrame | None) -> tuple[float | None, frozenset[str]]:
-    """Mean SM clock and throttle reasons of the samples during visits of the batch size."""
+def mean_clock(steps: pd.DataFrame, clocks: pd.DataFrame | None) -> tuple[float | None, frozenset[str]]:
+    """Mean SM clock of the steps of a batch size, and what held it down during its visits.
+
+    The clock is the one that the steps themselves counted. Without it, samples inside steps count; on a CPU also those
+    between them, where a GPU is idle and its clock another one.
+    """
+    none = pd.Series(dtype=object)
+    counted, texts = (steps.get(name, none).dropna() for name in ("sm_clock_hz", "throttle_reasons"))
+    clock_hz, reasons = (float(counted.mean()) if len(counted) else None), reasons_in(map(str, texts))
     if clocks is None or clocks.empty or steps["start_ns"].isna().any():
-        return None, frozenset()
+        return clock_hz, reasons
     taken = clocks["start_ns"].to_numpy(np.int64)
-    inside = np.zeros(len(taken), dtype=bool)
-    for _, visit in steps.groupby("round"):
-        starts = visit["start_ns"].to_numpy(np.int64)
-        ends = starts + visit["duration_ns"].to_numpy(np.int64)
-        inside |= (taken >= starts.min()) & (taken <= ends.max())
-    samples = clocks[inside]
-    hertz = samples["sm_clock_hz"].dropna()
-    reasons = {r for text in samples["throttle_reasons"].dropna() for r in str(text).split("|") if r}
-    return (None if hertz.empty else float(hertz.mean())), frozenset(reasons)
+    of_gpu = clocks["device"].notna().to_numpy(bool) if "device" in clocks else np.zeros(len(taken), bool)
+    begins = steps["start_ns"].to_numpy(np.int64)
+    ends = begins + steps["duration_ns"].to_numpy(np.int64)
+    in_visit, in_step = np.zeros(len(taken), bool), np.zeros(len(taken), bool)
+    for begin, end in zip(begins, ends, strict=True):
+        in_step |= (begin <= taken) & (taken <= end)
+    for visit in steps.groupby("round").indices.values():
+        in_visit |= (begins[visit].min() <= taken) & (taken <= ends[visit].max())
+    sampled = clocks.loc[in_step | in_visit & ~of_gpu, "sm_clock_hz"].dropna()
+    reasons |= reasons_in(map(str, clocks.loc[in_visit, "throttle_reasons"].dropna()))
+    return float(sampled.mean()) if clock_hz is None and len(sampled) else clock_hz, reasons

@@ -1,9 +1,9 @@
 """Throttling: the clock was lower during the larger batch.
 
 Amount: the time at the larger size beyond what the smaller size's clock would have needed, if all of it depended on the
-clock: an upper bound for kernels that wait for memory. The clock is the sampled one of the whole step. Where the cycles
-of the term's kernels were measured, their cycles per recorded time give the term's own clock: it decides the amount, or
-stands in for samples that are missing.
+clock: an upper bound for kernels that wait for memory. The clock is the mean over the steps, which they count
+themselves. Where the cycles of the term's kernels were measured, their cycles per recorded time give the term's own
+clock: it decides the amount, or stands in for a clock that is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INTERVENTION = Intervention(
     expected="With pauses between the steps the device stays cool, and the excess goes away.",
     step=("pauses",),
 )
-# Clocks are sampled coarsely and fluctuate; a smaller difference is no change.
+# Clocks fluctuate; a smaller difference is no change.
 _FALLEN = 0.97
 
 
@@ -25,7 +25,7 @@ def weigh(case: Case) -> Claim | None:
         return None
     before, after = case.facts[case.before], case.facts[case.after]
     sources = (
-        ("SM clock", before.sm_clock_hz, after.sm_clock_hz, "clocks.sm_clock_hz"),
+        ("SM clock", before.sm_clock_hz, after.sm_clock_hz, "steps.sm_clock_hz"),
         ("SM clock by cycles", _own_clock(case, case.before), _own_clock(case, case.after), "kernels.sm_cycles"),
     )
     evidence, ratio = [], 1.0

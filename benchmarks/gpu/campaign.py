@@ -1,8 +1,8 @@
 """Everything that only a GPU can show, as one campaign: `make gpu`, or `python benchmarks/gpu/campaign.py`.
 
-It runs in stages, the most valuable first. A stage stands alone: one that fails does not stop the others, and one
-that is done is not run again (`--again` does). With `--total-limit`, a stage starts only if it should end in time, and
-a later call resumes: `carry/` in the output folder says what is done. Take that folder along to another machine.
+It runs in stages, the most valuable first; each is a list of commands. A stage stands alone: one that fails does not
+stop the others. With `--total-limit`, a later call resumes with the commands that did not end: `carry/` in the output
+folder says what is done. Take that folder along to another machine.
 
 The output folder has a folder per stage with its log and results, and `summary.md`. `--pack` puts what a call left into
 one file. Without a GPU, `--rehearse` runs what makes sense on a CPU, very small; its results say so.
@@ -11,6 +11,7 @@ one file. Without a GPU, `--rehearse` runs what makes sense on a CPU, very small
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import signal
@@ -18,23 +19,27 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stages import Stage
+    from stages import Command, Stage
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-STAGE_LIMIT_S = 480
 RESERVE_S = 25  # of the total limit, for the end of a stage's last command and for packing
+LEAST_SHARE = 1 / 3  # of its estimate must fit for a command to start
+TIMED_OUT = "timed out"
+_HANGS = 4, 60.0  # a command that takes so many times its estimate, and so many seconds more, hangs
 _SHOWN = 120  # characters of a command in the summary
 _DIGEST = 2500  # characters that are printed of a stage's results
 _BEGAN = "CURVESCOPE_CAMPAIGN_BEGAN_S"  # monotonic time at which the campaign began, where it installed wheels first
 
-RunStage = Callable[["Stage", Path, float], dict[str, Any]]  # stage, its folder and its seconds to what came of it
+RunCommand = Callable[["Command", Path, float], str]  # command, folder of its stage and seconds to its outcome
 
 
 @dataclass
@@ -44,73 +49,108 @@ class Campaign:
     Attributes:
         stages: stages, the most valuable first.
         output: folder of the campaign.
-        run: runs a stage.
-        stage_limit_s: largest number of seconds of one stage.
-        total_limit_s: seconds from the begin of the campaign until the last stage must have ended.
-        again: run stages that are done, too.
+        run: runs a command; returns ok, timed out, or failed or skipped with the reason after a colon.
+        total_limit_s: seconds from the begin of the campaign until the last command must have ended.
+        again: run commands that are done, too.
+        rehearsal: whether this is a CPU.
         clock_s: monotonic clock.
         began_s: time at which the campaign began.
-        say: prints a line.
-        show: prints the results of a stage that ended.
+        show: prints a text.
         started: names of the stages that were started.
+        failed: number of the commands of this call that failed.
     """
 
     stages: Sequence[Stage]
     output: Path
-    run: RunStage
-    stage_limit_s: float = STAGE_LIMIT_S
+    run: RunCommand
     total_limit_s: float = math.inf
     again: bool = False
+    rehearsal: bool = False
     clock_s: Callable[[], float] = time.monotonic
     began_s: float = 0.0
-    say: Callable[[str], None] = print
-    show: Callable[[str], None] = lambda _: None
+    show: Callable[[str], None] = print
     started: list[str] = field(default_factory=list)
+    failed: int = 0
 
     def run_stages(self) -> list[str]:
-        """Run what is not done yet and fits the time; returns the names of the stages left for a later call."""
-        from packing import carry, done_before
+        """Run what is not done yet and fits the time; returns the names of the stages with commands left."""
+        from packing import done_before
 
-        before = {str(done["stage"]): done for done in done_before(self.output)}
-        left: list[str] = []
+        before = {} if self.again else {done["stage"]: done for done in done_before(self.output)}
+        left = []
         for stage in self.stages:
-            if stage.name in before and not self.again:
-                self.say(f"{stage.name}: done before ({counted(before[stage.name])})")
-                continue
-            left_s = self.total_limit_s - RESERVE_S - (self.clock_s() - self.began_s)
-            if min(stage.minutes * 60, self.stage_limit_s) > left_s:
-                self.say(f"{stage.name}: left for a later call")
+            done = before.get(stage.name) or {"stage": stage.name, "says": stage.says, "commands": []}
+            missing = stage.missing(done["commands"], self.output / stage.name)
+            if not missing:
+                self.show(f"{stage.name}: done before ({counted(done)})")
+            elif not self._fits(sum(command.seconds for command in missing)):
+                self.show(f"{stage.name}: left for a later call")
                 left.append(stage.name)
-                continue
-            folder = self.output / stage.name
-            if folder.exists():
-                # What an interrupted or earlier run of the stage left stays, under another name.
-                folder.rename(folder.with_name(f"{folder.name}.{time.time_ns()}"))
-            self.started.append(stage.name)
-            done = self.run(stage, folder, min(self.stage_limit_s, left_s))
-            carry(self.output, stage.name)
-            self.say(f"{stage.name}: {counted(done)}, {done['seconds']:.0f} s")
-            self.show("\n".join(results_of(self.output, done))[:_DIGEST])
-            write_summary(self.output)
+            elif not self._run(stage, missing, done):
+                left.append(stage.name)
         return left
+
+    def _run(self, stage: Stage, missing: Sequence[Command], done: dict[str, Any]) -> bool:
+        """Run commands of a stage until one does not end; returns whether all ended."""
+        from packing import carry, unpack_carried
+
+        folder = self.output / stage.name
+        if self.again and folder.exists():
+            folder.rename(folder.with_name(f"{folder.name}.{time.time_ns()}"))
+        unpack_carried(self.output, stage.name)
+        self.started.append(stage.name)
+        for command in missing:
+            if not self._fits(command.seconds):
+                break
+            for path in map(folder.joinpath, command.made):
+                if path.exists():
+                    # What an interrupted or earlier run of the command left stays, under another name.
+                    path.rename(path.with_name(f"{path.name}.{time.time_ns()}"))
+            began_s = self.clock_s()
+            hangs_s = _HANGS[0] * command.seconds + _HANGS[1]
+            outcome = self.run(command, folder, min(self._left_s(), hangs_s))
+            earlier = next((one for one in done["commands"] if one["command"] == command.line), None)
+            again = earlier is not None and earlier["outcome"] == TIMED_OUT
+            if outcome == TIMED_OUT and (again or self._left_s() > RESERVE_S):
+                outcome = "failed: it did not end in time" + (", twice" if again else "")
+            self.failed += outcome.startswith("failed")
+            done["commands"] = [one for one in done["commands"] if one is not earlier]
+            seconds = round(self.clock_s() - began_s, 1)
+            done["commands"].append({"command": command.line, "outcome": outcome, "seconds": seconds})
+            done["rehearsal"] = self.rehearsal
+            done["utc"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            (folder / "done.json").write_text(json.dumps(done, indent=1))
+            carry(self.output, stage.name)
+            if outcome == TIMED_OUT:
+                break
+        write_summary(self.output)
+        self.show(f"{stage.name}: {counted(done)}\n" + "\n".join(results_of(self.output, done))[:_DIGEST])
+        return not stage.missing(done["commands"], folder)
+
+    def _left_s(self) -> float:
+        return self.total_limit_s - RESERVE_S - (self.clock_s() - self.began_s)
+
+    def _fits(self, seconds: float) -> bool:
+        return self._left_s() >= LEAST_SHARE * seconds and self._left_s() > 0
 
 
 def counted(done: dict[str, Any]) -> str:
-    """How many commands of a stage ended in which way."""
-    return ", ".join(f"{n} {what}" for what, n in done["outcomes"].items() if n)
+    """How many commands of a stage ended in which way, and how long they took."""
+    outcomes = Counter(one["outcome"].split(":")[0] for one in done["commands"])
+    seconds = sum(one["seconds"] for one in done["commands"])
+    return ", ".join([*(f"{n} {what}" for what, n in outcomes.items()), f"{seconds:.0f} s"])
 
 
 def write_summary(output: Path) -> None:
     """`summary.md`: a row per stage of this call and earlier ones, then the tables that the stages wrote."""
     from packing import done_before
 
-    stages_done: list[dict[str, Any]] = done_before(output)
+    stages_done = done_before(output)
     lines = ["# GPU campaign", ""]
     if any(done["rehearsal"] for done in stages_done):
         lines += ["**A rehearsal on a CPU: it shows that the stages run, and nothing about a GPU.**", ""]
-    lines += ["| stage | shows | outcome | seconds |", "| --- | --- | --- | ---: |"]
-    for done in stages_done:
-        lines.append(f"| {done['stage']} | {done['says']} | {counted(done)} | {done['seconds']:.0f} |")
+    lines += ["| stage | shows | outcome |", "| --- | --- | --- |"]
+    lines += [f"| {done['stage']} | {done['says']} | {counted(done)} |" for done in stages_done]
     for done in stages_done:
         if results := results_of(output, done):
             lines += ["", f"## {done['stage']}", *results]
@@ -120,8 +160,8 @@ def write_summary(output: Path) -> None:
 
 def results_of(output: Path, done: dict[str, Any]) -> list[str]:
     """Lines of Markdown: the commands of a stage that did not end well, with the reasons, then its tables."""
-    bad = [c for c in done["commands"] if c["outcome"] != "ok"]
-    lines = ["", *(f"- `{_short(c['command'])}`: {c['outcome']}" for c in bad)] if bad else []
+    bad = [one for one in done["commands"] if one["outcome"] != "ok"]
+    lines = ["", *(f"- `{_short(one['command'])}`: {one['outcome']}" for one in bad)] if bad else []
     for part in sorted((output / "carry" / done["stage"]).glob("*.md")):
         lines += ["", f"### {part.stem}", "", part.read_text().strip()]
     return lines
@@ -134,7 +174,7 @@ def _short(command: str) -> str:
 
 
 def main() -> int:
-    """Run what was asked for and is not done yet; the exit code is 1 if a stage of this call failed."""
+    """Run what was asked for and is not done yet; the exit code is 1 if a command of this call failed."""
     began_s = float(os.environ.pop(_BEGAN, time.monotonic()))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", nargs="*", help="stages to run (default: all)")
@@ -142,11 +182,8 @@ def main() -> int:
         "-o", "--output", type=Path, default=Path("runs/gpu"), help="folder to leave (default: runs/gpu)"
     )
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, very small")
-    parser.add_argument("--again", action="store_true", help="run stages that are done, too")
+    parser.add_argument("--again", action="store_true", help="run commands that are done, too")
     parser.add_argument("--list", action="store_true", help="say what would run, and stop")
-    parser.add_argument(
-        "--stage-limit", type=float, default=STAGE_LIMIT_S, metavar="S", help="seconds of one stage (default: 480)"
-    )
     parser.add_argument(
         "--total-limit", type=float, default=math.inf, metavar="S", help="seconds of this call (default: no limit)"
     )
@@ -160,16 +197,17 @@ def main() -> int:
     if args.wheels:
         return _run_with_wheels(args.wheels, began_s)
 
-    from stages import FULL, REHEARSAL, stages
+    from stages import stages
 
-    scale = REHEARSAL if args.rehearse else FULL
-    chosen = [stage for stage in stages(scale) if not args.stage or stage.name in args.stage]
-    if unknown := set(args.stage) - {stage.name for stage in chosen}:
-        parser.error(f"no stage {', '.join(sorted(unknown))}; there are {', '.join(s.name for s in stages(scale))}")
-    where = "a rehearsal on the CPU" if args.rehearse else f"about {sum(stage.minutes for stage in chosen)} minutes"
+    known = stages(args.rehearse)
+    if unknown := set(args.stage) - {stage.name for stage in known}:
+        parser.error(f"no stage {', '.join(sorted(unknown))}; there are {', '.join(stage.name for stage in known)}")
+    chosen = [stage for stage in known if not args.stage or stage.name in args.stage]
+    seconds = sum(stage.seconds for stage in chosen)
+    where = "a rehearsal on the CPU" if args.rehearse else f"about {seconds / 60:.0f} minutes"
     print(f"{len(chosen)} stages, {where}, into {args.output}:")
     for stage in chosen:
-        print(f"  {stage.name:<18} {'' if args.rehearse else f'{stage.minutes:>2} min  '}{stage.says}")
+        print(f"  {stage.name:<18} {'' if args.rehearse else f'{stage.seconds:>4.0f} s  '}{stage.says}")
     if args.list:
         return 0
     if not args.rehearse and not _count_gpus():
@@ -179,15 +217,14 @@ def main() -> int:
 
 
 def _run(args: argparse.Namespace, chosen: Sequence[Stage], began_s: float) -> int:
-    from packing import done_before, pack
-    from running import run_stage
+    from packing import pack
+    from running import run_command
 
-    def run(stage: Stage, folder: Path, limit_s: float) -> dict[str, Any]:
-        return run_stage(stage, folder, args.output / "carry" / "data", limit_s, rehearsal=args.rehearse)
+    def run(command: Command, folder: Path, limit_s: float) -> str:
+        limit_s = math.inf if args.rehearse else limit_s  # a busy machine takes what it takes
+        return run_command(command, folder, args.output / "carry" / "data", limit_s, rehearsal=args.rehearse)
 
-    campaign = Campaign(
-        chosen, args.output, run, args.stage_limit, args.total_limit, args.again, began_s=began_s, show=print
-    )
+    campaign = Campaign(chosen, args.output, run, args.total_limit, args.again, args.rehearse, began_s=began_s)
     # `timeout` sends SIGTERM: what is there is packed all the same.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
@@ -198,8 +235,7 @@ def _run(args: argparse.Namespace, chosen: Sequence[Stage], began_s: float) -> i
         if args.pack:
             left_out = pack(args.output, campaign.started, args.pack)
             print(f"Packed into {args.pack}." + "".join(f"\n  too large: {name}" for name in left_out))
-    failed = [done["stage"] for done in done_before(args.output) if done["outcomes"]["failed"]]  # type: ignore[index]
-    return int(bool(set(failed) & set(campaign.started)))
+    return int(bool(campaign.failed))
 
 
 def _count_gpus() -> int:

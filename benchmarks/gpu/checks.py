@@ -1,7 +1,7 @@
 """Questions that only a card can answer, each by a small experiment in a process of its own; answers as Markdown.
 
-Arguments: device, network, batch size, file to write. An answer states figures and judges nothing; a check that broke
-says with what, and then the exit code is 1. What needs a GPU is left out on a CPU, and that is said.
+Arguments: name of the check, device, network, batch size, file that gets a row. An answer states figures and judges
+nothing; a check that broke says with what, and then the exit code is 1.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import scripts
 
 import curvescope
 from curvescope.base.torch_runtime import import_torch
 from curvescope.profiling.collect.range_profiler import RangeProfiler
+from curvescope.profiling.hardware.clocks import ClockSampler
 from curvescope.profiling.hardware.cuda_driver import KERNEL_NAME, CudaDriver
 from curvescope.profiling.hardware.energy import find_meter
 from curvescope.profiling.hardware.nvml import find_device
+from curvescope.profiling.hardware.stream_clock import stream_clock
+from curvescope.profiling.measure.visit import record_step
 from curvescope.profiling.recording.store import Recording
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import get_network
-
-_LIMIT_S = 60
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,83 @@ def idle_before_step(context: Context) -> str:
             second.append(workload.time_step()[1] / 1e6)
         answers.append(f"{idle_s:g} s idle: {statistics.median(first):.3f}, then {statistics.median(second):.3f} ms")
     return "; ".join(answers)
+
+
+def earlier_profiler(context: Context) -> str:
+    """What does an earlier profiler leave in a process? Above 1, T(b) timed after a profile has some of its cost."""
+    workload, count = context.workload(), 50 if context.device != "cpu" else 2
+
+    def step_ms() -> float:
+        for _ in range(count // 5):
+            workload.time_step()
+        return statistics.median(workload.time_step()[1] / 1e6 for _ in range(count))
+
+    fresh = step_ms()
+    with import_torch().profiler.profile():
+        workload.time_step()
+    profiled = step_ms()
+    recorded(workload.time_step)
+    ratios = f"{profiled / fresh:.4f} after torch.profiler, {step_ms() / fresh:.4f} after a recording"
+    return f"{fresh:.3f} ms in a fresh process; {ratios}; {count} steps each"
+
+
+def first_work(context: Context) -> str:
+    """How long is a profiled step idle before its first kernel, at a batch size and at 1?"""
+    answers = []
+    for batch in (context.batch, 1):
+        workload, idle_ms = Context(context.device, context.network, batch).workload(), []
+        for _ in range(5):
+            rows = record_step(workload)
+            idle_ms.append((min(row["start_ns"] for row in rows.kernels) - rows.windows[0][0]) / 1e6)
+        answers.append(f"batch {batch}: {', '.join(f'{one:.3f}' for one in idle_ms)} ms")
+    return "; ".join(answers)
+
+
+def event_pair(context: Context) -> str:
+    """What does a pair of events read around nothing, and around an empty kernel?"""
+    from curvescope.kernels.backends import open_backend
+    from curvescope.kernels.launch import Launch
+    from curvescope.kernels.timers import CudaEvents
+
+    backend = open_backend("torch", context.device)
+    assert isinstance(backend.timer, CudaEvents)
+    launch = backend.prepare(Launch("synchronize"), Launch().operands(np.random.default_rng(0))).run
+    answers = []
+    for what, run in (("nothing", lambda: None), ("the smallest kernel", launch)):
+        samples = backend.timer.take(run, 1, 200, None)
+        low, middle, high = statistics.quantiles([sample.duration_ns for sample in samples], n=4)
+        answers.append(f"{what} {middle:.0f} ns ({low:.0f} to {high:.0f})")
+    return "; ".join(answers)
+
+
+def nvml_latency(context: Context) -> str:
+    """How long does one sample of the clocks take, idle and beside work?"""
+    sampler, workload = ClockSampler(context.device), context.workload()
+    sampler.sample()
+    times_ms: dict[str, list[float]] = {"idle": [], "beside work": []}
+    for what, values in times_ms.items():
+        for _ in range(20):
+            if what != "idle":
+                workload.submit()
+            began_ns = time.monotonic_ns()
+            sampler.sample()
+            values.append((time.monotonic_ns() - began_ns) / 1e6)
+            import_torch().cuda.synchronize()
+    return ", ".join(f"{what} {statistics.median(values):.2f} ms" for what, values in times_ms.items())
+
+
+def clock_under_load(context: Context) -> str:
+    """Which SM clock do the step's own kernels see, and which does NVML say after it?"""
+    workload, gpu = context.workload(), find_device(context.device)
+    clock, seen_mhz, asked_mhz = stream_clock(context.device), [], []
+    assert clock is not None
+    for _ in range(20):
+        clock.begin()
+        workload.time_step()
+        seen_mhz.append((clock.end() or 0) / 1e6)
+        asked_mhz.append(gpu.read("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"))
+    seen, asked = (f"{min(values):.0f} to {max(values):.0f} MHz" for values in (seen_mhz, asked_mhz))
+    return f"in the stream {seen}, NVML {asked}; {len(seen_mhz)} steps"
 
 
 def device_facts(context: Context) -> str:
@@ -200,6 +279,22 @@ def graph_in_second_block(_: Context) -> str:
     return f"first block {answers[0]}, second {answers[1]}; driver {CudaDriver().version()}"
 
 
+def capture_under_recording(_: Context) -> str:
+    """Does a capture in the default mode survive the collector's flushes, every 50 ms?"""
+    torch = import_torch()
+    a = torch.randn(256, 256, device="cuda")
+    (a @ a).sum()
+
+    def capture() -> None:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            for _ in range(10):
+                (a @ a).sum()
+                time.sleep(0.03)
+
+    recording = recorded(capture)
+    return f"yes; lost: {recording.meta['lost']}"
+
+
 def workspace_cap(_: Context) -> str:
     """Does CUDNN_CONV_WSCAP_DBG change the memory that a convolution takes?"""
     program = (
@@ -293,57 +388,49 @@ def range_profiler(context: Context) -> str:
 
 
 CHECKS: tuple[Callable[[Context], str], ...] = (
+    first_work,
+    clock_under_load,
+    event_pair,
+    idle_before_step,
+    earlier_profiler,
     device_facts,
     nvml_device,
+    nvml_latency,
     device_record,
     environment_records,
     collector_overhead,
     clock_error,
     profiler_then_recording,
     graph_in_second_block,
+    capture_under_recording,
     range_profiler,
-    idle_before_step,
     energy_updates,
     many_threads,
     workspace_cap,
     dirty_lines,
     collective_operator,
 )
-ON_A_CPU = (idle_before_step,)
-
-
-def ask(check: Callable[[Context], str], words: list[str]) -> tuple[bool, str]:
-    """Whether a check came to its end in a process of its own, and its answer."""
-    command = [sys.executable, __file__, "--one", check.__name__, *words]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        return False, f"not answered within {_LIMIT_S} s"
-    last = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()[-1:]
-    answer = last[0] if last else "nothing was said"
-    return done.returncode == 0, answer if done.returncode == 0 else f"broke ({done.returncode}): {answer}"
+ON_A_CPU = (idle_before_step, earlier_profiler)
 
 
 def main() -> int:
-    """Write the table; with `--one NAME`, print one answer."""
-    if sys.argv[1] == "--one":
-        name, device, network, batch = sys.argv[2:]
-        (check,) = (one for one in CHECKS if one.__name__ == name)
-        print(check(Context(device, network, int(batch))).replace("\n", " "))
-        return 0
-    *words, path = sys.argv[1:]
-    lines, broken = ["| question | answer |", "| --- | --- |"], 0
-    for check in CHECKS:
-        if words[0] == "cpu" and check not in ON_A_CPU:
-            lines.append(f"| {check.__doc__} | needs a GPU |")
-            continue
-        ended, answer = ask(check, words)
-        broken += not ended
-        lines.append(f"| {check.__doc__} | {answer.replace('|', ' ')} |")
-        # Whatever the next one does, the answers so far are there.
-        Path(path).write_text("\n".join(lines) + "\n")
-    Path(path).write_text("\n".join(lines) + "\n")
-    return int(bool(broken))
+    """Answer one question, and add the row."""
+    name, device, network, batch, path = sys.argv[1:]
+    check = {check.__name__: check for check in CHECKS}[name]
+    broke = None
+    try:
+        answer = check(Context(device, network, int(batch)))
+    except Exception as error:  # whatever breaks is the answer
+        broke = error
+        answer = f"broke: {type(error).__name__}: {error}"
+    new = not Path(path).exists()
+    with Path(path).open("a") as file:
+        if new:
+            print("| check | question | answer |", "| --- | --- | --- |", sep="\n", file=file)
+        print(f"| {name} | {check.__doc__} | {' '.join(answer.replace('|', ' ').split())} |", file=file)
+    if broke:
+        raise broke
+    return 0
 
 
 if __name__ == "__main__":

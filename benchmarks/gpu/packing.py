@@ -8,6 +8,7 @@ import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 MOST_BYTES = 15 * 1024 * 1024
 SMALL_BYTES = 200_000  # a result that is committed; more is a recording
@@ -71,7 +72,7 @@ def pack(output: Path, stages: Iterable[str], target: Path, most_bytes: int = MO
 
 
 def carry(output: Path, stage: str) -> None:
-    """Keep what later calls need to know of a stage that ended: `carry/STAGE` with its `done.json` and tables."""
+    """Keep what later calls need to know of a stage: `carry/STAGE` with its `done.json` and tables."""
     kept = output / "carry" / stage
     kept.mkdir(parents=True, exist_ok=True)
     for path in small_results(output / stage):
@@ -79,8 +80,16 @@ def carry(output: Path, stage: str) -> None:
             (kept / path.name).write_bytes(path.read_bytes())
 
 
-def done_before(output: Path) -> list[dict[str, object]]:
-    """What `done.json` says of every stage that ended in this call or an earlier one, the earliest first."""
+def unpack_carried(output: Path, stage: str) -> None:
+    """Make the folder of a stage; on another machine with the tables so far, to which its commands add."""
+    if not (output / stage).exists():
+        (output / stage).mkdir(parents=True)
+        for path in (output / "carry" / stage).glob("*.md"):
+            (output / stage / path.name).write_bytes(path.read_bytes())
+
+
+def done_before(output: Path) -> list[dict[str, Any]]:
+    """What `done.json` says of every stage that began in this call or an earlier one, the earliest first."""
     found = [json.loads(path.read_text()) for path in (output / "carry").glob("*/done.json")]
     return sorted(found, key=lambda done: done["utc"])
 

@@ -1,12 +1,14 @@
 """A program with every kind of GPU work that the collector must read: what it runs, for raw buffers of CUPTI.
 
 Arguments: any of `driver` (an empty kernel by cuLaunchKernel, without torch), `graph` (a CUDA graph, captured once and
-replayed twice), `streams` (two products on two streams at once) and `copy` (one pinned cudaMemcpyAsync each way), or
+replayed twice), `streams` (two products on two streams at once), `copy` (one pinned cudaMemcpyAsync each way),
+`processes` (`streams` in two processes at once) and `profiler` (`streams` before, under and after torch.profiler), or
 `blocks DIR` (two `curvescope.record()` blocks in one process, each with a kernel by the driver and a replayed graph).
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 
 import scripts
 
-from curvescope.base.errors import BackendMissingError
+from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.profiling.attribution.range_names import STEP_RANGE
 from curvescope.profiling.hardware.cuda_driver import CudaDriver
 
@@ -57,6 +59,24 @@ def copy() -> None:
     torch.cuda.synchronize()
 
 
+def processes() -> None:
+    """The same in two processes, whose work shares the device."""
+    both = [subprocess.Popen([sys.executable, __file__, "streams"]) for _ in range(2)]
+    codes = [process.wait() for process in both]
+    if any(codes):
+        raise CurvescopeError("a process failed")
+
+
+def profiler() -> None:
+    """A profiler of another that takes CUPTI for a while, and gives it back."""
+    torch = _torch()
+    streams()
+    with torch.profiler.profile() as profiler:
+        streams()
+    print(f"torch.profiler saw {sum('CUDA' in str(event.device_type) for event in profiler.events())} events")
+    streams()
+
+
 def blocks(folder: Path) -> None:
     """Two blocks in one process."""
     import curvescope
@@ -91,6 +111,11 @@ def _torch() -> Any:
     return torch
 
 
+PARTS: dict[str, Callable[[], None]] = {
+    part.__name__: part for part in (driver, graph, streams, copy, processes, profiler)
+}
+
+
 def main() -> int:
     """Run what is named, each in a range of its name."""
     import nvtx
@@ -101,7 +126,7 @@ def main() -> int:
         return 0
     for name in words:
         with nvtx.annotate(f"{STEP_RANGE}:batch size=1"), nvtx.annotate(name):
-            {"driver": driver, "graph": graph, "streams": streams, "copy": copy}[name]()
+            PARTS[name]()
     return 0
 
 

@@ -1,7 +1,7 @@
 """What the stage `records` left, made small and free of names of the machine: a folder for tests/data.
 
-Argument: the folder to make. Run in the stage's folder. What is missing is said; the whole stays under a megabyte, and
-a file that is too large for that is left out, and said.
+Arguments: the folder to make, and what to put there. Run in the stage's folder. What is missing is said; the whole
+stays under a megabyte, and a file that is too large for that is left out, and said.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ HOW = {
     "block-2": "the recording of the second block",
     "driver_raw_buffers.chunks.gz": f"{_RAW} `recorded_program.py driver`, without torch",
     "driver": "the recording of the same process",
+    "processes": "`curvescope record` around `recorded_program.py processes`: two processes with a GPU at once",
+    "profiler": "the same around `recorded_program.py profiler`: torch.profiler inside the recorded process",
     "torch_trace.json.gz": "torch.profiler's `export_chrome_trace` of one warm training step, with shapes",
     "ncu.csv": "`ncu --csv --page=raw --clock-control=none --cache-control=none --launch-count=60` around the step",
 }
@@ -120,7 +122,8 @@ def main() -> int:
     """Pack what is there."""
     target = Path(sys.argv[1])
     target.mkdir()
-    made = [pack_one(name, target) for name in HOW]
+    wanted = [name for name in HOW if name.removesuffix(".gz").removesuffix(".chunks") in sys.argv[2:]]
+    made = [pack_one(name, target) for name in wanted]
     left_bytes, kept = MOST_BYTES, []
     for name in filter(None, made):
         size = sum(file.stat().st_size for file in [target / name, *(target / name).rglob("*")] if file.is_file())
@@ -131,7 +134,7 @@ def main() -> int:
         left_bytes -= size
         kept.append(name)
         print(f"{name}: {size} bytes")
-    for name in (name for name in HOW if name not in made):
+    for name in (name for name in wanted if name not in made):
         print(f"{name}: not recorded here")
     rows = "\n".join(f"| {name} | {HOW[name]} |" for name in kept)
     (target / "README.md").write_text(HEAD.format(rows=rows, **_machine()))

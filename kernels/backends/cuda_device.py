@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...profiling.hardware.clocks import ClockSampler
+from ...profiling.hardware.stream_clock import stream_clock
 from ..conditions import CudaWatch
 from ..launch import QUEUED
 from ..timers import CudaEvents, EventApi, PerfCounter, Run
@@ -44,7 +46,7 @@ class CudaBackend(FlushingBackend):
         super().__init__(facts.l2_cache_bytes)
         self._facts, self._events = facts, events
         self.timer = CudaEvents(events)
-        self.watch = CudaWatch(ClockSampler(f"cuda:{index}"))
+        self.watch = CudaWatch(ClockSampler(f"cuda:{index}"), partial(stream_clock, f"cuda:{index}", in_torch=False))
 
     def describe(self) -> dict[str, Any]:
         return self._facts.describe()

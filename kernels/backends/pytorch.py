@@ -14,6 +14,7 @@ from ...profiling.collect import torch_step
 from ...profiling.hardware.clocks import ClockSampler
 from ...profiling.hardware.host import describe_device, last_level_cache_bytes
 from ...profiling.hardware.precisions import PRECISIONS
+from ...profiling.hardware.stream_clock import stream_clock
 from ..attention import Attention
 from ..conditions import CpuWatch, CudaWatch
 from ..conv import Conv
@@ -44,7 +45,9 @@ class TorchBackend(FlushingBackend):
         self._torch, self._device = torch, device
         self._cuda = device.startswith("cuda")
         self.timer: Timer = CudaEvents(_event_api(torch, device)) if self._cuda else PerfCounter()
-        self.watch: Watch = CudaWatch(ClockSampler(device)) if self._cuda else CpuWatch()
+        self.watch: Watch = CpuWatch()
+        if self._cuda:
+            self.watch = CudaWatch(ClockSampler(device), partial(stream_clock, device))
         super().__init__(self._cache_bytes())
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:

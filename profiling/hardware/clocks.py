@@ -28,6 +28,8 @@ _THROTTLE_REASONS = {
 }
 
 
+# Reasons of a clock that nothing holds down.
+_NO_LIMIT = frozenset({"idle", "application_clocks", "display_clocks"})
 _LEAST_NS = 50_000_000  # between two samples of `sample_sometimes`
 
 
@@ -106,8 +108,10 @@ class ClockSampler:
         }
 
 
-def clock_of_visit(samples: Iterable[Mapping[str, Any]], start_ns: int, end_ns: int) -> dict[str, Any]:
-    """Columns of the `steps` table from samples of a GPU in a visit; empty without one, e.g. on a CPU.
+def reasons_of_visit(samples: Iterable[Mapping[str, Any]], start_ns: int, end_ns: int) -> dict[str, Any]:
+    """The column `throttle_reasons` of steps from samples of a GPU in a visit; empty without one, e.g. on a CPU.
+
+    Between steps a GPU is idle, so the clock of these samples is not that of the steps.
 
     Args:
         samples: rows of the `clocks` table.
@@ -117,13 +121,13 @@ def clock_of_visit(samples: Iterable[Mapping[str, Any]], start_ns: int, end_ns: 
     inside = [
         row for row in samples if row.get("device") is not None and start_ns <= row["start_ns"] <= end_ns + _LEAST_NS
     ]
-    clocks_hz = [row["sm_clock_hz"] for row in inside if row["sm_clock_hz"] is not None]
     texts = [row["throttle_reasons"] for row in inside if row["throttle_reasons"] is not None]
-    reasons = sorted({reason for text in texts for reason in text.split("|") if reason})
-    return {
-        **({"sm_clock_hz": round(sum(clocks_hz) / len(clocks_hz))} if clocks_hz else {}),
-        **({"throttle_reasons": "|".join(reasons)} if texts else {}),
-    }
+    return {"throttle_reasons": "|".join(sorted(reasons_in(texts)))} if texts else {}
+
+
+def reasons_in(texts: Iterable[str]) -> frozenset[str]:
+    """The reasons that samples give, without those of a GPU that does nothing or obeys its settings."""
+    return frozenset(reason for text in texts for reason in text.split("|") if reason) - _NO_LIMIT
 
 
 def throttle_names(bits: int) -> str:

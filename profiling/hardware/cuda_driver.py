@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 _LIBRARY = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR (cuda.h)
-# The driver compiles it for its device. Drivers since CUDA 10 know 6.3, and those of Kepler 4.3.
-_EMPTY_KERNEL = ".version {version}\n.target {target}\n.address_size 64\n.visible .entry {name}() {{ ret; }}\n"
+# The driver compiles PTX for its device. Drivers since CUDA 10 know 6.3, and those of Kepler 4.3.
+_PTX_HEAD = ".version {version}\n.target {target}\n.address_size 64\n"
 KERNEL_NAME = "curvescope_empty"
+_EMPTY_KERNEL = f".visible .entry {KERNEL_NAME}() {{ ret; }}\n"
 # Attributes of a device (cuda.h, CU_DEVICE_ATTRIBUTE_*), and the factor to our unit.
 _FACTS = {
     "sm_count": (16, 1),  # MULTIPROCESSOR_COUNT
@@ -99,26 +100,42 @@ class CudaDriver:
         Raises:
             BackendMissingError: the device cannot be used.
         """
-        device, context, module, function = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        device, context = ctypes.c_int(), ctypes.c_void_p()
         self._call("cuInit", 0)
         self._call("cuDeviceGet", ctypes.byref(device), index)
-        major, minor = self._attribute(device, _MAJOR), self._attribute(device, _MINOR)
-        modern = major >= 5
-        source = _EMPTY_KERNEL.format(
-            version="6.3" if modern else "4.3",
-            target="sm_50" if modern else f"sm_{major}{minor}",
-            name=KERNEL_NAME,
-        )
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         try:
             self._call("cuCtxSetCurrent", context)
-            self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(source.encode()))
-            self._call("cuModuleGetFunction", ctypes.byref(function), module, KERNEL_NAME.encode())
-            sizes = [ctypes.c_uint(size) for size in (1, 1, 1, 1, 1, 1, 0)]
-            yield lambda: self._call("cuLaunchKernel", function, *sizes, None, None, None)
+            function = self.load(_EMPTY_KERNEL, KERNEL_NAME, index)
+            yield lambda: self.launch(function, 1)
             self.synchronize()
         finally:
             self._call("cuDevicePrimaryCtxRelease_v2", device)
+
+    def load(self, ptx: str, kernel: str, index: int) -> ctypes.c_void_p:
+        """A kernel of PTX without its head, in this thread's context on a device; it stays loaded."""
+        device, module, function = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("cuDeviceGet", ctypes.byref(device), index)
+        major, minor = self._attribute(device, _MAJOR), self._attribute(device, _MINOR)
+        target = ("6.3", "sm_50") if major >= 5 else ("4.3", f"sm_{major}{minor}")
+        text = _PTX_HEAD.format(version=target[0], target=target[1]) + ptx
+        self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(text.encode()))
+        self._call("cuModuleGetFunction", ctypes.byref(function), module, kernel.encode())
+        return function
+
+    def launch(self, function: ctypes.c_void_p, blocks: int, stream: int = 0, *addresses: int) -> None:
+        """Launch blocks of one thread in a stream, with addresses as arguments."""
+        values = [ctypes.c_uint64(address) for address in addresses]
+        arguments = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values)) if values else None
+        sizes = [ctypes.c_uint(size) for size in (blocks, 1, 1, 1, 1, 1, 0)]
+        self._call("cuLaunchKernel", function, *sizes, ctypes.c_void_p(stream), arguments, None)
+
+    def host_memory(self, size_bytes: int) -> tuple[int, Any]:
+        """Memory of the host that kernels can write, in this thread's context: its address and its bytes."""
+        address = ctypes.c_void_p()
+        self._call("cuMemAllocHost_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
+        assert address.value is not None
+        return address.value, (ctypes.c_char * size_bytes).from_address(address.value)
 
     def _attribute(self, device: ctypes.c_int, attribute: int) -> int:
         value = ctypes.c_int()

@@ -19,7 +19,7 @@ from typing import Any, Generic
 
 from ..attribution.events import StepRows, split_copies
 from ..attribution.range_names import INPUT_PHASE, PHASE_RANGE
-from ..hardware.clocks import clock_of_visit
+from ..hardware.clocks import reasons_of_visit
 from ..recording.schema import OPERATOR_MODE
 from ..recording.store import Recording, RecordingWriter, columns_of
 from .stopping import C, Look, StepRow, StoppingRule
@@ -207,13 +207,13 @@ class VisitWriter:
         """
         first, kernels, ranges, calls = len(self.steps), [], [], []
         once: dict[str, Sequence[dict[str, Any]]] = {}  # rows of one step for each batch size
-        clock: StepRow = {}
+        reasons: StepRow = {}
         if visit.clocks and visit.unprofiled:
             last = visit.unprofiled[-1]
             end_ns = last["start_ns"] + last["duration_ns"]
-            clock = clock_of_visit(visit.clocks, visit.unprofiled[0]["start_ns"], end_ns)
+            reasons = reasons_of_visit(visit.clocks, visit.unprofiled[0]["start_ns"], end_ns)
         for row in visit.unprofiled:
-            self._add(batch, round_, first, {**row, **clock}, profiled=False)
+            self._add(batch, round_, first, {**row, **reasons}, profiled=False)
         for profile in visit.profiled:
             (start_ns, duration_ns), *_ = profile.windows
             window = {"start_ns": start_ns, "duration_ns": duration_ns}

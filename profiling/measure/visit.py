@@ -17,6 +17,7 @@ from ..hardware.energy import EnergyMeter, meter_of
 from ..hardware.heap import FEW_FAULTS
 from ..hardware.host_usage import host_use_between, read_host_use
 from ..hardware.memory_usage import read_peak, reset_peak
+from ..hardware.stream_clock import StreamClock, stream_clock
 from ..workload.any_workload import AnyWorkload, FirstProfiled
 from .loop import Empty, Visit
 from .protocol import Protocol
@@ -93,7 +94,8 @@ def _visit(workload: AnyWorkload, batch: int, protocol: Protocol, between: Calla
     began_ns = workload.clock_ns()
     try:
         warm_ups = [discard_steps(workload, batch, protocol.discarded_steps)]
-        unprofiled = time_steps(workload, protocol.steps_of_visit(batch, warm_ups[0].last_ns), between)
+        count = protocol.steps_of_visit(batch, warm_ups[0].last_ns)
+        unprofiled = time_steps(workload, count, between, clock=stream_clock(workload.device))
         most = min(len(unprofiled), protocol.profiled_steps)
         limit_ns = workload.clock_ns() - began_ns
         if most:
@@ -202,7 +204,12 @@ def discard_steps(workload: Steps, batch: int, count: int) -> WarmUp:
 
 
 def time_steps(
-    workload: Steps, count: int, between: Callable[[], object] = lambda: None, *, exactly: bool = False
+    workload: Steps,
+    count: int,
+    between: Callable[[], object] = lambda: None,
+    *,
+    exactly: bool = False,
+    clock: StreamClock | None = None,
 ) -> list[StepRow]:
     """Time steps of the loaded batch; rows as in `Visit.unprofiled`.
 
@@ -211,6 +218,7 @@ def time_steps(
         count: number of steps.
         between: see `visit`.
         exactly: whether no further steps may run for their energy, e.g. because the steps of ranks meet.
+        clock: reader of the SM clock in each step; None for none.
     """
     fresh_peak = reset_peak(workload.device)
     meter = meter_of(workload.device)
@@ -218,9 +226,12 @@ def time_steps(
     timed: list[StepRow] = []
     for _ in range(count):
         before = read_host_use()
+        if clock:
+            clock.begin()
         start_ns, duration_ns = workload.time_step()
+        seen = {"sm_clock_hz": clock.end()} if clock else {}
         used = host_use_between(before, read_host_use())
-        timed.append({"start_ns": start_ns, "duration_ns": duration_ns, **used})
+        timed.append({"start_ns": start_ns, "duration_ns": duration_ns, **seen, **used})
         if meter:
             joules.append(meter.read())
         between()

@@ -211,7 +211,7 @@ class _Visits:
         most_ns = MOST_WAITING * total("duration_ns")
         reasons = {
             _WAITED: total("run_queue_wait_ns") > most_ns,
-            _THROTTLED: np.isin(np.arange(len(first)), number[_throttled(steps)]) | _fallen(first, condition),
+            _THROTTLED: np.isin(np.arange(len(first)), number[_throttled(steps)]) | _fallen(steps, number, condition),
             _PAGED: total("major_faults") * _DISK_NS > most_ns,
         }
         return cls(number, condition, first["round"].to_numpy(np.int64), reasons)
@@ -226,16 +226,17 @@ def _throttled(steps: pd.DataFrame) -> Bools:
     return np.array([known.get(text, False) for text in texts], bool)
 
 
-def _fallen(first: pd.DataFrame, condition: Ints) -> Bools:
-    """The visits whose clock lay below the usual one of their condition.
+def _fallen(steps: pd.DataFrame, number: Ints, condition: Ints) -> Bools:
+    """The visits whose mean clock lay below the usual one of their condition.
 
     Args:
-        first: first row of each visit; the clock is that of the visit.
+        steps: all steps.
+        number: visit of each step.
         condition: condition of each visit.
     """
-    if "sm_clock_hz" not in first:
-        return np.zeros(len(first), bool)
-    clock_hz = first["sm_clock_hz"].astype("Float64").astype("float64").reset_index(drop=True)
+    if "sm_clock_hz" not in steps:
+        return np.zeros(len(condition), bool)
+    clock_hz = steps["sm_clock_hz"].astype("Float64").astype("float64").groupby(number).mean()
     return np.asarray(clock_hz < _CLOCK_FALLEN * clock_hz.groupby(condition).transform("median"), bool)
 
 

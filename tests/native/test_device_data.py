@@ -146,7 +146,7 @@ def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(tmp_path, recor
         """,
         CURVESCOPE_RAW_BUFFERS=str(stage / "raw_buffers"),
     )
-    for name in ("collector", "program", "driver", "block-1"):
+    for name in ("collector", "program", "driver", "processes", "profiler", "block-1"):
         shutil.copytree(recording.path, stage / name)
     for name in ("program", "driver", "blocks"):
         shutil.copytree(stage / "raw_buffers", stage / f"{name}_raw_buffers")
@@ -160,7 +160,7 @@ def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(tmp_path, recor
     packer = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(packer)
     monkeypatch.setattr(packer, "MOST_BYTES", 4_000_000)  # the trace is of other people's making
-    monkeypatch.setattr("sys.argv", ["test_data.py", "made"])
+    monkeypatch.setattr("sys.argv", ["test_data.py", "made", *os.listdir(stage)])
     monkeypatch.chdir(stage)
     assert packer.main() == 0
     made = stage / "made"
@@ -183,7 +183,7 @@ def test_the_packer_leaves_out_what_is_too_large_and_says_so(tmp_path, monkeypat
     packer = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(packer)
     monkeypatch.setattr(packer, "MOST_BYTES", 10)
-    monkeypatch.setattr("sys.argv", ["test_data.py", "made"])
+    monkeypatch.setattr("sys.argv", ["test_data.py", "made", "torch_trace.json", "ncu.csv"])
     monkeypatch.chdir(tmp_path)
     assert packer.main() == 0
     said = capsys.readouterr().out

@@ -85,3 +85,15 @@ def test_a_device_that_the_driver_refuses_is_an_error_that_names_the_call(run, i
     )
     assert (seen["version"], seen["count"]) == ("13.5", 1)
     assert seen["said"] == ("" if passes else "cuDeviceGet answered error (101).")
+
+
+def test_the_clock_of_a_step_is_counted_through_the_driver(run):
+    """The double's 132 SMs count 1.5 million cycles in the millisecond between two launches."""
+    program = """
+        import json
+        from curvescope.profiling.hardware.stream_clock import StreamClock
+        clock = StreamClock("cuda:0", lambda: 0)
+        clock.begin()
+        print(json.dumps(clock.end()))
+        """
+    assert run(program) == 1_500_000_000

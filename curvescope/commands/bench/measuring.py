@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -116,13 +116,19 @@ class MeasuredSweep(NamedTuple):
     results: list[Result]
 
 
-def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, Sweep]]) -> list[MeasuredSweep]:
+def collect(
+    args: argparse.Namespace,
+    what: str,
+    jobs: Sequence[tuple[Backend, Sweep]],
+    ended: Callable[[int, MeasuredSweep], object] = lambda *_: None,
+) -> list[MeasuredSweep]:
     """Measure and record; progress goes to standard error.
 
     Args:
         args: parsed options of `add_arguments`.
         what: name of the benchmark.
         jobs: backend and sweep of each recording. A single recording is the output folder; several are folders in it.
+        ended: takes the number of each job from 0 and its results, when it has ended.
     """
     from ...analysis.render import terminal
     from ...kernels.runner import run_sweep
@@ -148,6 +154,7 @@ def collect(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, S
                 view.begin()
                 results = run_sweep(sweep, backend, method, folder, view.report)
                 measured.append(MeasuredSweep(folder, backend.name, sweep, results))
+                ended(len(measured) - 1, measured[-1])
         except KeyboardInterrupt:
             view.console.print("Interrupted. The recordings so far can be read, and this lists them:")
             terminal.print_commands(view.console, f"curvescope runs {path}")

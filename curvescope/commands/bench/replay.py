@@ -63,11 +63,16 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError(f"None of the selected operators can be replayed: {reasons}.")
     backend = open_backend("torch", args.device or device_of(recording))
     jobs = [(backend, one.sweep) for one in plan.sweeps]
-    measured = measuring.collect(args, "replay", jobs)
-    rows = []
-    for replayed, one in zip(plan.sweeps, measured, strict=True):
+    rows: list[dict[str, Any]] = []
+
+    def ended(position: int, one: measuring.MeasuredSweep) -> None:
         kernels = replayed_kernels(open_recording(one.path))
-        rows += [_row(replayed, result, kernels.get(result.value)) for result in one.results]
+        made = [_row(plan.sweeps[position], result, kernels.get(result.value)) for result in one.results]
+        rows.extend(made)
+        if not args.json:
+            _print_rows(made)
+
+    measured = measuring.collect(args, "replay", jobs, ended)
     left_out = [_left_out(one) for one in plan.left_out]
     left_out += [
         {**_call(one), "batch": result.value, "reason": result.detail}
@@ -89,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         )
         print_document(document)
     else:
-        _print(plan, rows, left_out, measured)
+        _print_totals(plan, rows, left_out, measured)
     return 0
 
 
@@ -145,29 +150,34 @@ def _left_out(one: LeftOut) -> dict[str, Any]:
     return {"op": call.op, "layers": layers, "phase": call.phase, "batch": one.batch, "reason": one.reason}
 
 
-def _print(plan: ReplayPlan, rows: list[dict[str, Any]], left_out: list[dict[str, Any]], measured: list[Any]) -> None:
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    """A line for each batch size of a call, as soon as they are measured: an interrupt keeps what is there."""
     from rich.text import Text
 
     from ...analysis.render import terminal
-    from ...analysis.render.tables import table
     from ...base.numbers import duration
 
-    console = terminal.console()
-    shown = table("operator", "batch", "alone", "±", "in step", "ratio", "kernels", left=("kernels",))
     for row in rows:
         if row["alone_ns"] is None:
             continue
+        where = " ".join(filter(None, (_where(row), row["phase"], row["op"].removeprefix("aten::"))))
         spread = None if row["low_ns"] is None else (row["high_ns"] - row["low_ns"]) / 2 / row["alone_ns"]
-        shown.add_row(
-            " ".join(filter(None, (_where(row), row["phase"], row["op"].removeprefix("aten::")))),
-            str(row["batch"]),
-            duration(row["alone_ns"]),
-            measuring.percent(spread),
-            "-" if row["in_step_ns"] is None else duration(row["in_step_ns"]),
-            "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
-            row["kernels"],
-        )
-    console.print(shown)
+        parts = [f"batch {row['batch']}: alone {duration(row['alone_ns'])} ± {measuring.percent(spread)}"]
+        if row["in_step_ns"] is not None:
+            parts += [f"in step {duration(row['in_step_ns'])}", f"ratio {row['ratio']:.2f}"]
+        parts += [f"kernels {row['kernels']}"]
+        terminal.console().print(Text(f"{where}, {', '.join(parts)}"), soft_wrap=True)
+
+
+def _print_totals(
+    plan: ReplayPlan, rows: list[dict[str, Any]], left_out: list[dict[str, Any]], measured: list[Any]
+) -> None:
+    from rich.text import Text
+
+    from ...analysis.render import terminal
+    from ...base.numbers import duration
+
+    console = terminal.console()
     for batch in sorted({row["batch"] for row in rows}):
         both = [r for r in rows if r["batch"] == batch and r["ratio"] is not None]
         alone_ns, in_step_ns = (sum(r["calls"] * r[name] for r in both) for name in ("alone_ns", "in_step_ns"))

@@ -10,6 +10,7 @@ import pytest
 from curvescope.cli import main
 from curvescope.experiments.replay.problem import Match, ReplayProblem, compare_kernels, plan_replay
 from curvescope.experiments.replay.recorded_call import RecordedCall, families
+from curvescope.kernels import runner
 from curvescope.profiling.attribution.operator_work import Work
 from curvescope.profiling.recording.operators import TensorArgument, TensorList, Value, encode_arguments
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
@@ -125,14 +126,35 @@ def test_the_command_prints_and_records_each_call(tmp_path, capsys):
     assert open_recording(tmp_path / "out" / folders[0]).meta["batches"] == [2, 3]
 
 
-def test_the_command_prints_a_table(tmp_path, capsys):
+def test_the_command_prints_a_line_as_soon_as_a_call_is_measured(tmp_path, capsys):
     pytest.importorskip("torch")
     recorded = record(tmp_path / "r", [linear(1), linear(2)])
     options = ["--time-limit", "0.02", "-o", str(tmp_path / "out"), "--device", "cpu", "--op", "linear", "--all"]
     assert main(["bench", "replay", str(recorded), *options]) == 0
     printed = capsys.readouterr().out
-    assert "fc forward linear" in printed
-    assert "Batch 2: alone" in printed
+    assert [line.split(": alone ")[0] for line in printed.splitlines()[:4]] == [
+        "fc forward linear, batch 1",
+        "fc forward linear, batch 2",
+        "Batch 1",
+        "Batch 2",
+    ]
+
+
+def test_an_interrupt_keeps_the_lines_that_are_printed(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("torch")
+    other = replace(linear(2, "other", position=9), arguments=(T((2, 4), "float"), T((7, 4), "float"), None))
+    recorded = record(tmp_path / "r", [linear(2), other])
+    run_sweep, calls = runner.run_sweep, iter(range(2))
+
+    def interrupted(*arguments):
+        if next(calls):
+            raise KeyboardInterrupt
+        return run_sweep(*arguments)
+
+    monkeypatch.setattr(runner, "run_sweep", interrupted)
+    options = ["--time-limit", "0.02", "-o", str(tmp_path / "out"), "--device", "cpu", "--all"]
+    assert main(["bench", "replay", str(recorded), *options]) == 130
+    assert capsys.readouterr().out.count(": alone ") == 1
 
 
 def test_a_recording_without_operators_says_what_has_them(tmp_path, capsys):

@@ -211,26 +211,34 @@ def test_further_rounds_replace_disturbed_visits(rounds, disturbed, limit_s, mad
     )
 
 
-def test_steps_of_a_gpu_have_the_clock_of_their_visit(tmp_path):
-    """Samples before the first step and long after the last are of a GPU that waits; a CPU has no such columns."""
+def test_steps_of_a_gpu_have_their_own_clock_and_the_reasons_of_their_visit(tmp_path):
+    """Between the steps, the GPU is idle and its clock is back; a CPU has no such columns."""
     samples = [
         {"start_ns": at, "device": 0, "sm_clock_hz": clock, "throttle_reasons": reasons}
         for at, clock, reasons in (
             (5, 345, "idle"),
-            (20, 1900, ""),
-            (35, 1800, "hw_thermal|sw_power_cap"),
+            (20, 1980, "idle|application_clocks"),
+            (35, 1980, "hw_thermal|sw_power_cap"),
             (10**9, 345, "idle"),
         )
     ]
     rows = [{"start_ns": at, "duration_ns": 8} for at in (10, 25)]
+    counted = [{**row, "sm_clock_hz": hz} for row, hz in zip(rows, (1850, 1750), strict=True)]
     with RecordingWriter(tmp_path / "r", {"network": "n", "unmeasured": []}) as writer:
         visits = VisitWriter(writer, "training")
-        visits.write(1, 0, Visit(rows, clocks=samples))
+        visits.write(1, 0, Visit(counted, clocks=samples))
         visits.write(2, 0, Visit(rows, clocks=[{"start_ns": 20, "sm_clock_hz": 3000, "load": 1.0}]))
-    steps = open_recording(tmp_path / "r").frame("steps").set_index("batch")
-    assert set(steps.loc[1, "sm_clock_hz"]) == {1850}
+    recorded = open_recording(tmp_path / "r").frame("steps")
+    steps = recorded.set_index("batch")
+    assert list(steps.loc[1, "sm_clock_hz"]) == [1850, 1750]
     assert set(steps.loc[1, "throttle_reasons"]) == {"hw_thermal|sw_power_cap"}
     assert steps.loc[2, ["sm_clock_hz", "throttle_reasons"]].isna().all(axis=None)
+    clocks, reasons = open_recording(tmp_path / "r").frame("clocks"), {"hw_thermal", "sw_power_cap"}
+    of_gpu, of_cpu = (recorded[recorded["batch"] == batch] for batch in (1, 2))
+    assert context.mean_clock(of_gpu, clocks) == (1800.0, reasons)
+    of_card = clocks[clocks["device"].notna()]
+    assert context.mean_clock(of_gpu.assign(sm_clock_hz=None), of_card) == (None, reasons)
+    assert context.mean_clock(of_cpu, clocks.assign(throttle_reasons=None)) == (3000.0, frozenset())
 
 
 def test_causes_see_clocks_sampled_between_the_steps(tmp_path, clock, monkeypatch):
@@ -243,7 +251,7 @@ def test_causes_see_clocks_sampled_between_the_steps(tmp_path, clock, monkeypatc
     recording = open_recording(tmp_path / "r")
     steps, clocks = recording.frame("steps"), recording.frame("clocks")
     for batch in BATCHES:
-        assert context.sample_clock(steps[steps["batch"] == batch], clocks) == (3e9, frozenset())
+        assert context.mean_clock(steps[steps["batch"] == batch], clocks) == (3e9, frozenset())
     ends = steps["start_ns"] + steps["duration_ns"]
     assert not any(((steps["start_ns"] < at) & (at < ends)).any() for at in clocks["start_ns"])
 

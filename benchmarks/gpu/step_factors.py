@@ -1,0 +1,81 @@
+"""One factor of complete steps, in a process of its own: its start, its times and its kernels, as a row of Markdown.
+
+Arguments: recording of a sweep, name of the factor or `unmodified`, file that gets the row. Kernels are those of one
+profiled step by name: how many names it has, and which the step without the factor does not have.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import scripts
+
+from curvescope.base.errors import CurvescopeError
+from curvescope.experiments.factors import step_change
+from curvescope.experiments.step_variants import target_of
+from curvescope.profiling.measure.configuration import configuration_of
+from curvescope.profiling.measure.visit import discard_steps, record_step, time_steps
+from curvescope.profiling.measure.visit_processes import build_workload
+from curvescope.profiling.recording.store import Recording, open_recording
+
+_STEPS = 5
+_UNMODIFIED = "unmodified"
+_HEAD = "| factor | start s | median ms by batch size | kernel names | names that the unmodified step lacks |"
+
+
+def measure(recording: Recording, factor: str, known: set[str]) -> tuple[list[str], set[str]]:
+    """The cells of a factor and the names of its kernels.
+
+    Raises:
+        CurvescopeError: the factor refuses these steps.
+    """
+    began_s = time.monotonic()
+    change = step_change(None if factor == _UNMODIFIED else factor)
+    configuration = configuration_of(recording.meta)
+    target = target_of(recording, configuration, tuple(recording.meta["batches"]))
+    if (reason := change.reason_against(target)) is not None:
+        raise CurvescopeError(reason)
+    change.prepare(target)
+    workload = build_workload(configuration)
+    steps = change.change(workload, target)
+    for batch in target.batches:
+        steps.load(batch)
+        steps.time_step()
+    start_s = time.monotonic() - began_s
+    times_ms = []
+    for batch in target.batches:
+        discard_steps(steps, batch, 1)
+        timed = [row["duration_ns"] / 1e6 for row in time_steps(steps, _STEPS, exactly=True)]
+        times_ms.append(f"{statistics.median(timed):.3f} at {batch}")
+    record_step(workload)  # the profiler's first start
+    workload.load(target.batches[-1])
+    names = {str(row["name"]) for row in record_step(workload).kernels}
+    new = ", ".join(f"`{name[:60]}`" for name in sorted(names - (known or names))[:5])
+    return [f"{start_s:.1f}", ", ".join(times_ms), str(len(names)), new or "none"], names
+
+
+def main() -> int:
+    """Write the row."""
+    recording, factor, path = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    kept = path.with_name(f"{path.stem}-{_UNMODIFIED}.json")
+    known = set(json.loads(kept.read_text())) if kept.exists() else set()
+    try:
+        cells, names = measure(open_recording(recording), factor, known)
+        if factor == _UNMODIFIED:
+            kept.write_text(json.dumps(sorted(names)))
+    except CurvescopeError as error:
+        cells = ["-", str(error), "-", "-"]
+    new = not path.exists()
+    with path.open("a") as file:
+        if new:
+            print(_HEAD, "| --- | ---: | --- | ---: | --- |", sep="\n", file=file)
+        print(f"| {factor} | {' | '.join(cells)} |", file=file)
+    return 0
+
+
+if __name__ == "__main__":
+    scripts.run(main)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from curvescope.analysis.causes import interventions
 from curvescope.cli import COMMANDS
 from curvescope.commands.bench import BENCHES, Bench
 from curvescope.document_schema import document_schema
@@ -251,7 +252,17 @@ def factors_page() -> str:
         for name, one in all_facts(scope).items():
             remedy = (one.remedy or "").format(where="the layer" if scope == "term" else "the step")
             lines.append(f"| `{name}` | {_cell(one.what)} | {_cell(remedy)} | {_cell(one.how or '')} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_tested_causes()]) + "\n"
+
+
+def _tested_causes() -> Iterator[str]:
+    """The experiment of each cause."""
+    yield from ("", "## Which factors test a cause", "")
+    yield from ("| cause | on a term in isolation | on complete steps | if the cause is right |", "|---|---|---|---|")
+    for cause, one in interventions().items():
+        term, step = (", ".join(f"`{name}`" for name in names) for names in (one.term, one.step))
+        expected = f"not tested: {one.untested}" if one.untested else f"{one.expected[:1].lower()}{one.expected[1:-1]}"
+        yield f"| {cause} | {term} | {step} | {_cell(expected)} |"
 
 
 def metrics_page() -> str:

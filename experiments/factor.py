@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -75,6 +75,7 @@ class Target:
             experiment; empty if unknown.
         phases: phases of the recorded operators; empty if unknown.
         operators: names of the recorded operators; empty if unknown.
+        lowest_clock_hz: lowest SM clock of the recorded steps at these batch sizes; None if unknown.
     """
 
     configuration: Configuration
@@ -82,6 +83,7 @@ class Target:
     memory_shares: Mapping[int, float] = field(default_factory=dict)
     phases: frozenset[str] = frozenset()
     operators: frozenset[str] = frozenset()
+    lowest_clock_hz: int | None = None
 
     @property
     def computes_gradients(self) -> bool:
@@ -107,6 +109,9 @@ class StepChange:
             this machine or installation does not allow the change.
         change: changes the built steps, a workload of the target's configuration. It raises `CurvescopeError` with the
             reason if they do not allow the change.
+        environment: variables with which the worker process starts; then it loads its libraries anew.
+        around: function that makes the context of each visit, in the process of the experiment. It raises
+            `CurvescopeError` as `prepare` does.
         without_effect: the reason why the change did not take effect, as a clause; None if it did, or if nothing shows
             it. It takes the rows of the table `experiments` of the unmodified and of the changed steps.
     """
@@ -120,6 +125,8 @@ class StepChange:
     changed_results: Callable[[Target], str | None] = lambda _: None
     prepare: Callable[[Target], object] = lambda _: None
     change: Callable[[Any, Target], Steps] = lambda workload, _: workload
+    environment: Mapping[str, str] = field(default_factory=dict)
+    around: Callable[[Target], AbstractContextManager[object]] = lambda _: nullcontext()
     without_effect: Callable[[Sequence[StepRow], Sequence[StepRow]], str | None] = lambda _, __: None
 
 
@@ -196,6 +203,13 @@ def together(name: str, factors: Sequence[Factor]) -> Factor:
         steps: Steps = workload
         return steps
 
+    @contextmanager
+    def around(target: Target) -> Iterator[None]:
+        with ExitStack() as stack:
+            for one in changes:
+                stack.enter_context(one.around(target))
+            yield
+
     def first(reasons: Iterable[str | None]) -> str | None:
         return next((reason for reason in reasons if reason is not None), None)
 
@@ -205,6 +219,8 @@ def together(name: str, factors: Sequence[Factor]) -> Factor:
         changed_results=lambda target: first(one.changed_results(target) for one in changes),
         prepare=lambda target: [one.prepare(target) for one in changes],
         change=change,
+        environment={name: value for one in changes for name, value in one.environment.items()},
+        around=around,
         without_effect=lambda before, after: first(one.without_effect(before, after) for one in changes),
     )
     refuses = {device: why for factor in factors for device, why in factor.refuses.items()}

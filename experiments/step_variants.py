@@ -211,9 +211,12 @@ class StepRunner(Runner):
                 return Empty("failed", failed)
         longest_s = max(_LEAST_VISIT_S, _VISIT_SHARE * self._start_s[name])
         try:
-            return self._workers[name].visit(batch, self._protocol, self._refuse_after(longest_s))
+            with step_change(name).around(self._target):
+                return self._workers[name].visit(batch, self._protocol, self._refuse_after(longest_s))
         except _TooLateError:
             return Empty("failed", f"its steps took more than {longest_s:.0f} s")
+        except CurvescopeError as error:
+            return Empty("failed", str(error))
 
     @property
     def _stopped(self) -> bool:
@@ -369,7 +372,9 @@ def target_of(recording: Recording, configuration: Configuration, batches: tuple
     memory_shares = {batch: peak / largest for batch, peak in peaks.items()} if largest else {}
     rows = recording.arrow("operators", ["phase", "op"])
     phases, ops = (frozenset(filter(None, rows[name].unique().to_pylist())) for name in ("phase", "op"))
-    return Target(configuration, batches, memory_shares, phases, ops)
+    clocks = recording.arrow("steps", ["batch", "sm_clock_hz"]).to_pylist()
+    known = [row["sm_clock_hz"] for row in clocks if row["sm_clock_hz"] and row["batch"] in batches]
+    return Target(configuration, batches, memory_shares, phases, ops, min(known, default=None))
 
 
 def _medians(rows: Iterable[StepRow], batch: int) -> list[float]:

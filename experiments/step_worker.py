@@ -59,7 +59,7 @@ class StepWorker:
             target: steps to run.
             factor: name of the factor to change; None for no change.
         """
-        self._child = ChildProcess(_Server, target, factor)
+        self._child = ChildProcess(_Server, target, factor, environment=step_change(factor).environment)
 
     def warm_up(self, while_waiting: Callable[[], object] = lambda: None) -> Ready | Empty:
         """Build the steps and run one of each batch size.

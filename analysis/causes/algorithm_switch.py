@@ -5,8 +5,16 @@ Amount: the contribution of kernels that run at only one of the two sizes; compu
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...profiling.attribution.kernel_names import ALGORITHMS, read_name, short_name
+from ..decompose.terms import KERNELS
 from .case import Case, Claim, Evidence, Intervention
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .context import Recorded
 
 CAUSE = "algorithm switch"
 INTERVENTION = Intervention(
@@ -60,3 +68,35 @@ def weigh(case: Case) -> Claim | None:
 def _switched_share(case: Case, batch: int, common: set[str]) -> float:
     whole = case.time_ms(batch)
     return sum(u.time_ms for u in case.at(batch) if u.name not in common) / whole if whole > 0 else 0.0
+
+
+def changed_for_good(kernel_times: pd.DataFrame, recorded: Recorded) -> list[str]:
+    """A sentence on each batch size of a GPU that runs other kernels from some round of the sweep on.
+
+    A library that chooses an algorithm when memory is short keeps it for the life of the process.
+
+    Args:
+        kernel_times: result of `kernel_times`.
+        recorded: the other tables.
+    """
+    if recorded.hardware.kind == "cpu" or kernel_times.empty or "round" not in recorded.steps:
+        return []
+    of_step = recorded.steps.set_index("step")["round"]
+    kernels = kernel_times[kernel_times["kind"] == KERNELS]
+    kernels = kernels.assign(round=kernels["step"].map(of_step))
+    said = []
+    for batch, rows in kernels.groupby("batch"):
+        times = rows.groupby(["name", "round"])["exclusive_ms"].sum().unstack(fill_value=0.0)
+        shares = times / times.sum()
+        for first in times.columns[1:]:
+            earlier, later = shares.loc[:, : first - 1], shares.loc[:, first:]
+            new, old = shares.index[earlier.sum(axis=1) == 0], shares.index[later.sum(axis=1) == 0]
+            if later.loc[new].sum().min() >= _LEAST_SHARE <= earlier.loc[old].sum().min():
+                names = [short_name(shares.loc[one].sum(axis=1).idxmax()) for one in (new, old)]
+                said.append(
+                    f"{recorded.axis.name.capitalize()} {batch}: from round {first + 1} on {names[0]} runs in place of "
+                    f"{names[1]}, so its times are of two algorithms. A library that chose one when memory was short "
+                    "keeps it; `sweep` measures each visit in a process of its own."
+                )
+                break
+    return said

@@ -26,7 +26,8 @@ from .graph_padding import graph_batches
 
 # CUDA API calls by their effect on the host; the first match counts.
 _HOST_KINDS = (
-    ("allocation", re.compile(r"^cu(da)?(Malloc|Free|Mem(Alloc|Free)|HostAlloc|MallocHost|FreeHost)(?!.*Async)")),
+    # With those of growing segments (cuMemCreate, cuMemMap) and of cudaMallocAsync.
+    ("allocation", re.compile(r"^cu(da)?(Malloc|Free|HostAlloc|Mem(Alloc|Free|Create|Map|Unmap|Release|SetAccess))")),
     ("synchronisation", re.compile(r"^cu(da)?\w*Synchronize")),
     ("synchronous copy", re.compile(r"^cu(da)?Memcpy(?!.*Async)")),
     ("launch", re.compile(r"^cu(da)?(Launch|GraphLaunch)")),

@@ -13,10 +13,10 @@ CAUSE = "memory pressure"
 INTERVENTION = Intervention(
     expected=(
         "With memory as full as at the largest size, the smaller ones slow down by as much; with a small "
-        "workspace the effect goes away."
+        "workspace, or an allocator that does not break up the memory, the effect goes away."
     ),
     term=("small_workspace",),
-    step=("smaller_memory", "cudnn_workspace"),
+    step=("smaller_memory", "cudnn_workspace", "expandable_segments", "malloc_async"),
 )
 _FULL = 0.85
 

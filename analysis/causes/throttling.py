@@ -12,8 +12,11 @@ from .case import Case, Claim, Evidence, Intervention, counted_total
 
 CAUSE = "throttling"
 INTERVENTION = Intervention(
-    expected="With pauses between the steps the device stays cool, and the excess goes away.",
-    step=("pauses",),
+    expected=(
+        "With the clock locked to one value below that of all sizes, or with pauses between the steps, the excess goes "
+        "away."
+    ),
+    step=("locked_clock", "pauses"),
 )
 # Clocks fluctuate; a smaller difference is no change.
 _FALLEN = 0.97
@@ -43,7 +46,9 @@ def weigh(case: Case) -> Claim | None:
         evidence.append(Evidence("throttle reasons", old, new, "", "clocks.throttle_reasons"))
     amount = case.coefficient(case.after) * case.time_ms(case.after) * (1 - ratio)
     score = 0.93 if reasons else 0.82
-    return Claim(CAUSE, amount, score, tuple(evidence), "With locked clocks, the excess is as large.")
+    return Claim(
+        CAUSE, amount, score, tuple(evidence), "With the clock locked below that of all sizes, the excess is as large."
+    )
 
 
 def _own_clock(case: Case, batch: int) -> float | None:

@@ -12,6 +12,7 @@ from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.axis import axis_of
 from ...profiling.recording.disturbed import disturbances, with_set_aside
 from ...profiling.recording.store import Recording
+from ..causes.algorithm_switch import changed_for_good
 from ..causes.context import Recorded, count_faults
 from ..cost_model.recording import is_modelled
 from ..decompose.communication import slow_downs
@@ -167,6 +168,7 @@ def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -
                 notes.append(f"{evidence.axis.name.capitalize()} {batch}: {apart}")
     if meta.get("mode") == "own" and not meta.get("graphed") and not times.empty and times["layer"].isna().all():
         notes.append(NO_LAYERS)
+    notes += changed_for_good(times, evidence)
     return replace(evidence, notes=tuple(notes))
 
 

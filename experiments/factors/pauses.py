@@ -1,7 +1,7 @@
 """The device rests between steps: a cost of throttling under sustained load becomes smaller.
 
 The variants of an experiment take turns, so the device also works during the visits of the others. The pauses can only
-show a throttling that a few steps in a row cause.
+show a throttling that a few steps in a row cause, and none that a power cap causes inside of one.
 """
 
 from __future__ import annotations
@@ -30,4 +30,5 @@ FACTOR = Factor(
     name="pauses",
     what="the device rests before each step for as long as a step takes",
     step=StepChange(screen=8, screen_on=("cuda",), change=lambda workload, _: _RestedSteps(workload)),
+    partial=True,
 )

@@ -68,7 +68,7 @@ def _find(device: str) -> NvmlDevice:
     try:
         return find_device(device)
     except BackendMissingError as error:
-        raise CurvescopeError(f"--lock-clocks: {error}. Omit it.") from error
+        raise CurvescopeError(f"the clock cannot be locked: {error}") from error
 
 
 def _usual_mhz(gpu: NvmlDevice) -> int | None:
@@ -81,8 +81,8 @@ def _lock(gpu: NvmlDevice, mhz: int) -> None:
         gpu.library.nvmlDeviceSetGpuLockedClocks(gpu.handle, mhz, mhz)
     except gpu.library.NVMLError as error:
         raise CurvescopeError(
-            f"--lock-clocks: the GPU does not lock its clock at {mhz} MHz ({error}). This takes root, Volta or later, "
-            "and a clock that `nvidia-smi -q -d SUPPORTED_CLOCKS` lists. Omit it, or run as root."
+            f"the GPU does not lock its clock at {mhz} MHz ({error}): this takes root, Volta or later, and a clock "
+            "that `nvidia-smi -q -d SUPPORTED_CLOCKS` lists"
         ) from error
 
 

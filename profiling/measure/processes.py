@@ -10,10 +10,10 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from ...base.errors import CurvescopeError
@@ -22,6 +22,7 @@ from .loop import Empty
 from .visit import FAILED, OUT_OF_MEMORY, memory_ran_out
 
 KILLED = "killed"
+_NONE: Mapping[str, str] = MappingProxyType({})
 _POLL_S = 0.5
 # Optimizers and the profiler import torch._dynamo, 1.5 s of CPU for every process, and MKL measures the clock of the
 # CPU, up to 1 s. None of these modules opens a device or starts a thread; neither would survive a fork.
@@ -31,19 +32,20 @@ PRELOADED = ("torch", "torch._dynamo", "torch.profiler", "curvescope.profiling.c
 class ChildProcess:
     """A process that makes an object and calls its methods for this process, one at a time."""
 
-    def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(self, make: Callable[..., Any], *arguments: Any, environment: Mapping[str, str] = _NONE) -> None:
         """Start the process.
 
         Args:
             make: function of a module that makes the object; its error answers every call.
             arguments: arguments of `make`.
+            environment: further variables of the process, which then loads libraries itself.
         """
         prepare_libraries()  # the server inherits this environment, and loads torch with it
-        context = multiprocessing.get_context("forkserver")
+        context = multiprocessing.get_context("spawn" if environment else "forkserver")
         context.set_forkserver_preload([*PRELOADED, f"{__package__}.visit_processes"])
         self._connection, there = context.Pipe()
-        self._process = context.Process(target=_serve, args=(there, make, arguments))
-        with _empty_main():
+        self._process = context.Process(target=_serve, args=(there, make, arguments))  # type: ignore[attr-defined]
+        with _empty_main(), _variables(environment):
             self._process.start()
         there.close()
 
@@ -83,6 +85,17 @@ def _empty_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextmanager
+def _variables(environment: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment for a while; they were not set before."""
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name in environment:
+            del os.environ[name]
 
 
 def _describe_exit(exitcode: int | None) -> Empty:

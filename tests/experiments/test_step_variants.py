@@ -18,11 +18,14 @@ from curvescope.experiments.factors import FACTORS, names_of, step_change
 from curvescope.experiments.runner import Watch
 from curvescope.experiments.step_variants import MOST_AT_ONCE, run_step
 from curvescope.experiments.step_worker import Ready
+from curvescope.profiling.hardware import locked_clocks
+from curvescope.profiling.hardware.nvml import NvmlDevice
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Empty
 from curvescope.profiling.recording.experiments import TIME_IS_UP, Experiment, Scope, Stage, experiments_of, factors_of
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
+from ..profiling.hardware.test_clocks import fake_nvml
 from ..profiling.measure.fake_clock import FakeClock
 
 ALEXNET = Configuration("alexnet")
@@ -241,6 +244,31 @@ def test_without_the_unmodified_steps_nothing_is_tested(tmp_path):
     assert set(done.untested) == {"one_thread"}
     assert "out of memory (8 GB)" in done.untested["one_thread"]
     assert "out of memory (8 GB)" in done.notes[0]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_clock_is_locked_below_that_of_all_sizes_during_the_visits_of_its_factor(tmp_path, monkeypatch, allowed):
+    """The steps ran at 1980 and at 1700 MHz: 1615 MHz is 5 % below the lower."""
+    workers, told = Workers(FakeClock()), []
+
+    def lock(_, low, high):
+        if not allowed:
+            raise nvml.NVMLError("Insufficient Permissions")
+        told.append((low, high, len(workers.visits)))
+
+    nvml = fake_nvml(nvmlDeviceSetGpuLockedClocks=lock)
+    nvml.nvmlDeviceResetGpuLockedClocks = lambda _: told.append(len(workers.visits))
+    monkeypatch.setattr(locked_clocks, "find_device", lambda _: NvmlDevice(nvml, "handle"))
+    clocks = {"sm_clock_hz": [1_980_000_000, 1_700_000_000]}
+    recording = sweep_of(tmp_path / "r", replace(ALEXNET, device="cuda:0"), **clocks)
+    done, rows = run(tmp_path / "r", workers, experiment("locked_clock", rounds=(2, 2)), recording)
+    if not allowed:
+        assert "1615 MHz (Insufficient Permissions): this takes root" in done.untested["locked_clock"]
+        assert {row["factor"] for row in rows} == {None}
+        return
+    visits = [number for number, (factor, _) in enumerate(workers.visits) if factor == "locked_clock"]
+    assert told == [entry for number in visits for entry in ((1615, 1615, number), number + 1)]
+    assert len(visits) == 2 * 2
 
 
 def test_variants_that_do_not_fit_the_memory_together_take_turns(tmp_path):

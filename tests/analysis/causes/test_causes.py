@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.causes import CAUSES, UNEXPLAINED, cache_capacity
+from curvescope.analysis.causes.context import _host_calls
 from curvescope.analysis.causes.graph_padding import graph_batches
 from curvescope.analysis.causes.not_significant import two_groups
 from curvescope.analysis.decompose.functionals import bend, excess
@@ -24,6 +25,7 @@ from curvescope.analysis.render.causes import verdict_sentence
 from curvescope.cli import main
 from curvescope.profiling.recording.store import open_recording
 
+from ...curvescope.recordings import write_planted
 from ..synthetic import times_of
 from .planted_causes import PLANS, Plan, planted
 
@@ -97,6 +99,45 @@ def test_copies_of_the_input_are_known_by_the_beginnings_of_their_names(monkeypa
     evidence = [evidence for term in verdict.terms for evidence in term.claim.evidence]
     (copied,) = [one for one in evidence if one.what == "host-to-device copies per step"]
     assert (copied.before, copied.after) == pytest.approx((24, 96), rel=0.1)
+
+
+CALLS = {
+    "cudaMalloc": "allocation",
+    "cuMemAlloc_v2": "allocation",
+    "cudaMallocAsync": "allocation",
+    "cudaFreeAsync": "allocation",
+    "cuMemCreate": "allocation",
+    "cuMemMap": "allocation",
+    "cuMemUnmap": "allocation",
+    "cuMemSetAccess": "allocation",
+    "cudaMemcpy": "synchronous copy",
+    "cudaMemcpyAsync": None,
+    "cuMemcpyHtoDAsync_v2": None,
+    "cudaMemsetAsync": None,
+    "cudaLaunchKernel": "launch",
+}
+
+
+@pytest.mark.parametrize(("call", "kind"), CALLS.items())
+def test_calls_that_allocate_are_known_with_those_of_growing_segments_and_of_pools(call, kind):
+    steps = pd.DataFrame({"start_ns": [0], "duration_ns": [10**6]})
+    calls = pd.DataFrame({"name": [call], "start_ns": [10], "duration_ns": [2000]})
+    found = {one: counted.time_ms for one, counted in _host_calls(steps, calls).items() if counted.calls}
+    assert found == ({kind: 0.002} if kind else {})
+
+
+@pytest.mark.parametrize("first", [1, 5])
+def test_a_batch_size_that_runs_another_kernel_from_some_round_on_is_named(tmp_path, first):
+    """A library that found no memory for a workspace at batch 16 keeps the other algorithm."""
+
+    def change(steps, kernels):
+        rounds = kernels["step"].map(steps.set_index("step")["round"])
+        batches = kernels["step"].map(steps.set_index("step")["batch"])
+        kernels.loc[(rounds >= first) & (batches == 16) & (kernels["layer"] == "conv3"), "name"] = "implicit_gemm"
+
+    assert not explain_recording(open_recording(write_planted(tmp_path / "same"))).notes
+    (note,) = explain_recording(open_recording(write_planted(tmp_path / "changed", change=change))).notes
+    assert note.startswith(f"Batch 16: from round {first + 1} on implicit_gemm runs in place of dgrad_engine<")
 
 
 def test_what_an_algorithm_switch_takes_is_what_the_new_kernel_costs_beyond_its_share():

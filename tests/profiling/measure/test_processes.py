@@ -37,6 +37,9 @@ class Loads:
         priority._leave_autogroup(0)
         return os.getsid(0), os.getpid()
 
+    def loaded_with(self, variable):
+        return os.environ.get(variable), "torch" in sys.modules
+
     def parents_of(self, pid):
         with open(f"/proc/{pid}/stat") as stat:
             return int(stat.read().rpartition(")")[2].split()[1]), os.getpid()
@@ -74,6 +77,15 @@ def test_what_a_process_prints_goes_to_standard_error():
     ran = subprocess.run([sys.executable, "-u", "-c", PRINTS], capture_output=True, text=True, check=True)
     assert ran.stdout == "result\n"
     assert "of C\n" in ran.stderr
+
+
+def test_a_process_with_variables_of_its_own_loads_libraries_with_them():
+    """The server that others are forked from has torch loaded, which reads some variables only then."""
+    for environment, expected in ({}, (None, True)), ({"OF_A_TEST": "1"}, ("1", False)):
+        child = ChildProcess(Loads, environment=environment)
+        assert child.call("loaded_with", "OF_A_TEST") == expected
+        child.end()
+    assert "OF_A_TEST" not in os.environ
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -11,11 +11,11 @@ import csv
 import importlib
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...base.own_process import python_command
 from . import metrics
 from .ncu_csv import DEVICE_ATTRIBUTES
 
@@ -36,9 +36,7 @@ def convert_report(report: Path, folder: Path) -> Path | None:
         command = [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={exported}", str(report)]
         if printed_by(command) is not None and exported.exists():
             return exported
-    # With this process' path, as Python would put the current folder first.
-    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import write_table; write_table(*sys.argv[1:])"
-    if printed_by([sys.executable, "-c", code, str(report), str(table)]) is not None and table.exists():
+    if printed_by(python_command(__name__, "write_table", report, table)) is not None and table.exists():
         return table
     if (ncu := shutil.which("ncu")) is not None:
         printed = printed_by([ncu, "--import", str(report), "--csv", "--page=raw"])

@@ -57,7 +57,10 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
     def _begun(self) -> Any:
         return True
 
-    def _ended(self, profile: Any) -> Any:  # noqa: ARG002
+    def _end_profile(self, profile: Any) -> None:
+        pass
+
+    def _columns_of(self, profile: Any) -> Any:  # noqa: ARG002
         return ()
 
     def _may_end(self) -> bool:

@@ -104,19 +104,29 @@ class Recorder:
         from multiprocessing import util
 
         from torch.nn.modules import module as modules
-        from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._silence_compile_warning(modules)
-        self._handles = [
-            modules.register_module_forward_pre_hook(self._hook(self._enter, "a module's call")),
-            modules.register_module_forward_hook(self._hook(self._leave, "a module's call"), always_call=True),
-            register_optimizer_step_post_hook(self._hook(self._stepped, "an optimizer's step")),
-        ]
+        self._hook_calls()
         atexit.register(self.end)
         # A worker of multiprocessing runs these instead of Python's exit functions.
         util.register_after_fork(self, Recorder._end_with_worker)
         self._end_with_worker()
         os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork)
+
+    def _hook_calls(self) -> None:
+        from torch.nn.modules import module as modules
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._handles = [
+            modules.register_module_forward_pre_hook(self._hook(self._enter, "a module's call")),
+            modules.register_module_forward_hook(self._hook(self._leave, "a module's call"), always_call=True),
+            register_optimizer_step_post_hook(self._hook(self._stepped, "an optimizer's step")),
+        ]
+
+    def _unhook_calls(self) -> None:
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            handle.remove()
 
     def _end_with_worker(self) -> None:
         from multiprocessing import util
@@ -257,33 +267,38 @@ class Recorder:
                 self._write_window(profile)
 
     def _write_window(self, profile: Any) -> None:
-        end_ns = time.monotonic_ns()
-        events = self._ended(profile)
-        window = {
-            "version": VERSION,
-            "process": os.getpid(),
-            "thread": self._leader_id,
-            "window_ns": (self._begin_ns, end_ns),
-            "cpu_threads": self._torch.get_num_threads(),
-            "clock_offset_ns": _clock_offset_ns(),
-            "boundaries": self._boundaries,
-            "layer_classes": self._classes,
-            "events": events,
-        }
-        self._write(f"{self._windows:06d}.window", window)
+        window = self._window()
+        self._end_profile(profile)
+        events = self._columns_of(profile)
+        self._write(f"{self._windows:06d}.window", {**window, "events": events})
         self._windows += 1
         self._events += len(events)
         if self._events >= _MOST_EVENTS:
             self.give_up(f"recorded up to {self._events} operators; later ones were not recorded")
 
-    def _ended(self, profile: Any) -> Any:
-        """The events of a profile, which ends."""
+    def _window(self) -> dict[str, Any]:
+        """What a file has of a window that ends now, but its events."""
+        return {
+            "version": VERSION,
+            "process": os.getpid(),
+            "thread": self._leader_id,
+            "window_ns": (self._begin_ns, time.monotonic_ns()),
+            "cpu_threads": self._torch.get_num_threads(),
+            "clock_offset_ns": _clock_offset_ns(),
+            "boundaries": self._boundaries,
+            "layer_classes": self._classes,
+        }
+
+    def _end_profile(self, profile: Any) -> None:
         self._own_call = True
         try:
             profile.__exit__(None, None, None)
         finally:
             self._own_call = False
-        return [_columns(event) for event in profile.kineto_results.events() if event.device_type().name == "CPU"]
+
+    def _columns_of(self, profile: Any) -> Any:
+        """The events of a profile that has ended."""
+        return [columns(event) for event in profile.kineto_results.events() if event.device_type().name == "CPU"]
 
     def _write(self, name: Any, document: Any) -> None:
         path = os.path.join(self._folder, f"{os.getpid()}-{name}.json")
@@ -304,14 +319,12 @@ class Recorder:
 
     def give_up(self, why: Any) -> None:
         """Stop recording this process permanently, and write the reason."""
-        handles, self._handles = self._handles, []
         with suppress(Exception):
-            for handle in handles:
-                handle.remove()
+            self._unhook_calls()
         profile, self._profile = self._profile, None
         if profile is not None:
             with suppress(Exception):
-                self._ended(profile)
+                self._end_profile(profile)
         with suppress(Exception):
             self._say(why)
 
@@ -415,7 +428,8 @@ def _clock_offset_ns() -> int:
     return system - (before + after) // 2
 
 
-def _columns(event: Any) -> tuple[Any, ...]:
+def columns(event: Any) -> tuple[Any, ...]:
+    """What a file has of an event."""
     has_strides = hasattr(event, "structured_input_strides")  # not in old versions of torch
     return (
         event.name(),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .base.arguments import default_experiments_s, duration_text
+from .base.arguments import PROBE_SHARE, default_experiments_s, duration_text
 from .base.counted import counted
 from .base.errors import CurvescopeError
 
@@ -34,6 +34,7 @@ def diagnose(
     experiments_s: float | None = None,
     curvature: str = "log2",
     output: str | Path | None = None,
+    probe: float = PROBE_SHARE,
 ) -> Diagnosis:
     """Measure a step of your own over batch sizes, explain its cost curve, and test the causes by experiment.
 
@@ -60,6 +61,7 @@ def diagnose(
             `confirm` makes more of them later.
         curvature: axis of curvatures: log2, linear or throughput.
         output: folder to create for the recording.
+        probe: share of the time to measure in which sizes between `batches` are probed for jumps; 0 for none.
 
     Raises:
         CurvescopeError: `make_step` returns no step, no batch size can be measured, a value is out of range, or the
@@ -90,7 +92,7 @@ def diagnose(
     workload = GraphedSteps(steps) if cuda_graph else steps
     path = new_recording_path(workload.name) if output is None else as_path(str(output))
     seconds_of = default_experiments_s if experiments_s is None else lambda _: experiments_s
-    measure(workload, sorted(set(batches)), how, path, seconds_of)
+    measure(workload, sorted(set(batches)), how, path, seconds_of, probe_share=probe)
     return explain(open_recording(path), curvature)
 
 
@@ -112,6 +114,7 @@ def measure(
     path: AnyPath,
     experiments_s_of: Callable[[str], float],
     precise: Precise = lambda _: False,
+    probe_share: float = 0.0,
 ) -> None:
     """Measure one curve in this process and record it, then run experiments; with the curve so far on stderr.
 
@@ -122,6 +125,7 @@ def measure(
         path: folder to create for the recording.
         experiments_s_of: gives the time limit of the experiments on a device, seconds; 0 for none.
         precise: whether the rows of `steps` so far are precise enough; asked after each round.
+        probe_share: share of the time in which sizes between the values are probed; a published protocol has no probes.
 
     Raises:
         CurvescopeError: see `run_sweep`.
@@ -151,7 +155,8 @@ def measure(
     then = f"up to {duration_text(experiments_s)} of experiments" if experiments_s else ""
     with LiveCurve(protocol.statistic, axis_of(spec), lambda: focus.deciding, then) as view:
         try:
-            run_sweep(workload, values, protocol, path, view.report, Until(focus, precise))
+            probe_s = 0.0 if protocol.is_fixed else probe_share * (protocol.time_limit_s or 0.0)
+            run_sweep(workload, values, protocol, path, view.report, Until(focus, precise), probe_s=probe_s)
         except KeyboardInterrupt:
             view.console.print("Interrupted. The measured data is kept, and this reads it:")
             terminal.print_commands(view.console, f"curvescope explain {path}")

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .base.arguments import parse_duration, parse_share
+from .base.arguments import PROBE_SHARE, parse_duration, parse_share
 from .parsers import group
 from .profiling.hardware.precisions import STEP_PRECISIONS
 from .profiling.recording.remote_store import as_path
@@ -55,7 +55,7 @@ def add_network_arguments(parser: argparse.ArgumentParser) -> None:
         help="name of a network, e.g. alexnet or vgg_a, or PACKAGE.MODULE:FUNCTION, which returns your torch module",
     )
     add_step_argument(parser)
-    add_sample_arguments(parser)
+    add_sample_argument(parser)
     add_mode_argument(parser, choices=MODES)
     add_precision_argument(
         parser, STEP_PRECISIONS, "fp32 (without TF32; default), tf32, or mixed precision in fp16 or bf16"
@@ -179,7 +179,7 @@ def configurations_of(args: argparse.Namespace, axes: Axes, device: str) -> tupl
             "PACKAGE.MODULE:FUNCTION or --step."
         )
     else:
-        how = (shape_of(args, args.network), args.sequence_length, device, args.mode, args.precision, args.compile)
+        how = (*sample_of(args, args.network), device, args.mode, args.precision, args.compile)
         made = [Configuration(args.network, *how, axis=axes.curve, fixed=fixed) for fixed in axes.curves]
     made = [replace(configuration, graphed=args.cuda_graph) for configuration in made]
     for configuration in made:
@@ -198,7 +198,6 @@ def refuse_network_options(args: argparse.Namespace) -> None:
     given = {
         "a network": args.network,
         "--input-shape": args.input_shape,
-        "--sequence-length": args.sequence_length,
         "--mode": args.mode != "training",
         "--precision": args.precision != "fp32",
         "--compile": args.compile not in (False, "no"),
@@ -212,11 +211,13 @@ def add_mode_argument(parser: argparse.ArgumentParser, words: str = "what a step
     group(parser, WHAT).add_argument("--mode", default="training", help=words, **options)
 
 
-def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for the shape of a sample, for networks that leave it open."""
-    what = group(parser, WHAT)
-    what.add_argument("--input-shape", metavar="C,H,W", help="shape of one sample for your own network")
-    what.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sample, for BERT (default: 128)")
+def add_sample_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the shape of a sample, for networks that leave it open."""
+    group(parser, WHAT).add_argument(
+        "--input-shape",
+        metavar="C,H,W",
+        help="shape of a sample for your own network; tokens for BERT (default: 128)",
+    )
 
 
 def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
@@ -244,6 +245,26 @@ def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"seconds to measure a network (default: the protocol's, {usual_s:g}; with --quick {quick_s:g})",
     )
+
+
+def add_probe_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare --probe."""
+    group(parser, HOW).add_argument(
+        "--probe",
+        default=f"{PROBE_SHARE:.0%}",
+        metavar="SHARE",
+        help=f"share of the time in which sizes between the batch sizes are probed for jumps; 0 for none (default: "
+        f"{PROBE_SHARE:.0%}%)",
+    )
+
+
+def probe_share_of(args: argparse.Namespace) -> float:
+    """The share of the time for probes.
+
+    Raises:
+        CurvescopeError: the value is no share.
+    """
+    return 0.0 if args.probe == "0" else parse_share("--probe", args.probe, "a share of the time, e.g. 15%, or 0")
 
 
 def protocol_of(args: argparse.Namespace) -> Protocol:
@@ -288,35 +309,24 @@ def precise_enough(protocol: Protocol) -> Callable[[Sequence[dict[str, Any]]], b
 
 
 def sample_of(args: argparse.Namespace, network: str) -> tuple[tuple[int, ...] | None, int | None]:
-    """Shape and sequence length of a sample, as the options say them of a network; None for what it decides itself.
-
-    Raises:
-        CurvescopeError: the network does not exist, or is the user's own and has no valid shape.
-    """
-    from .profiling.workload.networks import get_network
-
-    if (shape := shape_of(args, network)) is not None:
-        return shape, None
-    return None, args.sequence_length if get_network(network).reads_text else None
-
-
-def shape_of(args: argparse.Namespace, network: str) -> tuple[int, ...] | None:
-    """The value of `--input-shape` for a network of the user; None for a network by name.
+    """What `--input-shape` says of a network: the shape of a sample of the user's own, or the tokens of one of text.
 
     Raises:
         CurvescopeError: the value is missing, or not a shape.
     """
     from .base.errors import CurvescopeError
 
-    if ":" not in network:
-        return None
+    text, own = args.input_shape, ":" in network
+    if text is None and not own:
+        return None, None
     try:
-        return tuple(int(extent) for extent in (args.input_shape or "").split(","))
+        shape = tuple(int(extent) for extent in (text or "").split(","))
     except ValueError:
-        raise CurvescopeError(
-            f"--input-shape {args.input_shape or 'is missing'}: write the shape of one sample, e.g. "
-            "--input-shape 3,224,224."
-        ) from None
+        shape = ()
+    if not shape or (len(shape) > 1 and not own):
+        form = "the shape of one sample, e.g. --input-shape 3,224,224" if own else "a number of tokens"
+        raise CurvescopeError(f"--input-shape {text or 'is missing'}: write {form}.")
+    return (shape, None) if own else (None, shape[0])
 
 
 def add_experiments_argument(parser: argparse.ArgumentParser, more: str) -> None:

@@ -26,6 +26,7 @@ FORMER = (
     ("diagnose step", "--model", "the function as the network, e.g. `my_model:build --input-shape 3,224,224`"),
     ("diagnose sweep scale", "--images|--epochs", "`--protocol dell:SAMPLES`; epochs multiply the samples"),
     ("diagnose sweep scale step", "--phase", "--mode"),
+    ("diagnose energy model sweep scale step", "--sequence-length", "--input-shape TOKENS"),
     ("diagnose sweep explain", "--axis (log2|linear|throughput)", "--curvature"),
 )
 

@@ -111,5 +111,5 @@ def focused(protocol: Protocol, path: AnyPath, further_s: float) -> Focused:
     from ..analysis.diagnosis.explain import explain
     from ..profiling.recording.store import open_recording
 
-    fixed = protocol.until is not None or protocol.rounds[0] == protocol.rounds[1]
+    fixed = protocol.until is not None or protocol.is_fixed
     return Focused(Complete.of(protocol), lambda: explain(open_recording(path)), further_s, fixed=fixed)

@@ -61,6 +61,7 @@ class Recorded:
         disturbances: the disturbed visits; None without one.
         lines: result of `source_lines.main_lines`.
         unit: what the steps are, see `Recording.unit`.
+        jumps: see `Curve.jumps`.
     """
 
     steps: pd.DataFrame
@@ -79,6 +80,7 @@ class Recorded:
     disturbances: Disturbances | None = None
     lines: Lines = field(default_factory=dict)
     unit: str = STEP
+    jumps: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

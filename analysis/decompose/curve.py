@@ -89,6 +89,7 @@ class Curve:
             unknown.
         focused: curves over some of the conditions, each from more rounds than this one.
         unit: what the times are of, see `Recording.unit`.
+        jumps: neighbouring conditions between which a sweep found a jump, see `profiling.measure.probing`.
     """
 
     points: tuple[Point, ...]
@@ -100,6 +101,7 @@ class Curve:
     round_correlation: float = 0.0
     focused: tuple[Curve, ...] = ()
     unit: str = STEP
+    jumps: tuple[tuple[Condition, Condition], ...] = ()
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

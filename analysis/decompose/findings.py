@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from ...base.words import Word
 from .curve import Curve
-from .functionals import Functional, bend, curvature, excess, fixed_cost, neighbours
+from .functionals import Condition, Functional, bend, curvature, excess, fixed_cost, neighbours
 from .statistics import LEVEL, MATERIAL, Estimate, holm
 
 
@@ -65,7 +65,7 @@ class Finding:
 
 def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:
     """Test every pair and every inner point of the curve; curvatures are shown on `axis`."""
-    pairs, inner = neighbours(curve.conditions)
+    pairs, inner = neighbours(curve.conditions, curve.jumps)
     shown = [excess(*pair) for pair in pairs] + [curvature(*points, axis) for points in inner]
     tested = [excess(*pair) for pair in pairs] + [bend(*points) for points in inner]
     values = [curve.evaluate(functional) for functional in tested]
@@ -74,6 +74,16 @@ def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:
         Finding(show, curve.evaluate(show), test, value, p, _verdict(curve, show, test, value, p))
         for show, test, value, p in zip(shown, tested, values, adjusted, strict=True)
     )
+
+
+def found_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Condition, Condition]]:
+    """The jumps that a sweep looked for, and that are anomalies."""
+    tested = [finding.tested for finding in findings if finding.verdict == FindingVerdict.ANOMALY]
+    return [
+        (before, after)
+        for before, after in curve.jumps
+        if any(one.at == before and after in one.conditions for one in tested)
+    ]
 
 
 def _verdict(curve: Curve, shown: Functional, tested: Functional, value: Estimate, p_adjusted: float) -> FindingVerdict:
@@ -106,7 +116,7 @@ def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
         curve: the cost curve.
         profiled: batch sizes with profiled steps; other pairs cannot be split.
     """
-    fixed_costs = [fixed_cost(*pair) for pair in neighbours(curve.conditions)[0]]
+    fixed_costs = [fixed_cost(*pair) for pair in neighbours(curve.conditions)[0] if pair not in curve.jumps]
     values = [curve.evaluate(functional) for functional in fixed_costs]
     for functional, value, p in zip(fixed_costs, values, holm([value.p for value in values]), strict=True):
         material = value.value >= MATERIAL * curve.at(functional.at).time_ms.value

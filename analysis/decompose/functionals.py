@@ -7,7 +7,7 @@ it without a model or a fit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log2
@@ -125,7 +125,16 @@ def bend(before: int, at: int, after: int) -> Functional:
     return Functional("bend", at, None, ((before, ratio), (at, -1.0 - ratio), (after, 1.0)), "ms")
 
 
-def neighbours(batches: Sequence[int]) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
-    """Adjacent pairs, and inner points with both neighbours, of increasing batch sizes."""
+def neighbours(
+    batches: Sequence[int], jumps: Collection[tuple[int, int]] = ()
+) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
+    """Adjacent pairs, and inner points with both neighbours, of increasing batch sizes.
+
+    Args:
+        batches: the batch sizes.
+        jumps: pairs between which the cost jumps. A line through such a pair would continue the jump, often manifold,
+            so that no inner point begins with one.
+    """
     ordered = sorted(batches)
-    return list(pairwise(ordered)), list(zip(ordered, ordered[1:], ordered[2:], strict=False))
+    inner = zip(ordered, ordered[1:], ordered[2:], strict=False)
+    return list(pairwise(ordered)), [points for points in inner if points[:2] not in jumps]

@@ -11,13 +11,14 @@ from ...base.errors import CurvescopeError
 from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.axis import axis_of
 from ...profiling.recording.disturbed import disturbances, with_set_aside
+from ...profiling.recording.probes import jumps_of, probes_sentence
 from ...profiling.recording.store import Recording
 from ..causes.algorithm_switch import changed_for_good
 from ..causes.context import Recorded, count_faults
 from ..cost_model.recording import is_modelled
 from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE
-from ..decompose.findings import FindingVerdict
+from ..decompose.findings import FindingVerdict, found_jumps
 from ..decompose.kernel_times import KEYS, device_work, gpus_of
 from ..decompose.marked import step_times
 from ..decompose.repeated_layers import classes_with, group_of
@@ -81,6 +82,8 @@ def diagnosed(recording: Recording, times: pd.DataFrame, evidence: Recorded, axi
         diagnosis = diagnose_modelled(times, evidence, recording.meta, axis)
     else:
         diagnosis = split.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
+    if probed := probes_sentence(recording.meta, evidence.axis, found_jumps(diagnosis.curve, diagnosis.findings)):
+        diagnosis = replace(diagnosis, notes=(*diagnosis.notes, probed))
     difference = None
     untested = all(finding.verdict == FindingVerdict.UNKNOWN for finding in diagnosis.findings)
     if untested and len(diagnosis.curve.points) > 1:
@@ -130,6 +133,7 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
         notes,
         disturbances=disturbed,
         unit=recording.unit,
+        jumps=jumps_of(recording.meta),
     )
 
 

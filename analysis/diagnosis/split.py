@@ -136,7 +136,7 @@ def diagnose(
     # If every step was profiled, e.g. in imported profiles, the curve is theirs, and the overhead is unknown.
     profiled = terms is not None and steps["profiled"].astype(bool).all()
     curve = terms.curve(steps) if terms is not None and profiled else cost_curve(steps, statistic)
-    return diagnose_curve(replace(curve, unit=recorded.unit), terms, kernel_times, recorded, axis)
+    return diagnose_curve(replace(curve, unit=recorded.unit, jumps=recorded.jumps), terms, kernel_times, recorded, axis)
 
 
 def diagnose_curve(

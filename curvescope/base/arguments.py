@@ -10,6 +10,7 @@ from typing import Any
 DEFAULT_EXPERIMENTS_S = 90.0
 CUDA_EXPERIMENTS_S = 180.0  # there every process starts, and every visit warms up, for longer
 QUICK_EXPERIMENTS_S = 15.0  # with --quick
+PROBE_SHARE = 0.15  # of the time of a sweep, for sizes between its own
 
 
 def device_kind(meta: Mapping[str, Any]) -> str:

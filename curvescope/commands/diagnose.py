@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_curve_arguments(parser)
+    options.add_probe_argument(parser)
     options.add_experiments_argument(
         parser,
         f"; 0 for none (default: {DEFAULT_EXPERIMENTS_S:g}s, on a GPU {CUDA_EXPERIMENTS_S:g}s, with --quick "
@@ -41,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
     axes, protocol = options.axes_of(args), options.protocol_of(args)
     options.experiments_s_of(args, 0.0)  # a wrong value is refused before anything is measured
+    share = options.probe_share_of(args)
     device = pick_device(args.device)
     configurations = options.configurations_of(args, axes, device)
     path = args.output or new_recording_path(configurations[0].network)
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     def measure_curve(configuration: Configuration, path: AnyPath) -> None:
         with prints_to_stderr():
             workload = configuration.build(find_device=args.device is None)
-            measure(workload, axes.values, protocol, path, experiments_s, options.precise_enough(protocol))
+            measure(workload, axes.values, protocol, path, experiments_s, options.precise_enough(protocol), share)
 
     with options.clocks(args, device):
         if axes.family is not None:

@@ -17,7 +17,7 @@ _GPU = "modelled GPU"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("network", help="name of a network, e.g. vgg_a, or PACKAGE.MODULE:FUNCTION with --input-shape")
-    options.add_sample_arguments(parser)
+    options.add_sample_argument(parser)
     options.add_mode_argument(parser, choices=MODES)
     precisions = ("fp32", "fp16", "bf16")
     options.add_precision_argument(parser, precisions, "fp32 (default), or mixed precision in fp16 or bf16")
@@ -49,9 +49,9 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.recording.store import new_recording_path, open_recording
     from ..profiling.workload.networks.operations import operations
 
-    shape = options.shape_of(args, args.network)
-    network = Configuration(args.network, shape, args.sequence_length).find_network()
-    stored = shape is None and args.sequence_length is None  # its operations are, so that torch is not needed
+    sample = options.sample_of(args, args.network)
+    network = Configuration(args.network, *sample).find_network()
+    stored = sample == (None, None)  # its operations are, so that torch is not needed
     path = args.output or new_recording_path(args.network)
     record_model(
         path,

@@ -34,7 +34,7 @@ _TIMEOUT_S = 600.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("network", nargs="?", help="name of a network, or package.module:function with --input-shape")
-    options.add_sample_arguments(parser)
+    options.add_sample_argument(parser)
     what, where = group(parser, options.WHAT), group(parser, options.WHERE)
     where.add_argument("--devices", metavar="1,2,4", help="numbers of devices (default: doubling up to all)")
     where.add_argument(
@@ -189,8 +189,6 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
     device = _device(args)
     check_precision(args.precision, device)
     shape, length = options.sample_of(args, args.network)
-    if args.sequence_length is not None and length is None:
-        raise CurvescopeError(f"--sequence-length {args.sequence_length}: {args.network} does not take text.")
     configuration = Configuration(args.network, shape, length, device, args.mode, args.precision)
     configuration.find_network()
     counts = {1, *(_counts("--devices", args.devices) if args.devices else ())}

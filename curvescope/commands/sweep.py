@@ -35,7 +35,7 @@ _CHOICES = {"no": (False,), "yes": (True,), "both": (False, True)}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("network", nargs="*", help="names of networks, or package.module:function with --input-shape")
     options.add_step_argument(parser)
-    options.add_sample_arguments(parser)
+    options.add_sample_argument(parser)
     options.add_batch_argument(parser, "; max for the largest that fits, 8..max doubles to it")
     options.add_axis_argument(parser)
     options.add_mode_argument(parser, f"modes, one or more of {','.join(MODES)}")
@@ -207,13 +207,17 @@ def _steps(args: argparse.Namespace, axes: Axes, device: str) -> list[Configurat
 
 
 def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configuration]:
-    from ..base.errors import CurvescopeError
     from ..profiling.measure.configuration import Configuration
+    from ..profiling.workload.networks import get_network
 
-    configurations = [
+    samples = {network: options.sample_of(args, network) for network in args.network}
+    named = {network: get_network(network).reads_text for network in samples if ":" not in network}
+    if any(named.values()):  # a number of tokens is theirs alone
+        samples |= {network: (None, None) for network, reads_text in named.items() if not reads_text}
+    return [
         Configuration(
             network,
-            *options.sample_of(args, network),
+            *samples[network],
             device,
             mode,
             precision,
@@ -227,9 +231,6 @@ def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configu
         for compile_it in _CHOICES[args.compile]
         for fixed in axes.curves
     ]
-    if args.sequence_length is not None and all(one.sequence_length is None for one in configurations):
-        raise CurvescopeError(f"--sequence-length {args.sequence_length}: none of these networks takes text.")
-    return configurations
 
 
 def _chosen(text: str, known: tuple[str, ...], option: str) -> list[str]:

@@ -89,7 +89,7 @@ class Loop(Generic[C]):
     """Conditions, and the rules for visiting them.
 
     Attributes:
-        conditions: values to measure, in the order of the first round.
+        conditions: values to measure, in the order of the first round; a rule may add to them between rounds.
         visit: function that makes and records one visit of a condition in a round, counted from 0.
         rule: what each round visits, and when the run ends.
         finished: whether a condition needs no more visits, e.g. because it does not fit the memory.
@@ -150,15 +150,15 @@ class Loop(Generic[C]):
 
     def _orders(self) -> Iterator[list[C]]:
         """The order of each round, endlessly."""
-        groups: dict[Hashable, list[C]] = {}
-        for condition in self.conditions:
-            groups.setdefault(self.group(condition), []).append(condition)
-        order = list(groups.values())
         shuffled = random.Random(SEED)  # noqa: S311 - an order of measurement, no secret
-        while True:
-            yield [condition for group in order for condition in group]
+        for round_ in count():
+            groups: dict[Hashable, list[C]] = {}
+            for condition in self.conditions:
+                groups.setdefault(self.group(condition), []).append(condition)
             order = list(groups.values())
-            shuffled.shuffle(order)
+            if round_:
+                shuffled.shuffle(order)
+            yield [condition for group in order for condition in group]
 
 
 class VisitWriter:

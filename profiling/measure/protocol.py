@@ -46,6 +46,11 @@ class Protocol:
     until: float | None = None
     images: int | None = None
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether a publication fixes the number of rounds."""
+        return self.rounds[0] == self.rounds[1]
+
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> Protocol:
         """The protocol in a plan file."""

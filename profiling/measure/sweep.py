@@ -14,6 +14,7 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
+from ..collect.inductor import COMPILED
 from ..hardware.clocks import ClockSampler
 from ..recording.axis import axis_of
 from ..recording.remote_store import AnyPath
@@ -21,6 +22,7 @@ from ..recording.store import RecordingWriter
 from ..workload.any_workload import AnyWorkload
 from .loop import SEED, Empty, Loop, Progress, Visit, VisitWriter
 from .machine import describe_machine
+from .probing import Probing, protocol_of_probes
 from .protocol import Protocol
 from .step_checks import StepChecks
 from .stopping import Complete, StepRow, StoppingRule
@@ -37,6 +39,7 @@ def run_sweep(
     report: Callable[[Progress], None] = lambda _: None,
     rule: StoppingRule[int] | None = None,
     clock_s: Callable[[], float] = time.monotonic,
+    probe_s: float = 0.0,
 ) -> None:
     """Measure and record one workload over batch sizes, in this process.
 
@@ -50,6 +53,8 @@ def run_sweep(
         report: function that receives the progress after every visit.
         rule: what each round visits, and when the sweep ends; None for the rounds of the protocol.
         clock_s: clock of the time limit.
+        probe_s: seconds for probes of sizes between the batch sizes; 0 for none. A compiled step has none: it would be
+            compiled for each.
 
     Raises:
         CurvescopeError: the network cannot run a step, the recording cannot be written, or no batch size fits the
@@ -72,10 +77,17 @@ def run_sweep(
         checks.note(batch, result)
         return replace(result, clocks=clocks.take())
 
+    few_steps = protocol_of_probes(protocol)
+
+    def probe(batch: int) -> Visit | Empty:
+        return Empty(FAILED, "it would be compiled") if COMPILED else visit(workload, batch, few_steps)
+
+    rule = rule or Complete.of(protocol)
+    probing = Probing(rule, batches, 0.0 if workload.compiled else probe_s, probe)
     try:
         with RecordingWriter(path, meta) as writer:
             visits = VisitWriter(writer, workload.mode)
-            why = sweep_batches(visits, measure, rule or Complete.of(protocol), report, clock_s)
+            why = sweep_batches(visits, measure, probing, report, clock_s)
             if workload.is_users:
                 writer.update(warnings=checks.warnings())
             if why is not None:
@@ -117,7 +129,7 @@ def sweep_batches(
     Args:
         visits: writer of the recording; its `batches` are measured.
         measure: function that makes one visit of a batch size.
-        rule: what each round visits, and when the sweep ends.
+        rule: what each round visits, and when the sweep ends; with probes, the rounds of `Probing`.
         report: function that receives the progress after every visit.
         clock_s: clock of the time limit.
 
@@ -129,7 +141,13 @@ def sweep_batches(
     """
     writer = visits.writer
 
+    probing = rule if isinstance(rule, Probing) else None
+    sizes = probing.sizes if probing else writer.meta["batches"]
+
     def run_visit(batch: int, round_: int) -> None:
+        if probing and batch not in sizes:
+            probing.probe(batch, round_, clock_s)
+            return
         result = measure(batch)
         if isinstance(result, Empty):
             visits.write_unmeasured(batch, round_, result)
@@ -140,18 +158,24 @@ def sweep_batches(
         writer.update(elapsed_s=round(progress.elapsed_s, 3))
         report(replace(progress, steps=visits.steps))
 
+    def note_sizes() -> None:
+        if probing and probing.visited:
+            writer.update(batches=list(sizes), probes=probing.entry)
+
     rounds = Loop(
-        conditions=writer.meta["batches"],
+        conditions=sizes,
         visit=run_visit,
         rule=rule,
         finished=lambda batch: any(entry["batch"] == batch for entry in writer.meta["unmeasured"]),
         visited=visits.has,
+        begin_round=note_sizes,
         rows=lambda: visits.steps,
         label=lambda batch: f"batch {batch}",
         report=note,
         elapsed_s=float(writer.meta.get("elapsed_s", 0.0)),
         clock_s=clock_s,
     ).run()
+    note_sizes()
     writer.update(rounds=rounds)
     return None if visits.steps else why_unmeasured(writer.meta)
 

@@ -148,7 +148,7 @@ def test_a_complete_run_is_printed_again_without_measuring(measured, capsys):
         (("alexnet", "--devices", "1,3", "--total-batch", "16"), "cannot be divided equally among 3 devices"),
         (("alexnet", "--batch", "0"), "--batch 0: must be at least 1"),
         (("alexnet", "--nodes", "1,2"), "torchrun and srun"),
-        (("alexnet", "--sequence-length", "8"), "does not take text"),
+        (("alexnet", "--input-shape", "8"), "does not take text"),
         (("--resume", "nowhere"), "contains no scaling run"),
     ],
 )

@@ -75,7 +75,7 @@ class Network:
         Raises:
             CurvescopeError: the network does not take text, or not so long a text.
         """
-        raise CurvescopeError(f"--sequence-length {length}: {self.name} does not take text.")
+        raise CurvescopeError(f"--input-shape {length}: {self.name} does not take text.")
 
     def loss(self, output: Any, targets: Any) -> torch.Tensor:
         """Cross-entropy against the targets; without targets the mean square of all floating-point outputs."""

@@ -128,7 +128,7 @@ class Bert(Network):
     def with_sequence_length(self, length: int) -> Network:
         """The same network with `length` tokens per sample, 1 to 512."""
         if not 1 <= length <= _POSITIONS:
-            raise CurvescopeError(f"--sequence-length {length}: BERT takes 1 to {_POSITIONS} tokens.")
+            raise CurvescopeError(f"--input-shape {length}: BERT takes 1 to {_POSITIONS} tokens.")
         return replace(self, input_shape=(length,))
 
     def sample(self, batch: int, device: str, generator: torch.Generator) -> tuple[tuple[torch.Tensor, ...], Any]:

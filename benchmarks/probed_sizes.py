@@ -1,0 +1,227 @@
+"""How often probes find a jump between the sizes of a sweep, and how often noise; writes a section of docs/statistics.md.
+
+The curves are those of published anomalies that doublings miss or misplace. Sweeps are simulated on a clock of their
+own, by the rule that `diagnose` has. Run: `python benchmarks/probed_sizes.py --write`, about five minutes.
+"""
+
+# ruff: noqa: E501 - lines of the page
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+try:
+    from .interval_coverage import SHAPES
+except ImportError:  # run as a script
+    from interval_coverage import SHAPES
+from curvescope.analysis.decompose.curve import cost_curve
+from curvescope.analysis.decompose.findings import FindingVerdict, find, found_jumps
+from curvescope.analysis.decompose.statistics import FASTER_HALF
+from curvescope.base.arguments import PROBE_SHARE
+from curvescope.profiling.measure.loop import Loop, Visit
+from curvescope.profiling.measure.probing import Probing
+from curvescope.profiling.measure.stopping import Complete
+
+PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
+HEADING = "\n## Sizes between those of a sweep\n"
+LIMIT_S = 112.0
+STEPS = 3  # of a visit; it takes as long again for marked, and for profiled ones
+STRAIGHT_SWEEPS, SWEEPS = 300, 10
+DOUBLINGS = (1, 2, 4, 8, 16, 32)
+COLUMNS = (128, 256, 512, 1024, 2048, 4096)
+
+
+class Published(NamedTuple):
+    """A published anomaly as a curve.
+
+    Attributes:
+        where: the thread.
+        sizes: sizes of the sweep.
+        cost_ms: time by size.
+        jumps: the first size behind a jump, any of which is right; of single sizes that are slow, or fast, also the next.
+    """
+
+    where: str
+    sizes: tuple[int, ...]
+    cost_ms: Callable[[int], float]
+    jumps: tuple[int, ...]
+
+
+def _up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
+def _beside(*sizes: int) -> tuple[int, ...]:
+    """Sizes behind a jump where these differ from both of their neighbours."""
+    return tuple(one for size in sizes for one in (size, size + 1))
+
+
+PUBLISHED = (
+    Published("mlx#3852: rows of a tile", DOUBLINGS, lambda b: 0.51 * (1 + 0.95 * (_up(b, 32) / 32 - 1)), (33,)),
+    Published("mlx#3553: 3 rows", DOUBLINGS, lambda b: 1 + 0.3 * (b > 2) + 0.02 * b, (3,)),
+    Published(
+        "pytorch#144645: softmax of 1,024 columns",
+        COLUMNS,
+        lambda b: (0.05 + b / 1e4) * (1 + 0.6 * (b > 1024)),
+        (1025,),
+    ),
+    Published(
+        "pytorch#181718: N mod 16 = 8", COLUMNS, lambda b: b / 1e3 * (1 + 0.73 * (b % 16 > 0)), _beside(*COLUMNS)
+    ),
+    Published(
+        "pytorch#106469: odd columns",
+        DOUBLINGS,
+        lambda b: 2.7 if b % 2 and b > 1 else 0.11 + 0.004 * b,
+        _beside(*range(3, 33, 2)),
+    ),
+    Published("pytorch#35603: width 32", (4, 8, 16, 32, 64), lambda b: 0.1 * b * (1 + 5 * (b >= 32)), (32,)),
+    Published("vllm PR 40734: 700 tokens", COLUMNS, lambda b: 5 + 0.01 * b + 6 * (b > 700), (701,)),
+    Published("vllm PR 46329: 5 sessions", DOUBLINGS, lambda b: 11.7 + 18 * (b in (5, 6)), (5,)),
+    Published("1Cat-vLLM#89: 3 requests", DOUBLINGS, lambda b: 20 + b + 180 * (b > 2), (3,)),
+    Published(
+        "vllm#35467: batch 257",
+        (32, 64, 128, 256, 512),
+        lambda b: 20 + 0.062 * _up(b, 16) + 10 * (b > 256 and b % 256 > 0),
+        (257,),
+    ),
+    Published("DeepGEMM#35: 68 rows", (16, 32, 64, 128, 256), lambda b: 10 + 0.02 * b + 8 * (64 < b < 128), (65,)),
+    Published(
+        "models PR 7407: a vocabulary",
+        (4096, 8192, 16384, 32768),
+        lambda b: 50 + b / 100 * (1 + 0.2 * (b % 8 > 0)),
+        _beside(4096, 8192, 16384, 32768),
+    ),
+    Published("OpenBLAS#2846: 96 x 96", (16, 32, 64, 128, 256), lambda b: b * b / 1e4 + 0.3 + 0.9 * (b >= 96), (96,)),
+    Published(
+        "pytorch PR 26886: 32,768 elements", (*DOUBLINGS, 64), lambda b: 0.44 * b if b <= 32 else 40 + 0.4 * b, (33,)
+    ),
+    Published("pytorch PR 76868: 5 items on 4 cores", DOUBLINGS, lambda b: 0.75 * _up(b, 4), (5,)),
+    Published(
+        "transposing 512 x 512",
+        (64, 128, 256, 512, 1024),
+        lambda b: b * b * 2.86e-6 * (1 if b % 64 else 3.3),
+        _beside(64, 128, 256, 512, 1024),
+    ),
+)
+STRAIGHT = Published("a straight line", DOUBLINGS, lambda b: 20.0 + 10.0 * b, ())
+
+
+class Swept(NamedTuple):
+    """What one simulated sweep found.
+
+    Attributes:
+        looked: first sizes behind jumps for which rounds were made.
+        jumps: those that are anomalies.
+        probe_s: seconds of all probes.
+        anomalies: labels of all anomalies.
+    """
+
+    looked: list[int]
+    jumps: list[int]
+    probe_s: float
+    anomalies: list[str]
+
+
+def sweep(published: Published, noise: str, seed: int, rounds: int = 12, share: float = PROBE_SHARE) -> Swept:
+    """A simulated sweep with probes."""
+    factors = iter(SHAPES[noise](np.random.default_rng(seed), 4000, STEPS))
+    rows: list[dict[str, Any]] = []
+    now_s = 0.0
+
+    def steps(size: int) -> list[dict[str, Any]]:
+        nonlocal now_s
+        made = []
+        for factor in next(factors):
+            duration_ms = published.cost_ms(size) * factor
+            made.append({"start_ns": round(now_s * 1e9), "duration_ns": round(duration_ms * 1e6)})
+            now_s += float(duration_ms) / 1e3
+        return made
+
+    rule = Probing(Complete((6, rounds), LIMIT_S), published.sizes, share * LIMIT_S, lambda size: Visit(steps(size)))
+
+    def visit(size: int, round_: int) -> None:
+        nonlocal now_s
+        if size not in rule.sizes:
+            rule.probe(size, round_, lambda: now_s)
+            return
+        made = steps(size)
+        now_s += 2 * sum(step["duration_ns"] for step in made) / 1e9
+        rows.extend({"batch": size, "round": round_, "profiled": False, **step} for step in made)
+
+    Loop(conditions=rule.sizes, visit=visit, rule=rule, rows=lambda: rows, clock_s=lambda: now_s).run()
+    curve = replace(cost_curve(pd.DataFrame(rows), FASTER_HALF), jumps=rule.places)
+    findings = find(curve)
+    anomalies = [finding.tested.label for finding in findings if finding.verdict == FindingVerdict.ANOMALY]
+    jumps = [after for _, after in found_jumps(curve, findings)]
+    return Swept([after for _, after in rule.places], jumps, rule.entry["seconds"], anomalies)
+
+
+def found(published: Published, noise: str, seeds: Iterable[int]) -> int:
+    """Number of sweeps that find a published jump at its place."""
+    return sum(bool(set(sweep(published, noise, seed).jumps) & set(published.jumps)) for seed in seeds)
+
+
+def section() -> str:
+    """The section of the page."""
+    lines = [
+        HEADING.strip("\n"),
+        "",
+        f"`diagnose` probes sizes between those of its sweep ([how](functionals.md)): for at most {PROBE_SHARE:.0%} of its time and one visit.".replace(
+            "%", " %"
+        ),
+        f"`python benchmarks/probed_sizes.py --write` writes this section. It simulates sweeps of up to 12 rounds of {STEPS} steps: {SWEEPS} of each of",
+        f"{len(PUBLISHED)} published anomalies that doublings miss or misplace (*right*: an anomaly between the last size before the jump and the first behind it),",
+        f"and {STRAIGHT_SWEEPS} of a straight line (*rounds*: further rounds were made for a jump; *false*: it was an anomaly then).",
+        "",
+        "| noise | right | anomalies right in nine of ten sweeps | straight line: rounds | false |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    missed: dict[str, int] = {}
+    for noise in (
+        "even",
+        "skewed",
+        "spikes",
+        "two paces",
+        "two states",
+        "slow visits",
+        "warming",
+        "wandering",
+        "persistent",
+    ):
+        right = {one.where: found(one, noise, range(SWEEPS)) for one in PUBLISHED}
+        for where, number in right.items():
+            missed[where] = missed.get(where, 0) + SWEEPS - number
+        straight = [sweep(STRAIGHT, noise, seed) for seed in range(STRAIGHT_SWEEPS)]
+        shares = [sum(right.values()) / len(PUBLISHED) / SWEEPS] + [
+            sum(map(bool, made)) / STRAIGHT_SWEEPS
+            for made in ([one.looked for one in straight], [one.jumps for one in straight])
+        ]
+        nearly = sum(number >= 0.9 * SWEEPS for number in right.values())
+        lines.append(
+            f"| {noise} | {shares[0]:.0%} | {nearly} of {len(PUBLISHED)} | {shares[1]:.1%} | {shares[2]:.1%} |"
+        )
+        print(lines[-1], flush=True)
+    worst = ", ".join(f"{where} ({number})" for where, number in sorted(missed.items(), key=lambda item: -item[1])[:3])
+    return "\n".join([*lines, "", f"Missed most often, of {9 * SWEEPS} sweeps: {worst}.", ""])
+
+
+def main() -> None:
+    """Simulate, print the section, and write it where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write the section of docs/statistics.md")
+    args = parser.parse_args()
+    text = section()
+    if args.write:
+        before, _, after = PAGE.read_text().partition(HEADING)
+        rest = after.partition("\n## ")
+        PAGE.write_text(before.rstrip("\n") + "\n\n" + text + (rest[1] + rest[2] if rest[1] else ""))
+
+
+if __name__ == "__main__":
+    main()

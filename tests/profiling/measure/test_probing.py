@@ -1,0 +1,130 @@
+"""Sizes between those of a sweep: published anomalies that doublings miss or misplace, on simulated clocks."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.probed_sizes import PUBLISHED, STRAIGHT, found, sweep
+from curvescope.analysis.diagnosis.explain import explain
+from curvescope.profiling.measure.loop import Empty, Visit
+from curvescope.profiling.measure.probing import Probing, probe_sizes
+from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.stopping import Complete, Look
+from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.recording.store import open_recording
+
+from .fake_clock import FakeWorkload, clock
+
+__all__ = ["clock"]  # a fixture
+
+
+@pytest.mark.parametrize("published", PUBLISHED, ids=lambda published: published.where)
+def test_a_published_anomaly_is_found_at_its_size(published):
+    assert found(published, "even", range(3)) == 3
+
+
+def test_nine_of_ten_published_anomalies_are_found_at_their_size_beside_slow_states():
+    """A quarter of the visits run 8 % slower."""
+    assert sum(found(published, "two states", range(1)) for published in PUBLISHED) >= 0.9 * len(PUBLISHED)
+
+
+@pytest.mark.parametrize("noise", ["even", "spikes", "two states", "slow visits"])
+def test_no_jump_is_found_on_a_straight_line(noise):
+    """Further rounds may be made for one; they show none."""
+    assert [jump for seed in range(15) for jump in sweep(STRAIGHT, noise, seed).jumps] == []
+
+
+def test_what_leaves_the_line_smoothly_is_no_jump():
+    """Of a cost that grows with the square, no single size is off the line of its neighbours."""
+    square = STRAIGHT._replace(cost_ms=lambda size: 5 + size * size / 10)
+    assert sum(bool(sweep(square, "even", seed).looked) for seed in range(8)) <= 1  # by chance
+
+
+@pytest.mark.parametrize(
+    ("sizes", "probed"),
+    [
+        ((1, 2, 4, 8), [3, 5, 9, 6, 7]),
+        ((1, 2, 4, 8, 16, 32), [3, 5, 9, 17, 33, 6, 12, 24, 7, 15, 31, 11, 23]),
+        ((1, 2, 3, 4), [5]),
+    ],
+)
+def test_sizes_beside_those_of_the_sweep_are_probed_first(sizes, probed):
+    assert probe_sizes(sizes) == probed
+
+
+def test_probes_end_with_their_time():
+    """A probe of 40 s of 20: the first is made, the next are not."""
+    now_s, visits = 0.0, []
+
+    def visit(size):
+        nonlocal now_s
+        now_s += 40
+        visits.append(size)
+        return Visit([{"start_ns": 0, "duration_ns": 10**9}])
+
+    rule = Probing(Complete((6, 9), 1000.0), (4, 8), 20.0, visit)
+    rows = [{"batch": size, "round": 0, "profiled": False, "duration_ns": size * 10**8} for size in (4, 8)]
+    look = Look(round_=1, elapsed_s=1.0, conditions=(4, 8), visit_s={}, rows=lambda: rows)
+    chosen = rule.next_round(look)
+    assert chosen == [4, 5, 6, 7, 8, 9]  # visited beside the sizes that they are compared with
+    for size in (5, 9):
+        rule.probe(size, 1, lambda: now_s)
+    assert (visits, rule.entry["seconds"]) == ([5], 40.0)
+    assert rule.next_round(look) == (4, 8)
+
+
+STAIRS = Protocol("stairs", (4, 8), 1, (2, 2), 0.0, 1, 112.0)
+
+
+def stairs_ns(batch):
+    """Tiles of 6 samples; so small a step has time for all probes."""
+    return 1_000_000 * -(-batch // 6) + 50_000
+
+
+def test_what_is_found_is_part_of_the_recording_and_its_curve(tmp_path, clock):
+    """Time rises at 7; so it does at 13, between 12 and 16."""
+    workload = FakeWorkload(clock, stairs_ns)
+    run_sweep(workload, (1, 2, 4, 8, 16), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0)
+    recording = open_recording(tmp_path / "r")
+    found = explain(recording)
+    assert recording.meta["probes"]["found"] == [[6, 7], [12, 13]]
+    assert found.curve.conditions == tuple(recording.meta["batches"]) == (1, 2, 4, 6, 7, 8, 12, 13, 16)
+    assert {"excess 6→7", "excess 12→13"} <= {finding.tested.label for finding in found.anomalies}
+    assert {(finding.tested.at, *finding.tested.conditions[:2]) for finding in found.findings} & {(7, 6, 7)} == set()
+    assert "the cost jumps from 6 to 7 and from 12 to 13" in found.notes[-1]
+    # The visits that chose the sizes count nowhere.
+    chosen_in = {visit["round"] for visit in recording.meta["probes"]["visits"] if visit["batch"] == 7}
+    steps = recording.frame("steps")
+    assert steps[steps["batch"] == 7]["round"].min() > max(chosen_in)
+
+
+def test_a_size_that_does_not_run_is_left_out(tmp_path, clock, monkeypatch):
+    load = FakeWorkload.load
+
+    def refuse(workload, batch):
+        if batch % 2 and batch > 1:
+            raise MemoryError
+        load(workload, batch)
+
+    monkeypatch.setattr(FakeWorkload, "load", refuse)
+    run_sweep(FakeWorkload(clock, stairs_ns), (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0)
+    meta = open_recording(tmp_path / "r").meta
+    assert {visit["batch"] for visit in meta["probes"]["visits"]} == {6}
+    assert (meta["batches"], meta["unmeasured"]) == ([1, 2, 4, 8], [])
+
+
+def test_a_compiled_step_has_no_probes(tmp_path, clock):
+    workload = FakeWorkload(clock, stairs_ns)
+    workload.compiled = True
+    run_sweep(workload, (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0)
+    assert "probes" not in open_recording(tmp_path / "r").meta
+
+
+def test_a_probe_whose_threads_waited_for_a_core_does_not_count():
+    waited = {"start_ns": 0, "duration_ns": 10**9, "run_queue_wait_ns": 10**8}
+    rule = Probing(
+        Complete((6, 9), 100.0), (4, 8), 20.0, lambda size: Empty("failed", "") if size == 9 else Visit([waited])
+    )
+    for size in (5, 9):
+        rule.probe(size, 1, lambda: 0.0)
+    assert [(visit["batch"], visit["disturbed"]) for visit in rule.visited] == [(5, True)]

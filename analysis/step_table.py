@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..profiling.hardware.limits import hardware_of
 from ..profiling.recording.axis import BATCH, axis_of
 from ..profiling.recording.store import Recording
+from .decompose.breakdown import recorded_breakdown
 from .decompose.curve import cost_curve
+from .decompose.mfu import step_mfu
 
 _PUBLISHED = Path(__file__).parent / "published" / "network_steps.csv"
 
@@ -38,6 +41,8 @@ class Cell:
         n: number of timed steps; None if a publication omits it.
         samples_per_s: batch divided by T(b).
         peak_memory_bytes: largest peak of the visits.
+        mfu: model FLOPs utilisation, 0 to 1; None if no peak or no FLOPs are known, or nothing was profiled.
+        mfu_peak: the peak that it is of, FLOP/s and source; None without it.
         empty: reason for a missing time; None if there is one.
         axis: name of what `batch` counts.
         fixed: values of other axes, e.g. `tokens=128 width=64`; None for none.
@@ -60,6 +65,8 @@ class Cell:
     n: int | None = None
     samples_per_s: float | None = None
     peak_memory_bytes: int | None = None
+    mfu: float | None = None
+    mfu_peak: str | None = None
     empty: str | None = None
     axis: str = BATCH
     fixed: str | None = None
@@ -97,12 +104,16 @@ def cells_of(recording: Recording) -> list[Cell]:
         shared = (origin, network, mode, precision, compiled, framework, device, protocol)
         return Cell(*shared, batch, empty=empty, axis=axis_of(meta).name, fixed=fixed, source=str(recording.path))
 
-    cells = []
+    cells, hardware = [], hardware_of(meta)
     measured = steps[~steps["profiled"].astype(bool)]
+    profiled = set(steps.loc[steps["profiled"].astype(bool), "batch"].dropna())
     for point in cost_curve(steps, recording.statistic).points if len(measured) else ():
         peak = measured[measured["batch"] == point.condition]["peak_memory_bytes"].max()
         time = point.time_ms
         has_interval = time.low > float("-inf")
+        mfu = None
+        if point.condition in profiled and hardware.roof("compute") is not None:
+            mfu = step_mfu(recording, recorded_breakdown(recording, "phase", point.condition), hardware)
         cells.append(
             replace(
                 cell(point.condition),
@@ -113,6 +124,8 @@ def cells_of(recording: Recording) -> list[Cell]:
                 n=point.n,
                 samples_per_s=point.condition / time.value * 1e3,
                 peak_memory_bytes=None if pd.isna(peak) else int(peak),
+                mfu=None if mfu is None else mfu.share,
+                mfu_peak=None if mfu is None else f"{mfu.peak_flops_per_s / 1e12:.4g} TFLOP/s, {mfu.peak_source}",
             )
         )
     done = {c.batch for c in cells}

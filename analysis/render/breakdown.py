@@ -14,6 +14,7 @@ from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import KERNEL, STEP, STEPS_KNOWN_BY
 from ..decompose.breakdown import Breakdown, Row, above_roofs
+from ..decompose.mfu import Mfu
 from ..decompose.terms import IDLE, OVERHEAD
 from .tables import table
 from .text import SAMPLES, UNITS, share, shortened
@@ -57,6 +58,20 @@ def _breakdown_note(breakdown: Breakdown, axis: Axis) -> str:
         f"{' ± is half the interquartile range.' if breakdown.n_used > 1 else ''}"
         f"{f' {breakdown.set_aside}' if breakdown.set_aside else ''}"
     )
+
+
+def mfu_text(share_of_peak: float) -> str:
+    """A utilisation in percent, also a small one."""
+    return f"{number(100 * share_of_peak, 2)}%"
+
+
+def mfu_note(mfu: Mfu) -> str:
+    """The utilisation, and of which peak."""
+    of = f"of {mfu.peak_flops_per_s / 1e12:.4g} TFLOP/s ({mfu.peak_kind}: {mfu.peak_source})"
+    if not _is_partial(mfu.known_time_share):
+        return f"MFU {mfu_text(mfu.share)} {of}."
+    known = f"FLOPs are known for {share(mfu.known_time_share, 1)} of the busy time"
+    return f"MFU at least {mfu_text(mfu.share)} {of}: {known}."
 
 
 def breakdown_verdict(breakdown: Breakdown, axis: Axis = SAMPLES) -> str:
@@ -108,6 +123,7 @@ def render_breakdown(
     limit: int | None = 25,
     hardware: Hardware | None = None,
     axis: Axis = SAMPLES,
+    mfu: Mfu | None = None,
 ) -> RenderableType:
     """The groups of a step, the largest first, adding up to the measured step time; rates above a roof are marked."""
     groups, ends = breakdown.groups, breakdown.rows[len(breakdown.groups) :]
@@ -145,7 +161,7 @@ def render_breakdown(
     rows.add_section()
     whole = breakdown.unit if breakdown.n_profiled else "all"
     rows.add_row(whole, number(total), "", share(total, breakdown.time_ms), *blank)
-    notes = [_breakdown_note(breakdown, axis)]
+    notes = [_breakdown_note(breakdown, axis), *([] if mfu is None else [mfu_note(mfu)])]
     if breakdown.busy_ms:
         busy = ", ".join(f"GPU {gpu} for {number(time_ms)} ms" for gpu, time_ms in breakdown.busy_ms.items())
         notes.append(

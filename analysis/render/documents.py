@@ -24,6 +24,7 @@ from ..decompose.curve import UNKNOWN, Point
 from ..decompose.findings import Finding
 from ..decompose.functionals import Condition, Functional
 from ..decompose.idle import IdleTime
+from ..decompose.mfu import Mfu
 from ..decompose.statistics import Estimate
 from ..decompose.terms import Share
 from ..diagnosis.answer import Answer
@@ -242,6 +243,7 @@ class BreakdownDocument(Breakdown):
         modelled: whether the cost model predicted the times.
         communication: collectives of the step, and kernels beside them; null without communication.
         idle: idle time by what the host did meanwhile, the longest first; empty if less than 5 % of the step is idle.
+        mfu: model FLOPs utilisation of the step; null if no step, no FLOPs or no peak is known.
     """
 
     by: str
@@ -249,6 +251,7 @@ class BreakdownDocument(Breakdown):
     rows: tuple[RatedRow, ...]
     communication: Communication | None
     idle: Sequence[IdleTime]
+    mfu: Mfu | None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.decompose.communication import communication
     from ..analysis.decompose.idle import explain_idle
     from ..analysis.decompose.kernel_times import device_work
+    from ..analysis.decompose.mfu import step_mfu
     from ..profile_files import open_any
     from ..profiling.hardware.limits import hardware_of
     from ..profiling.recording.axis import axis_of
@@ -39,12 +40,13 @@ def run(args: argparse.Namespace) -> int:
         idle = explain_idle(recording, work, breakdown)
         modelled = is_modelled(recording.meta)
         hardware = hardware_of(recording.meta)
+        mfu = step_mfu(recording, breakdown, hardware)
     if args.json:
         from ..analysis.render.documents import BreakdownDocument, RatedRow, print_document
 
         rows = [RatedRow(**vars(row), exceeded_roofs=above_roofs(row, hardware, args.by)) for row in breakdown.rows]
         facts = {**vars(breakdown), "by": args.by, "modelled": modelled, "rows": rows}
-        print_document(BreakdownDocument(**facts, communication=shared, idle=idle))
+        print_document(BreakdownDocument(**facts, communication=shared, idle=idle, mfu=mfu))
         return 0
 
     from ..analysis.render import terminal
@@ -55,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
     console = terminal.console()
     if modelled:
         console.print("Modelled, not measured.", style="yellow")
-    console.print(render_breakdown(breakdown, args.by, None if args.all else 25, hardware, axis_of(recording.meta)))
+    console.print(
+        render_breakdown(breakdown, args.by, None if args.all else 25, hardware, axis_of(recording.meta), mfu)
+    )
     if idle:
         console.print()
         console.print(render_idle(idle, breakdown.time_ms, None if args.all else 5))

@@ -160,19 +160,40 @@ def _table_of_batches(grid: Grid) -> Table:
 
 
 def _table_of_devices(cells: Sequence[Cell]) -> Table:
+    from ..analysis.render.breakdown import mfu_text
     from ..analysis.render.tables import table
     from ..base.numbers import number
 
-    made = table("network", "step", "device", "framework", "ms", "samples/s", words=("step", "device", "framework"))
+    made = table(
+        "network",
+        "step",
+        "device",
+        "framework",
+        "ms",
+        "samples/s",
+        "MFU",
+        words=("step", "device", "framework"),
+        optional=("MFU",),
+    )
     for c in sorted(cells, key=lambda c: (c.network, c.mode, c.time_ms or float("inf"))):
         rate = "" if c.samples_per_s is None else number(c.samples_per_s)
-        made.add_row(c.network, c.configuration, c.device_and_origin, c.framework, _text(c), rate)
+        mfu = "" if c.mfu is None else mfu_text(c.mfu)
+        made.add_row(c.network, c.configuration, c.device_and_origin, c.framework, _text(c), rate, mfu)
     return made
 
 
 def _notes(cells: Sequence[Cell]) -> list[str]:
+    from ..analysis.render.breakdown import mfu_text
+
     protocols = sorted({cell.protocol for cell in cells if cell.protocol})
     notes = [f"Protocol: {'; '.join(protocols)}. Intervals, spread, n and memory: --format csv."] if protocols else []
+    largest = {
+        (c.network, c.configuration, c.device): c for c in sorted(cells, key=lambda c: c.batch) if c.mfu is not None
+    }
+    notes += [
+        f"MFU of {c.network}, {c.configuration}, at {c.batch}: {mfu_text(c.mfu or 0)} of {c.mfu_peak}."
+        for c in largest.values()
+    ]
     unstable = [c for c in cells if c.spread is not None and c.spread > 0.02]
     if unstable:
         timed = sum(c.origin == "measured" and c.time_ms is not None for c in cells)

@@ -99,6 +99,11 @@ _CATEGORY_ENDS = {
 _NO_DEVICE_EVENTS = (
     "the trace has operators of a program on a GPU, but no event of the GPU; record with ProfilerActivity.CUDA"
 )
+_COLLECTIVE_KERNELS = ("nccl", "rccl")
+_NO_RANK = (
+    "the trace has collectives and does not tell its rank, as those on demand (dynolog); `ranks` takes the number "
+    "after `rank` in the name of the file"
+)
 _COLLECTIVE = ("collective", "group_size", "elements_in", "elements_out", "dtype")
 _PLACE = ("device", "stream", "correlation_id")
 _GRAPH = ("graph_id", "graph_node_id")
@@ -137,10 +142,13 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     for name, count in events.lost.items():
         writer.count_lost(name, count)
     writer.update(device=_device(document.get("deviceProperties"), events.devices))
-    if events.lacks_device:
-        writer.update(missing={"device_events": _NO_DEVICE_EVENTS})
+    missing = {"device_events": _NO_DEVICE_EVENTS} if events.lacks_device else {}
     if (rank := _rank_info(document.get("distributedInfo"))) is not None:
         writer.update(**{META_KEY: rank})
+    elif any(name.startswith(_COLLECTIVE_KERNELS) for name in tables[2]["name"].unique().to_pylist()):
+        missing["rank"] = _NO_RANK
+    if missing:
+        writer.update(missing=missing)
     assemble(profile, writer, options)
 
 

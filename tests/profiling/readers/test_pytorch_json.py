@@ -413,3 +413,15 @@ def test_collectives_have_their_message_and_group(imported_profile):
 def kernel_event(stream=3, registers=32):
     args = {"device": 0, "stream": stream, "correlation": 1, "registers per thread": registers}
     return {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 10, "dur": 5, "args": args}
+
+
+@pytest.mark.parametrize("tells_rank", [False, True])
+def test_a_trace_on_demand_names_the_rank_that_it_lacks(tells_rank, tmp_path):
+    kernel = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", "ts": 1}
+    args = {"device": 0, "stream": 7, "correlation": 1}
+    document = {"schemaVersion": 1, "traceEvents": [{**kernel, "dur": 5, "pid": 0, "tid": 7, "args": args}]}
+    if tells_rank:
+        document["distributedInfo"] = {"rank": 3, "world_size": 8}
+    (tmp_path / "libkineto_activities_17.json").write_text(json.dumps(document))
+    done = import_profile(tmp_path / "libkineto_activities_17.json", tmp_path / "r")
+    assert ("rank" in done.missing) == (not tells_rank)

@@ -1,0 +1,70 @@
+"""MFU, model FLOPs utilisation: the FLOPs that a step's shapes need, over what the peak would do in the step's time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
+from ...profiling.hardware.limits import PEAK, Hardware, Roof
+from ...profiling.recording.store import STEP, Recording
+from .breakdown import Breakdown
+
+
+@dataclass(frozen=True)
+class Mfu:
+    """The utilisation of a step.
+
+    Attributes:
+        share: FLOPs of the direct algorithm over the peak times the step's time; a lower bound where some are unknown.
+        peak_flops_per_s: the peak, of all GPUs together.
+        peak_kind: peak (datasheet), or ceiling (measured) if no peak is known.
+        peak_source: source of the peak.
+        precision: precision of the peak: that of the products with the most FLOPs by their kernels' names, else the
+            recording's.
+        known_time_share: share of the busy time in which kernels with known FLOPs run, 0 to 1.
+    """
+
+    share: float
+    peak_flops_per_s: float
+    peak_kind: str
+    peak_source: str
+    precision: str | None
+    known_time_share: float
+
+
+def step_mfu(recording: Recording, breakdown: Breakdown, hardware: Hardware) -> Mfu | None:
+    """The utilisation of a step; None if no step, no FLOPs or no peak is known.
+
+    Args:
+        recording: the recording.
+        breakdown: a breakdown of it.
+        hardware: limits of its device.
+    """
+    groups = breakdown.groups
+    flops = math.fsum(row.flops or 0 for row in groups)
+    busy_ms = math.fsum(row.time_ms for row in groups)
+    if breakdown.unit != STEP or not breakdown.n_profiled or not flops or not busy_ms:
+        return None
+    roof = _peak(recording, hardware)
+    if roof is None:
+        return None
+    peak = roof.per_s * max(1, len(breakdown.busy_ms))
+    known_ms = math.fsum(row.time_ms * (row.flops_time_share or 0) for row in groups)
+    used = flops / (peak * breakdown.time_ms / 1e3)
+    return Mfu(used, peak, roof.kind, roof.source, roof.precision, min(1.0, known_ms / busy_ms))
+
+
+def _peak(recording: Recording, hardware: Hardware) -> Roof | None:
+    """The compute roof of the precision that most FLOPs have: the peak, else what was measured."""
+    ours = hardware.roof("compute")
+    by_name = recording.arrow("kernels", ["name", "flops"]).group_by("name").aggregate([("flops", "sum")])
+    amounts: Counter[str | None] = Counter()
+    for row in by_name.to_pylist():
+        named = kernel_precision(row["name"])
+        amounts[(ours.precision if ours else None) if named == UNKNOWN else named] += row["flops_sum"] or 0
+    ((precision, _),) = amounts.most_common(1) or ((None, 0),)
+    known = [roof for roof in (*hardware.roofs, *hardware.other_precisions) if roof.level == "compute"]
+    fitting = [roof for roof in known if roof.precision == precision]
+    return next((roof for roof in fitting if roof.kind == PEAK), fitting[0] if fitting else None)

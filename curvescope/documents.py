@@ -290,6 +290,7 @@ class CeilingsDocument:
         bandwidth: by memory level, B/s.
         clock_hz: lowest and highest clock while measuring.
         versions: versions of the libraries.
+        units: by precision, FLOP/s of multiply-adds of constants on a GPU, which no data reaches.
         measured_utc: when they were measured.
         flops_per_s: the ceiling of fp32.
         dram_bytes_per_s: the ceiling of DRAM.
@@ -303,6 +304,7 @@ class CeilingsDocument:
     bandwidth: Mapping[str, Ceiling]
     clock_hz: tuple[int, int] | None
     versions: Mapping[str, str | None]
+    units: Mapping[str, Ceiling]
     measured_utc: str
     flops_per_s: float | msgspec.UnsetType = msgspec.UNSET
     dram_bytes_per_s: float | msgspec.UnsetType = msgspec.UNSET

@@ -14,6 +14,7 @@ from .profiling.hardware import nvml
 from .profiling.hardware.clocks import throttle_names
 from .profiling.hardware.cuda_driver import CudaDriver
 from .profiling.hardware.energy import describe_energy
+from .profiling.hardware.neighbours import neighbours_on
 
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 _PERMISSION_REMEDY = (
@@ -102,6 +103,8 @@ def _gpu(index: int) -> Iterator[Check]:
         parts.append(f"application clock set to {set_mhz} MHz")
     energy = describe_energy(f"cuda:{index}")
     parts.append(f"energy by {energy['name']}" if "name" in energy else "no energy")
+    if (others := neighbours_on(gpu)) is not None:
+        parts.append(f"{len(others.pids) + others.unknown} other processes on it")
     parts.append("whether clocks are locked is not reported by any driver")
     shared = mode in (None, 0)
     remedy = "experiments, `sweep` and `counters` need it in several processes at once: nvidia-smi -c DEFAULT, as root"

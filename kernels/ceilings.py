@@ -21,6 +21,7 @@ from .launch import KINDS as LAUNCHES
 from .launch import Launch
 from .levels import memory_levels
 from .memory import KINDS, Memory
+from .peak import PeakRounds
 from .row_operators import KINDS as ROW_KINDS
 from .row_operators import RowOperator
 from .runner import Result
@@ -30,11 +31,15 @@ from .transfer import KINDS as TRANSFERS
 
 # Large enough for a library to reach its best rate.
 GEMM_EXTENTS = {"cpu": 1024, "cuda": 4096}
+_UNITS = "units "
 MEMORY_KINDS = ("copy", "triad", "read", "write")
 
 
 def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, str, Sweep]]:
-    """Problems to measure: backend, the ceiling that the result stands for (a precision or a memory level), and sweep.
+    """Problems to measure: backend, what the result stands for, and sweep.
+
+    It stands for a precision, whose products have random operands, for a memory level, or for the units of a precision,
+    e.g. `units fp32`, where a GPU's kernel multiplies constants.
 
     Args:
         streams: backend for the memory kernels, and for FMA chains if it has them.
@@ -46,7 +51,9 @@ def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, 
         # fp8 has one layout; in the others the layout hardly matters at this size.
         gemm = Gemm(extent, extent, extent, "TN" if precision == "fp8" else "NN", precision)
         problems.append((library, precision, single(gemm)))
-    problems += [(streams, peak.precision, single(peak)) for peak in peak_problems(streams)]
+    for peak in peak_problems(streams):
+        of = _UNITS if isinstance(peak, PeakRounds) else ""
+        problems.append((streams, of + peak.precision, single(peak)))
     for level in memory_levels(streams.describe()):
         for kind in MEMORY_KINDS:
             problems.append((streams, level.name, single(Memory(kind, level.size_bytes))))
@@ -77,22 +84,24 @@ def find_ceilings(
     device: dict[str, Any],
     measured: Sequence[tuple[str, str, Result]],
 ) -> Ceilings:
-    """Choose the best result of each precision and memory level.
+    """Choose the best result of each precision, its units and each memory level.
 
     Args:
         device: `device` entry of a recording.
-        measured: (backend, precision or memory level, result).
+        measured: (backend, what the result stands for, see `ceiling_problems`, result).
     """
     compute: dict[str, Ceiling] = {}
     bandwidth: dict[str, Ceiling] = {}
-    for backend, name, result in measured:
+    units: dict[str, Ceiling] = {}
+    for backend, of, result in measured:
+        name = of.removeprefix(_UNITS)
         amount = result.flops if name in PRECISIONS else result.bytes_compulsory
         if not result.fastest_visit_ns or not amount:
             continue
-        best = compute if name in PRECISIONS else bandwidth
+        best = units if of != name else compute if name in PRECISIONS else bandwidth
         ceiling = Ceiling(amount / result.fastest_visit_ns * 1e9, f"{result.problem}, {backend}", result.uncertainty)
         if name not in best or ceiling.per_s > best[name].per_s:
             best[name] = ceiling
     clocks_hz = [hz for _, _, result in measured for hz in result.clock_hz or ()]
     clock_hz = (min(clocks_hz), max(clocks_hz)) if clocks_hz else None
-    return Ceilings(device, compute, bandwidth, clock_hz, describe_versions())
+    return Ceilings(device, compute, bandwidth, clock_hz, describe_versions(), units=units)

@@ -1,7 +1,8 @@
-"""Checks of a user's step over the visits of one process: it leaks memory, does more with each call, or changes.
+"""Checks over the visits of one process: a user's step leaks memory, does more with each call, or changes.
 
 A network that Curvescope builds does the same in each step. A step of the user may not, and then its times describe
-nothing that stays. What is found is a sentence in `recording.json`; no step is left out.
+nothing that stays; nor do they where another process works on the same GPU. What is found is a sentence in
+`recording.json`; no step is left out.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from statistics import fmean, median
 from typing import Any
 
 from ..hardware.memory_usage import read_current
+from ..hardware.neighbours import Neighbours, find_neighbours
 from ..recording.axis import Axis
 from .loop import Visit
 
@@ -44,10 +46,12 @@ class StepChecks:
     _memory: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # by batch: steps so far, bytes
     _operators: dict[int, list[list[Ran]]] = field(default_factory=dict)  # by batch and visit
     _times_ms: dict[int, list[float]] = field(default_factory=dict)  # by batch: median of each visit
+    _neighbours: Neighbours | None = None
 
     def note(self, batch: int, visit: Visit) -> None:
         """Note one visit, right after it."""
         self._steps += visit.discarded_steps + len(visit.unprofiled) + len(visit.marked) + len(visit.profiled)
+        self._neighbours = find_neighbours(self.device) or self._neighbours
         held = read_current(self.device)
         if held is not None:
             self._memory.setdefault(batch, []).append((self._steps, held))
@@ -61,7 +65,8 @@ class StepChecks:
 
     def warnings(self) -> list[str]:
         """One sentence for each thing that is wrong."""
-        return [line for line in (self._leak(), self._changes(), self._slowing()) if line is not None]
+        beside = self._neighbours.sentence if self._neighbours else None
+        return [line for line in (self._leak(), self._changes(), self._slowing(), beside) if line is not None]
 
     def _leak(self) -> str | None:
         """Memory that grows in every round, after the first, at every batch size."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from curvescope.kernels.ceilings import ceiling_problems, every_problem, find_ceilings
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.memory import Memory
 from curvescope.kernels.method import Method
-from curvescope.kernels.peak import Peak
+from curvescope.kernels.peak import Peak, PeakRounds
 from curvescope.kernels.runner import run_sweep
 from curvescope.kernels.sweeps import single
 
@@ -36,6 +38,19 @@ def test_the_fastest_visit_of_the_fastest_problem_is_the_ceiling(tmp_path):
     assert found.bandwidth["L1"].per_s == 12_000 / 1e-3
     assert found.bandwidth["DRAM"].per_s == 8_000 / 1e-3
     assert found.clock_hz == (10**9, 10**9)
+
+
+def test_constants_give_the_peak_of_the_units_and_no_ceiling(tmp_path):
+    """A card runs products at 788 TFLOP/s on random numbers and chains of ones at 894: no data reaches the second."""
+    streams = FakeBackend(exact)
+    streams.peak_precisions, streams.peak = ("bf16",), lambda _: PeakRounds("peak_bf16_tensor", 256, 4, "bf16")
+    names = [name for _, name, _ in ceiling_problems(streams, FakeBackend(exact)) if name.endswith("bf16")]
+    assert names == ["bf16", "units bf16"]
+    product, ones = (result(tmp_path, Gemm(10, 10, n), [ns] * 6) for n, ns in ((10, 1e6), (11, 0.9e6)))
+    found = find_ceilings({"name": "device"}, [("torch", names[0], product), ("cupy", names[1], ones)])
+    assert found.compute["bf16"].per_s == 2000 / 1e-3
+    assert found.units["bf16"].per_s == pytest.approx(2200 / 0.9e-3)
+    assert found.entry()["units"]["bf16"]["how"].endswith("cupy")
 
 
 def test_what_was_not_timed_is_no_ceiling(tmp_path):

@@ -1,7 +1,9 @@
 """Measure the ceilings of this device and store them: later recordings give utilisations against them.
 
-Compute by precision (fused multiply-adds and library matrix products, whichever is faster) and bandwidth by memory
-level (copy, triad, read or write, whichever is fastest). Stored in $CURVESCOPE_DATA or ~/.local/share/curvescope.
+Compute by precision (library matrix products of random numbers; on a CPU also fused multiply-adds, whichever is faster)
+and bandwidth by memory level (copy, triad, read or write, whichever is fastest). On a GPU also the peak of the units:
+multiply-adds of constants, which no data reaches, because random numbers draw more power. They are
+stored in $CURVESCOPE_DATA or ~/.local/share/curvescope.
 """
 
 from __future__ import annotations
@@ -49,7 +51,13 @@ def _print(found: Ceilings) -> None:
     from ...base.numbers import quantity
 
     rows = table("ceiling", "value", "±", "reached by", words=("reached by",))
-    for ceilings, unit in ((found.compute, "FLOP/s"), (found.bandwidth, "B/s")):
+    for ceilings, of, unit in (
+        (found.compute, "", "FLOP/s"),
+        (found.units, "peak of the units, ", "FLOP/s"),
+        (found.bandwidth, "", "B/s"),
+    ):
         for name, ceiling in ceilings.items():
-            rows.add_row(name, quantity(ceiling.per_s, unit, 4), measuring.percent(ceiling.uncertainty), ceiling.how)
+            rows.add_row(
+                of + name, quantity(ceiling.per_s, unit, 4), measuring.percent(ceiling.uncertainty), ceiling.how
+            )
     terminal.console().print(rows)

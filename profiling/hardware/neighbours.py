@@ -1,0 +1,86 @@
+"""Other processes on a GPU, by NVML: what they do there is in the times of this one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...base.counted import counted
+from ...base.errors import BackendMissingError
+from .nvml import NvmlDevice, find_device
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Other processes with a context on a GPU.
+
+    Attributes:
+        pids: those whose number is known.
+        unknown: number of the others; in a container NVML may give the numbers that the host has for them.
+        memory_bytes: memory that they have there together; None if unknown.
+    """
+
+    pids: tuple[int, ...]
+    unknown: int
+    memory_bytes: int | None
+
+    @property
+    def sentence(self) -> str:
+        """What they are and what to do."""
+        known = f"process {', '.join(map(str, self.pids))}"
+        several = counted(len(self.pids) + self.unknown, "other process", "other processes")
+        which = f" ({known})" if self.pids else ""
+        held = "" if self.memory_bytes is None else f" with {self.memory_bytes / 1e9:.1f} GB"
+        return (
+            f"{several}{which}{held} used this GPU while it was measured, and what they did is in the times: stop "
+            "them, and measure again."
+        )
+
+
+def find_neighbours(device: str) -> Neighbours | None:
+    """The other processes on `cuda:N`, which are neither ancestors nor descendants of this one; None for none."""
+    if device == "cpu":
+        return None
+    try:
+        return neighbours_on(find_device(device))
+    except BackendMissingError:
+        return None
+
+
+def neighbours_on(gpu: NvmlDevice, own: int | None = None) -> Neighbours | None:
+    """The same for a GPU of NVML.
+
+    Args:
+        gpu: the GPU.
+        own: this process; None to ask.
+    """
+    own = os.getpid() if own is None else own
+    found = gpu.read("nvmlDeviceGetComputeRunningProcesses") or []
+    mine = _ancestors(own)
+    family = [one for one in found if one.pid in mine or own in _ancestors(one.pid)]
+    here = [one for one in found if one not in family and (PROC / str(one.pid)).exists()]
+    elsewhere = [one for one in found if one not in family and one not in here]
+    # This process is one of those, too, where NVML does not know it by its own number.
+    unknown = max(0, len(elsewhere) - (not any(one.pid == own for one in family)))
+    if not here and not unknown:
+        return None
+    held = [one.usedGpuMemory for one in here]
+    return Neighbours(
+        tuple(sorted(one.pid for one in here)), unknown, None if unknown or None in held or not held else sum(held)
+    )
+
+
+def _ancestors(pid: int) -> set[int]:
+    """A process and those that started it, as far as /proc says."""
+    found: set[int] = set()
+    while pid > 1 and pid not in found:
+        found.add(pid)
+        try:
+            # The name of a process may hold spaces and parentheses.
+            pid = int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+    return found

@@ -1,0 +1,71 @@
+"""Which processes on a GPU are neighbours: neither this one, nor what it started, nor what started it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from curvescope.profiling.hardware import neighbours
+from curvescope.profiling.hardware.neighbours import find_neighbours, neighbours_on
+from curvescope.profiling.hardware.nvml import NvmlDevice
+from curvescope.profiling.measure import step_checks
+from curvescope.profiling.measure.loop import Visit
+from curvescope.profiling.measure.step_checks import StepChecks
+from curvescope.profiling.recording.axis import Axis
+
+# A shell (10) started this process (20), which started a worker (30); 40 and 50 are of somebody else.
+PARENTS = {10: 1, 20: 10, 30: 20, 40: 1, 50: 40}
+
+
+@pytest.fixture(autouse=True)
+def processes(tmp_path, monkeypatch):
+    for pid, parent in PARENTS.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a (odd) name) S {parent} 7 7")
+    monkeypatch.setattr(neighbours, "PROC", tmp_path)
+
+
+def on_gpu(*pids, gigabytes=2):
+    running = [SimpleNamespace(pid=pid, usedGpuMemory=gigabytes and gigabytes * 10**9) for pid in pids]
+    library = SimpleNamespace(NVMLError=OSError, nvmlDeviceGetComputeRunningProcesses=lambda _: running)
+    return NvmlDevice(library, "handle")
+
+
+@pytest.mark.parametrize(
+    ("running", "pids", "unknown"),
+    [
+        ((10, 20, 30), (), 0),
+        ((20, 40), (40,), 0),
+        ((20, 50, 40, 30), (40, 50), 0),
+        ((4711,), (), 0),  # a container whose numbers the host does not have: this process itself
+        ((4711, 4712, 4713), (), 2),
+        ((20, 4712), (), 1),
+    ],
+)
+def test_only_strangers_are_neighbours(running, pids, unknown):
+    found = neighbours_on(on_gpu(*running), 20)
+    assert (found is None) == (not pids and not unknown)
+    if found is not None:
+        assert (found.pids, found.unknown) == (pids, unknown)
+
+
+def test_a_neighbour_is_said_with_what_it_holds_and_what_to_do():
+    assert neighbours_on(on_gpu(20, 40), 20).sentence == (
+        "1 other process (process 40) with 2.0 GB used this GPU while it was measured, and what they did is in the "
+        "times: stop them, and measure again."
+    )
+    assert "with" not in neighbours_on(on_gpu(20, 40, gigabytes=None), 20).sentence.split(" used")[0]
+
+
+def test_a_neighbour_of_one_visit_is_a_warning_of_the_recording(monkeypatch):
+    seen = iter((None, neighbours_on(on_gpu(20, 40), 20), None))
+    monkeypatch.setattr(step_checks, "find_neighbours", lambda _: next(seen))
+    checks = StepChecks(Axis(), "cpu")
+    for _ in range(3):
+        checks.note(8, Visit([], []))
+    assert checks.warnings() == [neighbours_on(on_gpu(20, 40), 20).sentence]
+
+
+def test_a_cpu_has_its_own_way_to_notice():
+    assert find_neighbours("cpu") is None

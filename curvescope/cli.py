@@ -20,6 +20,7 @@ JOBS = {
     "measure": (
         Command("diagnose", "measure a network over batch sizes and explain its cost curve"),
         Command("energy", "measure a network over batch sizes and test its energy per step and sample"),
+        Command("memory", "find what makes the peak memory of a step, and the largest batch size that fits"),
         Command("sweep", "measure several networks, modes and precisions, each visit in its own process"),
         Command("scale", "multi-GPU scaling efficiency, and where the lost time goes"),
         Command("bench", "benchmark single operators and the device: GEMM, convolution, memory, latency, launch"),

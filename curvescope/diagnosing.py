@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from .profiling.measure.protocol import Protocol
     from .profiling.measure.sweep import Precise
     from .profiling.recording.remote_store import AnyPath
+    from .profiling.recording.store import Recording
     from .profiling.workload.any_workload import AnyWorkload
 
 
@@ -105,6 +108,32 @@ def _check(make_step: object, batches: Sequence[int]) -> None:
         raise CurvescopeError(f"make_step is {make_step!r}: give a function that takes a batch size.")
     if not batches or any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in batches):
         raise CurvescopeError(f"batches={batches!r}: give whole numbers, at least 1.")
+
+
+def record_curve(name: str, args: argparse.Namespace, protocol_on: Callable[[str], Protocol]) -> Recording:
+    """Measure the one curve that the options describe, and record it; no experiments run.
+
+    Args:
+        name: name of the command.
+        args: options of `options.add_curve_arguments`, all or some.
+        protocol_on: the protocol on a device.
+
+    Raises:
+        CurvescopeError: the options describe several curves, or see `measure`.
+    """
+    from . import options
+    from .base.torch_runtime import pick_device
+    from .profiling.recording.store import new_recording_path, open_recording
+
+    axes, device = options.axes_of(args), pick_device(args.device)
+    configuration, *others = options.configurations_of(args, axes, device)
+    if others:
+        raise CurvescopeError(f"{name} measures one curve: give {axes.family} one value.")
+    protocol, path = protocol_on(device), args.output or new_recording_path(configuration.network)
+    with options.clocks(args, device) if "lock_clocks" in args else nullcontext():
+        workload = configuration.build(find_device=args.device is None)
+        measure(workload, axes.values, protocol, path, lambda _: 0.0, options.precise_enough(protocol))
+    return open_recording(path)
 
 
 def measure(

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from . import documents as here
-from .analysis.render import documents, energy, series
+from .analysis.render import documents, energy, memory, series
 from .analysis.render.documents import (
     BreakdownDocument,
     CompareDocument,
@@ -20,6 +20,7 @@ from .analysis.render.documents import (
     kind_of,
 )
 from .analysis.render.energy import EnergyDocument
+from .analysis.render.memory import MemoryDocument
 from .analysis.render.series import TimesDocument
 from .documents import (
     BenchDocument,
@@ -36,11 +37,12 @@ from .documents import (
 )
 
 DOCUMENTS = (
-    *(ExplainDocument, EnergyDocument, TimesDocument, ScalingDocument, TableDocument, BreakdownDocument),
-    *(CompareDocument, RooflineDocument, RanksDocument, RunsDocument, NetworksDocument, DevicesDocument),
-    *(DoctorDocument, ImportDocument, ExportDocument, BenchDocument, ReplayDocument, CeilingsDocument, CompileDocument),
+    *(ExplainDocument, EnergyDocument, MemoryDocument, TimesDocument, ScalingDocument, TableDocument),
+    *(BreakdownDocument, CompareDocument, RooflineDocument, RanksDocument, RunsDocument, NetworksDocument),
+    *(DevicesDocument, DoctorDocument, ImportDocument, ExportDocument, BenchDocument, ReplayDocument),
+    *(CeilingsDocument, CompileDocument),
 )
-_TYPES = {name: one for module in (here, documents, energy, series) for name, one in vars(module).items()}
+_TYPES = {name: one for module in (here, documents, energy, memory, series) for name, one in vars(module).items()}
 _FIELD = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 

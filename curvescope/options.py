@@ -119,6 +119,26 @@ def add_batch_argument(parser: argparse.ArgumentParser, more: str = "") -> None:
     )
 
 
+def add_memory_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the memory that the largest batch size must fit."""
+    parser.add_argument(
+        "--memory-limit",
+        metavar="SIZE",
+        help="memory that a step may have, e.g. 24GB (default: what the device had left when it was measured)",
+    )
+
+
+def memory_limit_of(args: argparse.Namespace) -> int | None:
+    """The value of `--memory-limit`, bytes; None without one.
+
+    Raises:
+        CurvescopeError: the value is not a size.
+    """
+    from .profiling.measure.protocol import parse_bytes
+
+    return parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else None
+
+
 def add_axis_argument(parser: argparse.ArgumentParser) -> None:
     """Declare --axis."""
     group(parser, WHAT).add_argument(

@@ -20,7 +20,7 @@ _COMPARE = (
 )
 FORMER = (
     ("diagnose", r"--device model:\S*|--library|--framework|--what-if", _MODEL),
-    ("diagnose", "--of", "`curvescope energy NETWORK` for energy; `diagnose` is of time"),
+    ("diagnose", "--of", "`curvescope energy NETWORK` or `curvescope memory NETWORK`; `diagnose` is of time"),
     ("diagnose", "--against|--fail-over", _COMPARE),
     ("diagnose", "--counters", "`curvescope counters RUN` after `diagnose`"),
     ("diagnose step", "--model", "the function as the network, e.g. `my_model:build --input-shape 3,224,224`"),

@@ -23,9 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what, tables = group(parser, "what to explain"), group(parser, "tables of times")
     what.add_argument(
         "--of",
-        choices=("time", "energy"),
+        choices=("time", "energy", "memory"),
         default="time",
-        help="quantity of the curve: time, or energy, in joules per step and sample (default: time)",
+        help="quantity of the curve: time; energy, in joules per step and sample; or the peak memory (default: time)",
     )
     what.add_argument(
         "--mode",
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for a table of times: standard error of times without repeats, e.g. 2%% (default: estimated)",
     )
     options.add_by_instance_argument(parser)
+    options.add_memory_argument(parser)
     parser.add_argument("--all", action="store_true", help="show everything: all anomalies, terms and tests")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -78,12 +79,24 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         return 0
     if args.problem is not None or args.noise is not None:
         raise CurvescopeError(f"--problem and --noise are for tables of times; {args.recording} is not one: omit them.")
+    if args.of != "time" and (args.pair is not None or args.at is not None):
+        raise CurvescopeError(f"--pair and --at split times; for all splits of {args.of} use --all.")
     if args.of == "energy":
         from ..analysis.render.energy import show_energy
 
-        if args.pair is not None or args.at is not None:
-            raise CurvescopeError("--pair and --at split times over layers; energy has no such split: omit them.")
         show_energy(recording, axis=args.curvature, everything=args.all, as_json=args.json)
+        return 0
+    if args.of == "memory":
+        from ..analysis.render.memory import show_memory
+
+        show_memory(
+            recording,
+            axis=args.curvature,
+            by_instance=args.by_instance,
+            limit_bytes=options.memory_limit_of(args),
+            everything=args.all,
+            as_json=args.json,
+        )
         return 0
     show_diagnosis(
         recording,

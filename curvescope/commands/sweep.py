@@ -169,7 +169,7 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
     from ..base.errors import CurvescopeError
     from ..base.torch_runtime import pick_device
     from ..profiling.measure.axes import Axes
-    from ..profiling.measure.protocol import parse_batches, parse_bytes
+    from ..profiling.measure.protocol import parse_batches
     from ..profiling.measure.sweep_plan import SweepPlan
     from ..profiling.workload.network_step import check_precision
     from ..profiling.workload.networks import names
@@ -187,7 +187,7 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
     else:
         axes = options.axes_of(args)
     device = pick_device(args.device) if cluster is None else cluster.pick_device(args.device)
-    limit = parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else None
+    limit = options.memory_limit_of(args)
     made = _steps(args, axes, device) if args.step else _networks(args, axes, device)
     configurations = [
         replace(one, memory_limit_bytes=limit, graphed=graphed) for one in made for graphed in _CHOICES[args.cuda_graph]

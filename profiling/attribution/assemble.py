@@ -21,6 +21,7 @@ from ..recording.store import RecordingWriter, columns_of
 from .collectives import is_communication
 from .columns import Growing, Timed, code_array, code_column, constant, dictionary, factorize, int_column
 from .fused_kernels import shares_of_name
+from .memory_peak import peak_rows
 from .nesting import NONE, Bools, Codes, Ints
 from .operator_calls import LaunchedWork, attach_work
 from .operator_work import Operation, count_work
@@ -111,6 +112,7 @@ class _Assembly:
                     timeline.find_steps(work, self._communicates())
                 self._write_collected(work)
                 self._write_operators(work)
+            self._write_peaks()
         self._refuse_idle_device()
         for name, count in (self._lost + timeline.lost).items():
             self._writer.count_lost(name, count)
@@ -280,12 +282,9 @@ class _Assembly:
         else:
             step_of = _steps_by_work(outer, work, len(self._timeline.step_rows))
         names = self._names.to_pylist()
-        steps_of: dict[int | None, list[int]] = {}
-        for row in sorted(self._timeline.step_rows, key=itemgetter("duration_ns")):
-            steps_of.setdefault(row.get("batch"), []).append(row["step"])
         rows = []
-        for batch in sorted(steps_of, key=lambda batch: (batch is None, batch)):
-            step = steps_of[batch][(len(steps_of[batch]) - 1) // 2]
+        for batch, step_row in self._usual_steps().items():
+            step = step_row["step"]
             at = np.flatnonzero((work.step == step) & work.timed & (work.kernel_name != NONE) & ~work.captured)
             kernels = OperatorKernels(
                 work.range_[at],
@@ -297,6 +296,34 @@ class _Assembly:
             rows += [{"batch": batch, **row} for row in found]
         if rows:
             self._write("operators", self._writer.next_part("operators"), columns_of(rows), len(rows))
+
+    def _usual_steps(self) -> dict[int | None, dict[str, Any]]:
+        """The row of the step of median duration of each batch size."""
+        steps_of: dict[int | None, list[dict[str, Any]]] = {}
+        for row in sorted(self._timeline.step_rows, key=itemgetter("duration_ns")):
+            steps_of.setdefault(row.get("batch"), []).append(row)
+        ordered = sorted(steps_of.items(), key=lambda one: (one[0] is None, one[0]))
+        return {batch: rows[(len(rows) - 1) // 2] for batch, rows in ordered}
+
+    def _write_peaks(self) -> None:
+        """Write what held the memory at the peak of one step per batch size.
+
+        Steps that nothing marks are of the device, which allocates nothing: their peak is that of the whole profile.
+        """
+        allocations, steps = self._profile.allocations, self._usual_steps()
+        marked = bool(self._timeline.marked)
+        if allocations is None or not (marked or len(steps) == 1):
+            return
+        nested, placement = self._nested, self._timeline.placement
+        outer = outermost_operators(nested, placement)
+        rows = []
+        for batch, step in steps.items():
+            ends = (step["start_ns"], step["start_ns"] + step["duration_ns"])
+            window = ends if marked else (int(allocations.time_ns[0]), int(allocations.time_ns[-1]))
+            found = peak_rows(nested, placement, outer, allocations, window)
+            rows += [{"batch": batch, **row} for row in found]
+        if rows:
+            self._writer.write("peaks", columns_of(rows))
 
     def _count(self, work: DeviceWork) -> dict[str, pa.Array]:
         """Columns flops and bytes_compulsory of all device work."""

@@ -17,6 +17,7 @@ from .nesting import NONE, Ints
 from .placement import HostSpans, Placement
 from .source_lines import Watched, calls_inside
 
+MEMORY_EVENT = "[memory]"  # its name among the events of torch's profiler
 PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
 INPUTS, ACTIVATIONS, ACTIVATION_GRADIENTS = "input", "activations", "activation gradients"
 WORKSPACE, HELD, UNUSED, CACHED = "workspace", "other, from before the step", "not used in the step", "cached"
@@ -32,7 +33,7 @@ KINDS = (
     UNUSED,
     CACHED,
 )
-_LASTING = (PARAMETERS, GRADIENTS, STATE)  # kinds whose layer says all: which phase allocated them is chance
+LASTING = (PARAMETERS, GRADIENTS, STATE)  # kinds whose layer says all: which phase allocated them is chance
 _BEFORE = -1  # position of what was allocated before the first event
 
 
@@ -140,7 +141,7 @@ def peak_rows(
         key = {
             "kind": kind,
             "layer": block.layer or layer,
-            "phase": None if kind in _LASTING else phase,
+            "phase": None if kind in LASTING else phase,
             "op": None if operator == NONE else spans.meanings[spans.name[operator]].op,
             **lines.get(operator, {}),
         }
@@ -201,7 +202,7 @@ def _kind(block: _Block, phase: str | None, ends_inside: bool, stays: bool, used
     if block.begin == _BEFORE:
         is_used = used is None or block.address in used or not stays or block.kind == HELD
         return block.kind or HELD if is_used else UNUSED
-    if block.kind in _LASTING:
+    if block.kind in LASTING:
         return block.kind
     if phase == INPUT:
         return INPUTS

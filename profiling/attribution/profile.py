@@ -29,6 +29,7 @@ import pyarrow as pa
 from ...base.errors import CurvescopeError
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter
+from .memory_peak import Allocations
 from .range_names import RangeNames
 
 _TEXTS = frozenset({"name", "layer", "phase", "op", "kind", "memcpy_kind"})
@@ -102,6 +103,7 @@ class Profile:
             have shapes.
         memory: function that reads memcpys and memsets, batch by batch.
         count: number of launches, kernels, memcpys and memsets, for the progress report.
+        allocations: those of one device, with the ranges' threads; None if the format has none.
         replayed: whether kernels were replayed for metrics, so that their times are not those of normal execution.
     """
 
@@ -112,6 +114,7 @@ class Profile:
     memory: Batches
     count: int
     replayed: bool = False
+    allocations: Allocations | None = None
 
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

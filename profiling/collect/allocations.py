@@ -1,6 +1,7 @@
 """Records the allocations of a profiled step, and which tensors are parameters, gradients and optimizer state.
 
-torch's allocators of all devices report each block to the profiler. What they do not tell is whose a block is: the
+torch's allocators of all devices report each block to the profiler, a CPU's only the end of those whose begin it has
+reported, in this session or an earlier one. What they do not tell is whose a block is: the
 tensors that exist before the step, and the gradients and the optimizer's state when an optimizer has run, do.
 """
 
@@ -11,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,22 +21,13 @@ import numpy as np
 from ..attribution.memory_peak import GRADIENTS, INPUTS, PARAMETERS, STATE, Allocations, KnownTensor
 from ..hardware.memory_usage import available_bytes
 
-MEMORY_EVENT = "[memory]"  # its name among the profiler's events
 # A CPU's allocator prints this for each thousandth block that it does not know.
 _UNKNOWN_BLOCK = b"Memory block of unknown size was allocated before"
 
 
-def report_later_frees(run: Callable[[], object]) -> None:
-    """Run a step so that a CPU's allocator knows its blocks, and reports when a later step frees them."""
-    from torch.autograd.profiler import profile
-
-    with _without_notes(), profile(use_device=None, profile_memory=True):
-        run()
-
-
 @contextmanager
-def _without_notes() -> Iterator[None]:
-    """Keep the allocator's notes from standard error, and nothing else."""
+def without_notes() -> Iterator[None]:
+    """Keep the allocator's notes from standard error, and nothing else; that comes when the block ends."""
     sys.stderr.flush()
     saved = os.dup(2)
     with tempfile.TemporaryFile() as file:

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 from ..attribution.cupti_names import GPU_COPIES
 from ..attribution.events import DeviceEvent, HostEvent, StepRows, kernel_rows
 from ..attribution.library_calls import MklCall, VerboseLog
+from ..attribution.memory_peak import MEMORY_EVENT
 from ..attribution.operator_calls import CountWork
 from ..attribution.outermost_operators import typed_list
 from ..attribution.range_names import COLLECTIVES, INPUT_PHASE, LAYER_RANGE, PHASE_RANGE, STEP_RANGE
 from ..attribution.source_lines import Watched
 from ..recording.operators import TORCH_DTYPES
 from . import onednn
-from .allocations import MEMORY_EVENT, Tensors, allocations_of, report_later_frees
+from .allocations import Tensors, allocations_of, without_notes
 from .inductor import COMPILED
 from .kineto_metadata import exposing_config, geometries
 from .loaders import around_batches
@@ -68,6 +69,7 @@ def record_step(
     count_work: CountWork | None = None,
     before: Callable[[], object] = lambda: None,
     watch: bool = False,
+    samples: bool = True,
     memory: bool = False,
     mkl_calls: Sequence[MklCall] | None = None,
 ) -> StepRows:
@@ -83,7 +85,9 @@ def record_step(
             because their profilers start at different times. Its lost data counts with the step's.
         watch: whether to count the page faults inside the operators, and find the lines of the program that they come
             from, which makes a step slower.
-        memory: whether to find what holds the memory at its peak; on a CPU a further step runs before.
+        samples: whether to sample the stack of a watched step where no operator runs; that keeps its tensors longer.
+        memory: whether to find what holds the memory at its peak. On a CPU such a step ran before: else nothing tells
+            when this one frees what is older.
         mkl_calls: those of another such step, which name the operators' MKL calls; None to have MKL print them, which
             makes a step slower.
     """
@@ -96,13 +100,12 @@ def record_step(
     if watch:
         from .watched_calls import watching_calls
 
-        watching = watching_calls()
+        watching = watching_calls(samples=samples)
     layers = list(layers)
     tensors = Tensors(layers, device) if memory else None
-    if memory and not cuda:
-        report_later_frees(lambda: step(lambda _: contextlib.nullcontext()))
     with (
         layer_ranges(layers),
+        without_notes() if memory and not cuda else contextlib.nullcontext(),
         verbose as log,
         # torch.profiler.profile would build a Python object of every event, but only the raw events are read.
         profile(

@@ -34,13 +34,20 @@ _OWN = ("torch", (__package__ or "").partition(".")[0])
 
 
 @contextmanager
-def watching_calls() -> Iterator[Watched]:
+def watching_calls(*, samples: bool = True) -> Iterator[Watched]:
     """Watch every operator that this thread, or a backward pass for it, calls until the block ends.
+
+    Args:
+        samples: whether to sample the stack where none runs.
 
     Yields:
         What was seen. It grows as the operators run; its times are of the system clock.
     """
     mode, end, switch_s = _Mode(), threading.Event(), sys.getswitchinterval()
+    if not samples:
+        with mode:
+            yield mode.watched
+        return
     sampler = threading.Thread(target=_sample, args=(threading.get_ident(), mode, end), daemon=True)
     sys.setswitchinterval(_SWITCH_S)
     sampler.start()
@@ -153,4 +160,5 @@ def _not_the_users() -> tuple[str, ...]:
     """Folders of Python's library and of this package, where it is not installed with the others."""
     own = Path(sys.modules[_OWN[1]].__file__ or "").parent
     rooms = [folder.resolve() for folder in own.iterdir() if folder.is_dir()]
-    return tuple(f"{folder}{os.sep}" for folder in (sysconfig.get_path("stdlib"), own, *rooms))
+    scripts = sysconfig.get_path("scripts")  # that start commands, e.g. this package's
+    return tuple(f"{folder}{os.sep}" for folder in (sysconfig.get_path("stdlib"), scripts, own, *rooms))

@@ -75,6 +75,8 @@ PROTOCOLS = {
     "dlperf": Protocol("dlperf", (7, 7), 20, (100, 100), 0.0, 8, None, "median"),
 }
 
+# One profiled step, and one unprofiled one before it: nothing is timed.
+ONE_STEP = Protocol("one step", (1, 1), 1, (1, 1), 0.0, 1, None)
 # Of a visit of an experiment on complete steps, as in a quick sweep: more would not help, because rounds vary more.
 EXPERIMENT = Protocol("experiment", (1, 1), 1, (1, 4), 0.15, 0, None)
 

@@ -334,13 +334,18 @@ def warm_up_profiler(workload: AnyWorkload) -> None:
     known = workload.first_profiled
     if workload.loaded in known:
         return
+    watch = not workload.compiled and not COMPILED
+    graphed = workload.spec.get("graphed", False)  # replays allocate nothing
     try:
-        graphed = workload.spec.get("graphed", False)  # replays allocate nothing
-        rows = record_step(workload, watch=not workload.compiled and not COMPILED, memory=not graphed)
+        rows = record_step(workload, watch=watch, memory=not graphed)
+        lines = rows.operator_calls.lines if rows.operator_calls else []
+        known[workload.loaded] = FirstProfiled(rows.mkl_calls, lines)
+        if not graphed:
+            peak = record_step(workload, watch=watch, samples=False, memory=True).peak
+            known[workload.loaded] = FirstProfiled(rows.mkl_calls, lines, peak)
     except Exception:  # a user's step may refuse to be watched, in any way
-        rows = record_step(workload)
-    lines = rows.operator_calls.lines if rows.operator_calls else []
-    known[workload.loaded] = FirstProfiled(rows.mkl_calls, lines, rows.peak)
+        known.pop(workload.loaded, None)
+        known[workload.loaded] = FirstProfiled(record_step(workload).mkl_calls, [])
 
 
 def record_step(
@@ -349,6 +354,7 @@ def record_step(
     before: Callable[[], object] = lambda: None,
     *,
     watch: bool = False,
+    samples: bool = True,
     memory: bool = False,
 ) -> StepRows:
     """Run one step of the loaded batch under the profiler; for the arguments see `torch_step.record_step`."""
@@ -360,6 +366,7 @@ def record_step(
         count_work=count,
         before=before,
         watch=watch,
+        samples=samples,
         memory=memory,
         mkl_calls=None if first is None else first.mkl_calls,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import compress
 from operator import attrgetter
 from typing import Any
@@ -24,6 +25,7 @@ from ..attribution.collectives import collective_of_torch, message_bytes
 from ..attribution.columns import factorize
 from ..attribution.cupti_names import kind_of_copy
 from ..attribution.library_calls import own_time
+from ..attribution.memory_peak import MEMORY_EVENT, Allocations
 from ..attribution.nesting import NONE, Bools, Ints, nest
 from ..attribution.profile import profile_of_tables
 from ..attribution.range_names import ANNOTATION, COLLECTIVES, MODULE, MODULE_CALL, NODE_PREFIX, OPERATOR, scrub
@@ -70,11 +72,21 @@ _DEVICE_ARGS = {
     "elements_out": Field("Out msg nelems", NUMBER, True),
     "dtype": Field("dtype", TEXT, True),
 }
+_MEMORY_ARGS = {
+    "size_bytes": Field("Bytes", NUMBER, True),
+    "address": Field("Addr", NUMBER, True),
+    "total_bytes": Field("Total Allocated", NUMBER, True),
+    "reserved_bytes": Field("Total Reserved", NUMBER, True),
+    "device_type": Field("Device Type", NUMBER, True),
+    "device": Field("Device Id", NUMBER, True),
+}
+_ALLOCATION = ("time_ns", "thread", "size_bytes", "address")
 _LAUNCHED = Field("kernel", TEXT, True)  # ROCm names a launch's kernel, e.g. in the capture of a graph
 _TIMED = (Field("name", TEXT), Field("ts", TIME), Field("dur", TIME))
 _ON_THREAD = (Field("pid", JSON), Field("tid", JSON))
 _QUEUE = Field("sycl queue", NUMBER, True)  # the stream of an Intel GPU
 _CORRELATION = Field("correlation", NUMBER, True)
+_MEMORY_FIELDS = (Field("name", TEXT), Field("ts", TIME), *_ON_THREAD, *_MEMORY_ARGS.values())
 _HOST_FIELDS = (*_TIMED, *_ON_THREAD, *_HOST_ARGS.values(), *_TRITON_ARGS)
 _CALL_FIELDS = (*_TIMED, *_ON_THREAD, _CORRELATION)
 _DEVICE_FIELDS = (*_TIMED, _CORRELATION, *_DEVICE_ARGS.values())
@@ -107,6 +119,7 @@ _NO_RANK = (
 _COLLECTIVE = ("collective", "group_size", "elements_in", "elements_out", "dtype")
 _PLACE = ("device", "stream", "correlation_id")
 _GRAPH = ("graph_id", "graph_node_id")
+_CPU = 0  # torch's number of the device type
 _NO_THREAD = -(1 << 63)
 _CATEGORY = attrgetter("cat")
 _Table = dict[str, npt.NDArray[Any]]
@@ -138,7 +151,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     else:
         ranges, launches, kernels, memory = tables
         tables = ranges, launches, join_own_capture(launches, kernels), memory
-    profile = profile_of_tables("torch", *tables)
+    profile = replace(profile_of_tables("torch", *tables), allocations=events.allocations())
     for name, count in events.lost.items():
         writer.count_lost(name, count)
     writer.update(device=_device(document.get("deviceProperties"), events.devices))
@@ -198,20 +211,23 @@ class _Events:
         self.devices: set[int] = set()
         self.lacks_device = False
         self._call_fields = (*_CALL_FIELDS, _LAUNCHED) if is_capture else _CALL_FIELDS
-        self._columns = EventColumns(tuple(dict.fromkeys((*_HOST_FIELDS, *self._call_fields, *_DEVICE_FIELDS, _QUEUE))))
+        fields = (*_HOST_FIELDS, *self._call_fields, *_DEVICE_FIELDS, _QUEUE, *_MEMORY_FIELDS)
+        self._columns = EventColumns(tuple(dict.fromkeys(fields)))
         self._texts = self._columns.texts
         self.event_type = self._columns.event_type
         self._category = Memo(_kind_of_category)
         self._of_name = _PerText(self._texts, _kind_by_name)
+        self._is_memory = _PerText(self._texts, lambda text: int(text == MEMORY_EVENT))
         self._thread = _PerText(self._texts, _thread_number)
         self._processes: set[int] = set()  # of operators
         self._calling: set[int] = set()  # processes of API calls; MTIA writes the device for some of them
         self._compiled: dict[int, tuple[int, ...]] = {}
-        self._pieces: dict[str, list[_Table]] = {"host": [], "calls": [], "device": []}
+        self._pieces: dict[str, list[_Table]] = {"host": [], "calls": [], "device": [], "memory": []}
         self._empty: dict[str, _Table] = {}
 
     def take(self, events: Sequence[Any]) -> None:
         """Convert some events, by their categories."""
+        self._take_memory([event for event in events if event.ph == "i"])
         events = [event for event in events if event.ph == "X"]
         try:
             kind = np.fromiter(map(self._category.__getitem__, map(_CATEGORY, events)), np.int8, len(events))
@@ -225,6 +241,13 @@ class _Events:
         self._take_calls(_chosen(events, kind == _CALL))
         on_device = (kind == _KERNEL) | (kind == _COPY) | (kind == _SET)
         self._take_device(_chosen(events, on_device), kind[on_device])
+
+    def _take_memory(self, events: list[Any]) -> None:
+        columns = self._columns.columns(events, _MEMORY_FIELDS)
+        named = self._is_memory.of(columns["name"].values) == 1
+        rows = np.logical_and.reduce([columns[name].valid for name in ("name", "ts", "tid", "Bytes", "Addr")]) & named
+        kept = {"time_ns": columns["ts"].values, "thread": self._thread.of(columns["tid"].values)}
+        self._keep("memory", rows, {**kept, **_renamed(columns, _MEMORY_ARGS)})
 
     def _take_host(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
         columns = self._columns.columns(events, _HOST_FIELDS)
@@ -326,6 +349,22 @@ class _Events:
         if launched is not None:
             call_rows = call_rows.append_column("kernel", self._text(launched))
         return ranges, call_rows, kernel_rows, self._memory_rows(memory)
+
+    def allocations(self) -> Allocations | None:
+        """The allocations of the device with most of them, of a GPU if there is one; None without their addresses."""
+        memory = self._joined("memory")
+        order = np.argsort(memory["time_ns"], kind="stable")
+        memory = {name: column[order] for name, column in memory.items()}
+        on_gpu = memory["device_type"] != _CPU
+        rows = on_gpu if on_gpu.any() else ~on_gpu
+        if not rows.any():
+            return None
+        devices, number = np.unique(memory["device"][rows], return_counts=True)
+        rows &= memory["device"] == devices[np.argmax(number)]
+        known = on_gpu[rows].all() and (memory["total_bytes"][rows] != NONE).all()
+        total, reserved = (memory[name][rows] if known else None for name in ("total_bytes", "reserved_bytes"))
+        time_ns, thread, size_bytes, address = (memory[name][rows] for name in _ALLOCATION)
+        return Allocations(time_ns, thread, size_bytes, address, total, reserved)
 
     def _calls_nccl(self, host: _Table) -> bool:
         return bool((_PerText(self._texts, lambda text: int(text.startswith("nccl:"))).of(host["name"]) == 1).any())

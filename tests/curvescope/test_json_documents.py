@@ -20,7 +20,7 @@ from tests.conftest import document_validator
 KINDS = {
     "diagnose": {"explain", "table"},
     "model": {"explain"},
-    "explain": {"explain", "energy", "times", "scaling"},
+    "explain": {"explain", "energy", "memory", "times", "scaling"},
     "confirm": {"explain"},
     "scale": {"scaling"},
     "sweep": {"table"},

@@ -1,0 +1,316 @@
+"""Peak memory over batch sizes: the same curve, functionals and tests as for time, over bytes, split over layers.
+
+M(b) is what the allocator had given out at the peak of one step, without tensors that the step does not use. It is a
+sum of blocks, each with a layer and a kind, so that every functional of it splits exactly. Where the peak is may change
+with the batch size; M is then the larger of two lines, and bends upwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import log2
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..base.errors import CurvescopeError
+from ..profiling.attribution.memory_peak import CACHED, KINDS, LASTING, UNUSED, WORKSPACE
+from ..profiling.recording.axis import Axis, axis_of
+from ..profiling.recording.schema import PEAKS
+from ..profiling.recording.store import Recording
+from .decompose.curve import Curve, coefficients, cost_curve
+from .decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
+from .decompose.functionals import Functional
+from .decompose.repeated_layers import classes_with, group_of, repeated_layers
+from .decompose.statistics import Estimate, normal_estimate
+from .decompose.terms import work_label
+
+Floats = npt.NDArray[np.float64]
+
+# Relative standard error of a peak. On a CPU equal steps of two processes have equal peaks, to the byte; on a GPU a
+# library may choose another workspace.
+ERROR = 0.0005
+_LEAST_MARGIN = 0.01  # of a predicted peak
+_OUT_OF_MEMORY = "out of memory"
+_FAR = 1 << 40
+_ROUNDED = 1 + 1e-9  # a limit that is a measured peak holds it
+_NO_PEAKS = (
+    "has no allocations of a step: it was recorded before they were, as a CUDA graph, or by a profiler without them "
+    "(torch.profiler: profile_memory=True). Record it with `curvescope memory`"
+)
+
+
+@dataclass(frozen=True)
+class MemoryTerm:
+    """Memory of one kind in one layer, or its contribution to a functional.
+
+    Attributes:
+        layer: path of the layer; None outside layers.
+        kind: what the memory is, e.g. activations; of workspace with the phase.
+        label: both, with the class of the layer.
+        line: line of the program whose operator allocated most of it; None if unknown.
+        value: MB, or the functional's unit.
+    """
+
+    layer: str | None
+    kind: str
+    label: str
+    line: str | None
+    value: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peak:
+    """The peak of one batch size, MB.
+
+    Attributes:
+        batch: the batch size.
+        kinds: memory of each kind; without what the step does not use.
+        made_by: label of the last allocation before the peak; None if the peak is where the step begins.
+        unused_mb: memory of tensors that the step does not use.
+        cached_mb: memory that the allocator keeps beside it; None if it keeps none.
+        terms: all of it by layer and kind, the largest first.
+    """
+
+    batch: int
+    kinds: dict[str, float]
+    made_by: str | None
+    unused_mb: float
+    cached_mb: float | None
+    terms: tuple[MemoryTerm, ...]
+
+
+@dataclass(frozen=True)
+class LargestBatch:
+    """The largest batch size that fits, predicted.
+
+    Attributes:
+        limit_mb: memory that there is.
+        batch: the prediction.
+        low: the least that the margin allows for.
+        high: the most.
+        margin: margin of a predicted peak one doubling beyond the largest measured one, a share of it.
+        checked: relative error of the peak of the largest measured size as predicted from the others; None if there are
+            too few.
+        failed: batch sizes that ran out of memory when they were measured.
+    """
+
+    limit_mb: float
+    batch: int
+    low: int
+    high: int
+    margin: float
+    checked: float | None
+    failed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryDiagnosis:
+    """What `curvescope memory` shows.
+
+    Attributes:
+        curve: curve of memory; its fields in ms hold MB.
+        peaks: the peak of each batch size.
+        findings: every excess, then every curvature, in MB.
+        splits: shares of what is tested in each finding, in their order, the largest first; they add up to it.
+        fixed: memory that does not grow with the batch size, with its interval; None if it is not significant.
+        per_sample_mb: growth from the last batch size but one to the largest; None for a single one.
+        largest: the largest batch size that fits; None if the limit or the growth is unknown.
+        axis: axis of batch sizes, for words.
+    """
+
+    curve: Curve
+    peaks: tuple[Peak, ...]
+    findings: tuple[Finding, ...]
+    splits: tuple[tuple[MemoryTerm, ...], ...]
+    fixed: tuple[Functional, Estimate] | None
+    per_sample_mb: float | None
+    largest: LargestBatch | None
+    axis: Axis = field(default_factory=Axis)
+
+    @property
+    def anomalies(self) -> tuple[Finding, ...]:
+        """The findings that are anomalies."""
+        return tuple(finding for finding in self.findings if finding.verdict == FindingVerdict.ANOMALY)
+
+
+def explain_memory(
+    recording: Recording, axis: str = "log2", *, by_instance: bool = False, limit_bytes: int | None = None
+) -> MemoryDiagnosis:
+    """Test the curve of peak memory of a recording, and split it over layers.
+
+    Args:
+        recording: recording of a sweep.
+        axis: axis of the curvatures: log2 or linear.
+        by_instance: whether repeated layers stay apart.
+        limit_bytes: memory that a step may have; default: what there was when the largest size was measured.
+
+    Raises:
+        CurvescopeError: no step has its allocations, or the axis is throughput.
+    """
+    if axis == "throughput":
+        raise CurvescopeError("--curvature throughput is of times: of memory choose log2 or linear.")
+    rows = recording.frame(PEAKS.name)
+    if rows.empty:
+        raise CurvescopeError(f"{recording.path} {_NO_PEAKS}.")
+    rows = _with_terms(rows, recording, by_instance)
+    used = rows[~rows["kind"].isin([UNUSED, CACHED])]
+    table = used.pivot_table(index="batch", columns="term", values="bytes", aggfunc="sum", fill_value=0, sort=False)
+    table = table.sort_index() / 1e6
+    sizes = {int(batch): float(size) for batch, size in table.sum(axis=1).items()}
+    peaks = {"batch": list(sizes), "duration_ns": [size * 1e6 for size in sizes.values()]}  # a curve is of ns, or B
+    curve = cost_curve(pd.DataFrame({**peaks, "round": 0, "profiled": False}), noise=ERROR)
+    lines = _main_lines(used)
+    names = used.drop_duplicates("term").set_index("term")
+
+    def terms(weights: Floats) -> tuple[MemoryTerm, ...]:
+        values = weights @ table.to_numpy(np.float64)
+        errors = ERROR * np.hypot.reduce(weights[:, None] * table.to_numpy(np.float64), axis=0)
+        found = [
+            MemoryTerm(row.layer, row.named, term, lines.get(term), normal_estimate(float(value), float(error)))
+            for term, value, error in zip(table.columns, values, errors, strict=True)
+            for row in (names.loc[term],)
+        ]
+        return tuple(sorted(found, key=lambda one: -abs(one.value.value)))
+
+    findings = find(curve, axis)
+    fixed = find_fixed_cost(curve, curve.conditions)
+    growth = [(sizes[large] - sizes[small]) / (large - small) for small, large in list(pairwise(sizes))[-1:]]
+    return MemoryDiagnosis(
+        curve=curve,
+        peaks=tuple(_peak(batch, of_batch, terms(np.eye(len(table))[i])) for i, (batch, of_batch) in _each(rows)),
+        findings=findings,
+        splits=tuple(terms(coefficients(finding.tested, curve.conditions)) for finding in findings),
+        fixed=None if fixed is None else (fixed, curve.evaluate(fixed)),
+        per_sample_mb=growth[0] if growth else None,
+        largest=_largest_batch(rows, sizes, recording, limit_bytes),
+        axis=axis_of(recording.meta),
+    )
+
+
+def _each(rows: pd.DataFrame) -> list[tuple[int, tuple[int, pd.DataFrame]]]:
+    return [(index, (int(batch), of_batch)) for index, (batch, of_batch) in enumerate(rows.groupby("batch"))]
+
+
+def _with_terms(rows: pd.DataFrame, recording: Recording, by_instance: bool) -> pd.DataFrame:
+    """The rows with the name of their kind and the label of their term; repeated layers have one name."""
+    classes = recording.meta.get("layer_classes") or {}
+    names: dict[str, str] = {}
+    if not by_instance:
+        operators = recording.arrow("operators", ["batch", "layer", "phase", "op", "arguments", "calls"])
+        by_layer = rows.dropna(subset="layer").groupby(["batch", "layer"])["bytes"].sum().unstack("layer")
+        steps = {batch: of_batch.astype(float).fillna(0.0) for batch, of_batch in by_layer.groupby("batch")}
+        groups = repeated_layers(rows[["layer", "batch", "phase"]].assign(name="", calls=0), operators, classes, steps)
+        names, classes = group_of(groups), classes_with(classes, groups)
+    layers = [None if pd.isna(layer) else names.get(layer, layer) for layer in rows["layer"]]
+    named = [
+        f"{phase} {kind}" if kind == WORKSPACE and pd.notna(phase) else kind
+        for kind, phase in zip(rows["kind"], rows["phase"], strict=True)
+    ]
+    # Outside layers the operator says where; what is older than the step has none.
+    places = [None if kind in LASTING or pd.isna(op) else op for kind, op in zip(named, rows["op"], strict=True)]
+    labels = [
+        work_label(layer, kind, classes.get(layer)) if layer else " ".join(filter(None, (op, kind)))
+        for layer, op, kind in zip(layers, places, named, strict=True)
+    ]
+    layer = pd.Series(layers, rows.index, dtype=object)
+    return rows.assign(layer=layer, named=named, term=labels)
+
+
+def _main_lines(rows: pd.DataFrame) -> dict[str, str]:
+    """The line with the most memory of each term."""
+    known = rows.dropna(subset="file")
+    sums = known.groupby(["term", "file", "line"])["bytes"].sum().sort_values()
+    return {term: f"{file}:{line}" for term, file, line in sums.index}
+
+
+def _peak(batch: int, rows: pd.DataFrame, terms: tuple[MemoryTerm, ...]) -> Peak:
+    sums = (rows.groupby("kind")["bytes"].sum() / 1e6).to_dict()
+    made = rows.loc[rows["makes_peak"].astype(bool), "term"]
+    return Peak(
+        batch=batch,
+        kinds={kind: float(sums[kind]) for kind in KINDS if kind in sums and kind not in (UNUSED, CACHED)},
+        made_by=None if made.empty else made.iloc[0],
+        unused_mb=float(sums.get(UNUSED, 0.0)),
+        cached_mb=sums.get(CACHED),
+        terms=tuple(term for term in terms if term.value.value),
+    )
+
+
+def _largest_batch(
+    rows: pd.DataFrame, sizes: dict[int, float], recording: Recording, limit_bytes: int | None
+) -> LargestBatch | None:
+    last = rows[rows["batch"] == max(sizes)]
+    available = last["available_bytes"].dropna()
+    known = [limit_bytes, recording.meta.get("memory_limit_bytes"), *available[:1]]
+    known.append((recording.meta.get("device") or {}).get("memory_bytes"))
+    limit = next(filter(None, known), None)
+    cached = last.loc[last["kind"] == CACHED, "bytes"].sum() / 1e6
+    failed = sorted({cell["batch"] for cell in recording.meta.get("unmeasured", ()) if cell["why"] == _OUT_OF_MEMORY})
+    return None if limit is None else largest_batch(sizes, limit / 1e6, cached, failed)
+
+
+def largest_batch(
+    sizes: dict[int, float], limit_mb: float, cached_mb: float = 0.0, failed: Sequence[int] = ()
+) -> LargestBatch | None:
+    """Predict the largest batch size whose peak is within a limit.
+
+    The margin is the error of the largest measured peak as predicted from the others, once for each doubling.
+
+    Args:
+        sizes: peak by batch size, MB.
+        limit_mb: the limit.
+        cached_mb: memory that the allocator kept beside the largest peak: pieces that may not serve again.
+        failed: batch sizes that ran out of memory.
+
+    Returns:
+        None if the memory of fewer than two batch sizes is known, or it does not grow.
+    """
+    batches = sorted(sizes)
+    if len(batches) < 2 or sizes[batches[-1]] <= sizes[batches[-2]]:
+        return None
+    predict, error = _predictor(sizes)
+    last = batches[-1]
+    margin = max(_LEAST_MARGIN, abs(error or 0.0))
+
+    def most(of_margin: float, cached: float = 0.0) -> int:
+        def fits(batch: int) -> bool:
+            doublings = max(log2(batch / last), 0.0) if batch > last else 0.0
+            size = predict(batch) if batch > last else float(np.interp(batch, batches, [sizes[b] for b in batches]))
+            return size * (1 + of_margin * doublings) * (1 + cached / sizes[last]) <= limit_mb * _ROUNDED
+
+        low, high = 0, 1
+        while fits(high) and high < _FAR:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    return LargestBatch(limit_mb, most(0.0), most(margin, cached_mb), most(-margin), margin, error, tuple(failed))
+
+
+def _predictor(sizes: dict[int, float]) -> tuple[Callable[[float], float], float | None]:
+    """What predicts the memory of a larger batch size, and its relative error at the largest one, left out.
+
+    A straight line through the two largest sizes, or a parabola through three if that predicts the largest one better.
+    """
+    batches, values = sorted(sizes), [sizes[batch] for batch in sorted(sizes)]
+    errors = {
+        points: _through(batches[:-1], values[:-1], points)(batches[-1]) / values[-1] - 1
+        for points in (2, 3)
+        if len(batches) > points
+    }
+    points, error = 2, errors.get(2)
+    if error is not None and abs(error) > _LEAST_MARGIN and abs(errors.get(3, error)) < abs(error):
+        points, error = 3, errors[3]
+    return _through(batches, values, points), error
+
+
+def _through(batches: Sequence[int], values: Sequence[float], points: int) -> Callable[[float], float]:
+    """The polynomial through the last points."""
+    found = np.polynomial.Polynomial.fit(batches[-points:], values[-points:], points - 1)
+    return lambda batch: float(found(batch))

@@ -1,0 +1,220 @@
+"""Output of `memory` and `explain --of memory`: text or one JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ...base.numbers import number, quantity
+from ...profiling.recording.store import Recording
+from ..decompose.statistics import Estimate
+from ..memory import LargestBatch, MemoryDiagnosis, MemoryTerm, Peak, explain_memory
+from . import terminal, text
+from .documents import print_document
+from .show import recording_line, show_gaps
+from .tables import table
+
+MEMORY = text.Quantity("memory", "M", "MB", "GB", 1e3)
+_MOST_TERMS = 12
+_NOTE = (
+    "Bytes that the allocator had given out at the peak of one step, a count: its interval of ±0.1 % stands for what a "
+    "library may allocate otherwise in another process. MB are 10⁶ bytes."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryFinding:
+    """A functional of the curve of memory.
+
+    Attributes:
+        functional: its label.
+        unit: unit of its value.
+        value: the value.
+        verdict: verdict on it.
+        p_adjusted: p over all of them.
+        tested: label of the excess or bend behind the verdict.
+        tested_mb: its value.
+        shares: by layer and kind; they add up to it.
+    """
+
+    functional: str
+    unit: str
+    value: Estimate
+    verdict: str
+    p_adjusted: float
+    tested: str
+    tested_mb: Estimate
+    shares: Sequence[MemoryTerm]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryDocument:
+    """Peak memory over batch sizes: `memory`, and `explain --of memory`.
+
+    Attributes:
+        recording: folder of the recording.
+        complete: whether nothing was lost.
+        lost: what was lost, by name.
+        peaks: the peak of each batch size, with its interval in `curve`.
+        curve: memory of a step at each batch size, MB.
+        findings: every test.
+        fixed_mb: memory that does not grow with the batch size; null if it is not significant.
+        per_sample_mb: growth between the two largest batch sizes; null for a single one.
+        largest_batch: the largest batch size that fits, predicted; null if unknown.
+    """
+
+    recording: str
+    complete: bool
+    lost: Mapping[str, Any] | None
+    peaks: Sequence[Peak]
+    curve: Sequence[Estimate]
+    findings: Sequence[MemoryFinding]
+    fixed_mb: Estimate | None
+    per_sample_mb: float | None
+    largest_batch: LargestBatch | None
+
+
+def show_memory(
+    recording: Recording,
+    *,
+    axis: str = "log2",
+    by_instance: bool = False,
+    limit_bytes: int | None = None,
+    everything: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Print the curve of peak memory, what makes it, its tests, and the largest batch size that fits.
+
+    Args:
+        recording: recording of a sweep.
+        axis: axis of the curvatures: log2 or linear.
+        by_instance: whether repeated layers stay apart.
+        limit_bytes: memory that a step may have.
+        everything: whether to split every functional, and to show every term.
+        as_json: whether to print one JSON document on standard output.
+    """
+    found = explain_memory(recording, axis, by_instance=by_instance, limit_bytes=limit_bytes)
+    if as_json:
+        print_document(_document(recording, found))
+        return
+    console = terminal.console()
+    console.print(recording_line(recording), style="bold")
+    console.print()
+    for line in sentences(found):
+        console.print(Text(line, "bold"))
+    console.print()
+    console.print(text.render_curve(found.curve, found.axis, MEMORY, brief=True))
+    _print_kinds(console, found)
+    _print_terms(console, found.peaks[-1], found, None if everything else _MOST_TERMS)
+    console.print()
+    console.print(text.render_findings(found.findings, found.axis, MEMORY))
+    for finding, shares in zip(found.findings, found.splits, strict=True):
+        if everything or finding in found.anomalies:
+            label = f"{finding.tested.label} (MB)"
+            _print_split(console, label, finding.tested_value.value, shares, None if everything else _MOST_TERMS)
+    console.print()
+    console.print(Text(_NOTE, "dim"))
+    show_gaps(console, recording, found.axis)
+    console.print(Text(f"Recorded in {recording.path}."))
+
+
+def sentences(found: MemoryDiagnosis) -> list[str]:
+    """What the memory is, how it grows, and what fits, each in a sentence."""
+    last, axis = found.peaks[-1], found.axis
+    whole = sum(last.kinds.values())
+    kinds = sorted(last.kinds.items(), key=lambda one: -one[1])[:3]
+    most = ", ".join(f"{kind} {text.share(value, whole)}" for kind, value in kinds)
+    made = f"; the last before the peak are {last.made_by}" if last.made_by else ""
+    lines = [f"A step of {axis.name} {last.batch} needs {_mb(whole)} at its peak: {most}{made}."]
+    if found.per_sample_mb is not None:
+        beside = "" if found.fixed is None else f" beside {_mb(found.fixed[1].value)} that {axis.name} does not change"
+        lines.append(f"It grows by {_mb(found.per_sample_mb)} per {axis.one}{beside}.")
+    return lines + _fits(found.largest, axis.name)
+
+
+def _fits(largest: LargestBatch | None, name: str) -> list[str]:
+    if largest is None:
+        return []
+    line = f"{_mb(largest.limit_mb)} hold {name} {largest.batch} ({largest.low} to {largest.high}): predicted"
+    if largest.checked is not None:
+        line += f"; the largest peak, predicted from the smaller ones, is {abs(largest.checked):.1%} off"
+    if largest.failed:
+        line += f"; {name} {', '.join(map(str, largest.failed))} did run out of memory"
+    return [f"{line}."]
+
+
+def _mb(size_mb: float) -> str:
+    return quantity(size_mb * 1e6, "B")
+
+
+def _print_kinds(console: Console, found: MemoryDiagnosis) -> None:
+    """A row per kind and a column per batch size."""
+    rows = table("MB at the peak", *(str(peak.batch) for peak in found.peaks))
+    for kind in dict.fromkeys(kind for peak in found.peaks for kind in peak.kinds):
+        rows.add_row(kind, *(number(peak.kinds.get(kind, 0.0)) for peak in found.peaks))
+    rows.add_section()
+    rows.add_row("step", *(number(sum(peak.kinds.values())) for peak in found.peaks))
+    if any(peak.cached_mb is not None for peak in found.peaks):
+        cached = ("" if peak.cached_mb is None else number(peak.cached_mb) for peak in found.peaks)
+        rows.add_row("cached beside it", *cached)
+    console.print()
+    console.print(rows)
+    moments = dict.fromkeys(peak.made_by or "the beginning of the step" for peak in found.peaks)
+    if len(moments) > 1:
+        moved = "; ".join(f"{peak.batch}: {peak.made_by or 'beginning of the step'}" for peak in found.peaks)
+        console.print(Text(f"The peak is where these are allocated, by {found.axis.name}: {moved}.", "dim"))
+    unused = max(peak.unused_mb for peak in found.peaks)
+    if unused:
+        console.print(
+            Text(f"Up to {_mb(unused)} more are of tensors that the step does not use; they are in no number.", "dim")
+        )
+
+
+def _print_terms(console: Console, peak: Peak, found: MemoryDiagnosis, limit: int | None) -> None:
+    whole = sum(peak.kinds.values())
+    _print_split(console, f"peak of {found.axis.name} {peak.batch} (MB)", whole, peak.terms, limit)
+
+
+def _print_split(console: Console, label: str, whole: float, terms: Sequence[MemoryTerm], limit: int | None) -> None:
+    """The largest terms of a functional or a peak, and the others in one line so that they add up."""
+    terms = [term for term in terms if term.value.value]
+    with_lines = ("line",) if any(term.line for term in terms) else ()
+    rows = table(label, "value", "share", *with_lines, left=with_lines)
+    for term in terms[:limit]:
+        cells = (number(term.value.value), text.share(term.value.value, whole), term.line or "")
+        rows.add_row(term.label, *cells[: 2 + len(with_lines)])
+    if rest := terms[len(terms[:limit]) :]:
+        amount = sum(term.value.value for term in rest)
+        rows.add_row(f"{len(rest)} others", number(amount), text.share(amount, whole), *[""] * len(with_lines))
+    console.print()
+    console.print(rows)
+
+
+def _document(recording: Recording, found: MemoryDiagnosis) -> MemoryDocument:
+    return MemoryDocument(
+        recording=str(recording.path),
+        complete=recording.complete,
+        lost=recording.meta.get("lost"),
+        peaks=found.peaks,
+        curve=[point.time_ms for point in found.curve.points],
+        findings=[
+            MemoryFinding(
+                functional=finding.shown.label,
+                unit=text.unit_text(finding.shown.unit, found.axis, MEMORY),
+                value=finding.value,
+                verdict=finding.verdict,
+                p_adjusted=finding.p_adjusted,
+                tested=finding.tested.label,
+                tested_mb=finding.tested_value,
+                shares=shares,
+            )
+            for finding, shares in zip(found.findings, found.splits, strict=True)
+        ],
+        fixed_mb=None if found.fixed is None else found.fixed[1],
+        per_sample_mb=found.per_sample_mb,
+        largest_batch=found.largest,
+    )

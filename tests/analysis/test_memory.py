@@ -1,0 +1,160 @@
+"""Peak memory over batch sizes: planted rows whose sums are known, and measured peaks whose largest is left out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from curvescope.analysis.memory import explain_memory, largest_batch
+from curvescope.analysis.render.memory import show_memory
+from curvescope.base.errors import CurvescopeError
+from curvescope.cli import main
+from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
+
+from ..curvescope.recordings import META, write_planted
+
+MB = 1_000_000
+PROFILES = Path(__file__).parents[1] / "data" / "profiles"
+
+
+def write(path, sizes, **meta):
+    """A recording whose step has `sizes[batch]`: MB by kind and layer."""
+    rows = [
+        {"batch": batch, "kind": kind, "layer": layer, "bytes": size * MB, "tensors": 1, "makes_peak": index == 0,
+         "phase": "forward", "file": "model.py", "line": 7, "available_bytes": 1000 * MB}
+        for batch, kinds in sizes.items()
+        for index, ((kind, layer), size) in enumerate(kinds.items())
+    ]  # fmt: skip
+    with RecordingWriter(path, {**META, "batches": list(sizes), "layer_classes": {"fc": "Linear"}, **meta}) as writer:
+        writer.write("peaks", columns_of(rows))
+    return open_recording(path)
+
+
+def attention(batch):
+    """A layer that needs 2 MB per sample beside 90 of parameters, and one that needs as much as the batch squared."""
+    return {("parameters", "fc"): 90, ("activations", "fc"): 2 * batch, ("activations", "attention"): batch**2}
+
+
+def test_a_layer_that_outgrows_the_batch_makes_the_bend(tmp_path):
+    """M is 98, 114, 170 MB at 2, 4, 8... plus b²: the bend at 8 is 16² − 3·8² + 2·4² = 96 MB, all attention's."""
+    found = explain_memory(write(tmp_path / "r", {batch: attention(batch) for batch in (2, 4, 8, 16)}))
+    assert [point.time_ms.value for point in found.curve.points] == [98, 114, 170, 378]
+    (bend,) = (f for f in found.findings if f.tested.label == "bend at 8")
+    assert bend.verdict == "anomaly"
+    assert bend.tested_value.value == pytest.approx(96)
+    shares = found.splits[found.findings.index(bend)]
+    assert shares[0].label == "attention activations"
+    assert shares[0].line == "model.py:7"
+    for finding, terms in zip(found.findings, found.splits, strict=True):
+        assert sum(term.value.value for term in terms) == pytest.approx(finding.tested_value.value)
+
+
+def test_memory_in_proportion_has_a_fixed_part_and_no_anomaly(tmp_path):
+    """90 MB of parameters, and 2 MB of activations for each sample: 1,000 MB hold 455 samples."""
+    sizes = {batch: {("parameters", "fc"): 90, ("activations", "fc"): 2 * batch} for batch in (2, 4, 8)}
+    found = explain_memory(write(tmp_path / "r", sizes))
+    assert found.anomalies == ()
+    assert found.fixed[1].value == pytest.approx(90)
+    assert found.per_sample_mb == pytest.approx(2)
+    assert found.largest.batch == 455
+    assert found.largest.checked == pytest.approx(0, abs=1e-9)
+    assert found.largest.low < 455 < found.largest.high
+
+
+def test_what_the_step_does_not_use_and_cached_memory_stand_beside_it(tmp_path):
+    sizes = {2: {("activations", "fc"): 4, ("not used in the step", None): 30, ("cached", None): 5}}
+    found = explain_memory(write(tmp_path / "r", sizes))
+    (peak,) = found.peaks
+    assert (peak.kinds, peak.unused_mb, peak.cached_mb) == ({"activations": 4}, 30, 5)
+    assert found.largest is None  # one batch size says nothing of its growth
+
+
+def test_repeated_layers_are_one_term(tmp_path):
+    sizes = {b: {("activations", f"h.{i}.fc"): b for i in range(12)} for b in (2, 4)}
+    run = write(tmp_path / "r", sizes, layer_classes={f"h.{i}.fc": "Linear" for i in range(12)})
+    (term,) = explain_memory(run).peaks[0].terms
+    assert (term.label, term.value.value) == ("h.*.fc (Linear, 12 times) activations", 24)
+    assert len(explain_memory(run, by_instance=True).peaks[0].terms) == 12
+
+
+# MB at batch 2, 4, 8, 16 and 32, measured on a CPU (benchmarks/memory_peak.py).
+MEASURED = {
+    "alexnet": (496.690, 503.240, 516.991, 548.996, 613.164),
+    "transformer": (40.556, 56.175, 87.414, 149.890, 274.842),
+    "lstm": (8.080, 12.225, 20.557, 37.227, 70.581),
+    "graph": (4.650, 9.258, 18.474, 36.906, 73.770),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_largest_measured_peak_is_predicted_from_the_others(name):
+    """A limit of exactly the peak at 32 holds batch 32: the prediction from 2 to 16 has it in its interval."""
+    *smaller, last = MEASURED[name]
+    found = largest_batch(dict(zip((2, 4, 8, 16), smaller, strict=True)), last)
+    assert found.low <= 32 <= found.high
+    assert found.high - found.low <= 8
+
+
+def test_the_margin_is_the_error_of_the_largest_peak_for_each_doubling():
+    """From 1 and 2 follow 30 at 4, measured are 33: 9.1 % off. At 8 (a doubling beyond 4) are 57 to be expected."""
+    found = largest_batch({1: 18, 2: 22, 4: 33}, 57)
+    assert found.checked == pytest.approx(30 / 33 - 1)
+    assert found.margin == pytest.approx(3 / 33)
+    assert found.batch == 8
+    assert (found.low, found.high) == (7, 9)
+
+
+def test_cached_memory_lowers_the_least_that_fits():
+    """Half as much again is cached beside the peak: the allocator may find no use for its pieces."""
+    sizes = {1: 10.0, 2: 20.0}
+    assert largest_batch(sizes, 300).low > largest_batch(sizes, 300, cached_mb=10).low
+    assert largest_batch(sizes, 300).batch == largest_batch(sizes, 300, cached_mb=10).batch == 30
+
+
+def test_memory_that_does_not_grow_has_no_largest_batch():
+    assert largest_batch({1: 20.0, 2: 20.0}, 300) is None
+
+
+def test_the_page_says_what_fits_and_that_it_is_predicted(tmp_path, capsys):
+    sizes = {batch: {("parameters", "fc"): 90, ("activations", "fc"): 2 * batch} for batch in (2, 4, 8)}
+    unmeasured = [{"batch": 512, "round": 0, "why": "out of memory", "detail": "too large"}]
+    show_memory(write(tmp_path / "r", sizes, unmeasured=unmeasured), limit_bytes=500 * MB)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "A step of batch 8 needs 106 MB at its peak: parameters 85%, activations 15%" in said
+    assert "It grows by 2.00 MB per sample beside 90.0 MB that batch does not change." in said
+    assert "500 MB hold batch 205 (" in said
+    assert "): predicted; the largest peak, predicted from the smaller ones, is 0.0% off; batch 512 did run out" in said
+    assert "fc (Linear) parameters" in said
+
+
+def test_explain_prints_the_same_as_a_document(tmp_path, capsys):
+    write(tmp_path / "r", {batch: attention(batch) for batch in (2, 4, 8)})
+    assert main(["explain", str(tmp_path / "r"), "--of", "memory", "--memory-limit", "2GB", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "curvescope.memory/1"
+    assert document["peaks"][2]["kinds"] == {"parameters": 90, "activations": 80}
+    assert document["largest_batch"]["limit_mb"] == 2000
+
+
+def test_traces_of_a_gpu_add_up_to_what_its_allocator_counted(tmp_path):
+    """Three traces of one model on an A100; 852,020,224 and 13,155,807,744 are the largest `Total Allocated` in two."""
+    traces = [str(PROFILES / f"parttrans_bs{batch}.pt.trace.json.gz") for batch in (32, 128, 512)]
+    run = tmp_path / "run"
+    assert main(["import", "--as", "sweep", "--batch", "32,128,512", *traces, "-o", str(run)]) == 0
+    found = explain_memory(open_recording(run))
+    assert found.curve.points[0].time_ms.value * MB == pytest.approx(852_020_224)
+    assert found.curve.points[2].time_ms.value * MB == pytest.approx(13_155_807_744)
+    assert found.peaks[2].terms[0].label == "aten::to activations"
+    assert found.peaks[2].cached_mb > 0
+    assert abs(found.largest.checked) < 0.002  # of the peak at 512, predicted from 32 and 128
+    assert found.largest.limit_mb == pytest.approx(42_300, rel=0.01)  # all the memory of the card
+
+
+def test_a_recording_without_allocations_says_how_to_get_them(tmp_path):
+    run = open_recording(write_planted(tmp_path / "r"))
+    with pytest.raises(CurvescopeError, match=r"has no allocations of a step: .* Record it with `curvescope memory`"):
+        explain_memory(run)
+    with pytest.raises(CurvescopeError, match="--curvature throughput is of times"):
+        explain_memory(run, "throughput")

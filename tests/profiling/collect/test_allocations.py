@@ -1,0 +1,90 @@
+"""The allocations of real steps on a CPU: sizes are counts, and depend on no time."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from curvescope.profiling.collect.torch_step import record_step  # noqa: E402
+
+WEIGHT, BIAS = 100 * 200 * 4, 200 * 4
+HIDDEN = 64 * 200 * 4  # a tensor of 64 samples
+
+
+def linear_step(optimizer=torch.optim.SGD, **options):
+    model = torch.nn.Sequential(torch.nn.Linear(100, 200), torch.nn.ReLU())
+    made = optimizer(model.parameters(), lr=1e-3, **options)
+    inputs = torch.randn(64, 100)
+
+    def step(_ranges):
+        made.zero_grad()
+        model(inputs).sum().backward()
+        made.step()
+
+    step(None)
+    return step, model
+
+
+def peak_of(step, model):
+    steps = [record_step(step, model.named_modules(), watch=True, samples=False, memory=True) for _ in range(2)]
+    rows = steps[-1].peak
+    sums = Counter()
+    for row in rows:
+        sums[row["kind"], row["layer"]] += row["bytes"]
+    return sums, rows
+
+
+def test_the_peak_of_a_training_step_is_in_its_backward():
+    """The weight's gradient is made beside that of the hidden tensor, whose values nothing needs any more."""
+    sums, _ = peak_of(*linear_step())
+    assert sums["parameters", "0"] == WEIGHT + BIAS
+    assert sums["input", None] >= 64 * 100 * 4
+    assert sums["gradients", "0"] == WEIGHT + BIAS
+    assert sums["activation gradients", "1"] == HIDDEN
+    assert sums["activations", "1"] == sums["optimizer state", "0"] == 0
+
+
+def test_state_and_gradients_belong_to_the_layer_of_their_parameter():
+    """Adam keeps two tensors of the size of each parameter, and a step count of 4 bytes."""
+    sums, _ = peak_of(*linear_step(torch.optim.Adam, foreach=False))
+    assert sums["optimizer state", "0"] == 2 * (WEIGHT + BIAS) + 2 * 4
+    assert sums["gradients", "0"] == WEIGHT + BIAS
+
+
+def test_gradients_that_a_step_frees_at_its_begin_are_known_although_they_are_older():
+    """`zero_grad` frees what the step before made. Without it they would count at the peak of the forward pass."""
+    step, model = linear_step()
+
+    def forward_only(_ranges):
+        model.zero_grad()
+        model(torch.ones(4096, 100)).sum().backward()
+
+    sums, _ = peak_of(forward_only, model)
+    assert sums["gradients", "0"] <= WEIGHT + BIAS
+    del step
+
+
+def test_a_tensor_that_no_operator_takes_is_apart():
+    step, model = linear_step()
+    kept = torch.zeros(1_000_000)
+    sums, _ = peak_of(step, model)
+    assert sums["not used in the step", None] >= 4_000_000
+    del kept
+
+
+def test_the_allocators_notes_do_not_reach_the_user(capfd):
+    """It prints one for a block that it does not know, which may be in any step."""
+    step, model = linear_step()
+    peak_of(step, model)
+    assert "unknown size" not in capfd.readouterr().err
+
+
+def test_a_step_without_watching_has_its_memory_too():
+    step, model = linear_step()
+    rows = record_step(step, model.named_modules(), memory=True).peak
+    assert {row["kind"] for row in rows} >= {"parameters", "activations"}
+    assert not any("file" in row for row in rows)
+    assert record_step(step, model.named_modules()).peak == []

@@ -21,9 +21,8 @@ from ..profiling.attribution.memory_peak import CACHED, KINDS, LASTING, UNUSED, 
 from ..profiling.recording.axis import Axis, axis_of
 from ..profiling.recording.schema import PEAKS
 from ..profiling.recording.store import Recording
-from .decompose.curve import Curve, coefficients, cost_curve
+from .decompose.curve import Curve, Point, coefficients, cost_curve
 from .decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
-from .decompose.functionals import Functional
 from .decompose.repeated_layers import classes_with, group_of, repeated_layers
 from .decompose.statistics import Estimate, normal_estimate
 from .decompose.terms import work_label
@@ -68,6 +67,7 @@ class Peak:
 
     Attributes:
         batch: the batch size.
+        memory_mb: all that the step uses.
         kinds: memory of each kind; without what the step does not use.
         made_by: label of the last allocation before the peak; None if the peak is where the step begins.
         unused_mb: memory of tensors that the step does not use.
@@ -76,11 +76,30 @@ class Peak:
     """
 
     batch: int
+    memory_mb: Estimate
     kinds: dict[str, float]
     made_by: str | None
     unused_mb: float
     cached_mb: float | None
     terms: tuple[MemoryTerm, ...]
+
+
+@dataclass(frozen=True)
+class SplitFinding:
+    """A functional of the curve, and its exact split.
+
+    Attributes:
+        finding: the functional with its verdict; its values in ms are of MB.
+        shares: shares of what is tested in it, the largest first; they add up to that.
+    """
+
+    finding: Finding
+    shares: tuple[MemoryTerm, ...]
+
+    @property
+    def is_anomaly(self) -> bool:
+        """Whether it is an anomaly."""
+        return self.finding.verdict == FindingVerdict.ANOMALY
 
 
 @dataclass(frozen=True)
@@ -114,27 +133,20 @@ class MemoryDiagnosis:
     Attributes:
         curve: curve of memory; its fields in ms hold MB.
         peaks: the peak of each batch size.
-        findings: every excess, then every curvature, in MB.
-        splits: shares of what is tested in each finding, in their order, the largest first; they add up to it.
-        fixed: memory that does not grow with the batch size, with its interval; None if it is not significant.
+        findings: every excess, then every curvature.
+        fixed_mb: memory that does not grow with the batch size; None if it is not significant.
         per_sample_mb: growth from the last batch size but one to the largest; None for a single one.
-        largest: the largest batch size that fits; None if the limit or the growth is unknown.
+        largest_batch: the largest batch size that fits; None if the limit or the growth is unknown.
         axis: axis of batch sizes, for words.
     """
 
     curve: Curve
     peaks: tuple[Peak, ...]
-    findings: tuple[Finding, ...]
-    splits: tuple[tuple[MemoryTerm, ...], ...]
-    fixed: tuple[Functional, Estimate] | None
+    findings: tuple[SplitFinding, ...]
+    fixed_mb: Estimate | None
     per_sample_mb: float | None
-    largest: LargestBatch | None
+    largest_batch: LargestBatch | None
     axis: Axis = field(default_factory=Axis)
-
-    @property
-    def anomalies(self) -> tuple[Finding, ...]:
-        """The findings that are anomalies."""
-        return tuple(finding for finding in self.findings if finding.verdict == FindingVerdict.ANOMALY)
 
 
 def explain_memory(
@@ -176,23 +188,23 @@ def explain_memory(
         ]
         return tuple(sorted(found, key=lambda one: -abs(one.value.value)))
 
-    findings = find(curve, axis)
     fixed = find_fixed_cost(curve, curve.conditions)
     growth = [(sizes[large] - sizes[small]) / (large - small) for small, large in list(pairwise(sizes))[-1:]]
     return MemoryDiagnosis(
         curve=curve,
-        peaks=tuple(_peak(batch, of_batch, terms(np.eye(len(table))[i])) for i, (batch, of_batch) in _each(rows)),
-        findings=findings,
-        splits=tuple(terms(coefficients(finding.tested, curve.conditions)) for finding in findings),
-        fixed=None if fixed is None else (fixed, curve.evaluate(fixed)),
+        peaks=tuple(
+            _peak(point, rows[rows["batch"] == point.condition], terms(alone))
+            for point, alone in zip(curve.points, np.eye(len(table)), strict=True)
+        ),
+        findings=tuple(
+            SplitFinding(finding, terms(coefficients(finding.tested, curve.conditions)))
+            for finding in find(curve, axis)
+        ),
+        fixed_mb=None if fixed is None else curve.evaluate(fixed),
         per_sample_mb=growth[0] if growth else None,
-        largest=_largest_batch(rows, sizes, recording, limit_bytes),
+        largest_batch=_largest_batch(rows, sizes, recording, limit_bytes),
         axis=axis_of(recording.meta),
     )
-
-
-def _each(rows: pd.DataFrame) -> list[tuple[int, tuple[int, pd.DataFrame]]]:
-    return [(index, (int(batch), of_batch)) for index, (batch, of_batch) in enumerate(rows.groupby("batch"))]
 
 
 def _with_terms(rows: pd.DataFrame, recording: Recording, by_instance: bool) -> pd.DataFrame:
@@ -227,11 +239,12 @@ def _main_lines(rows: pd.DataFrame) -> dict[str, str]:
     return {term: f"{file}:{line}" for term, file, line in sums.index}
 
 
-def _peak(batch: int, rows: pd.DataFrame, terms: tuple[MemoryTerm, ...]) -> Peak:
+def _peak(point: Point, rows: pd.DataFrame, terms: tuple[MemoryTerm, ...]) -> Peak:
     sums = (rows.groupby("kind")["bytes"].sum() / 1e6).to_dict()
     made = rows.loc[rows["makes_peak"].astype(bool), "term"]
     return Peak(
-        batch=batch,
+        batch=point.condition,
+        memory_mb=point.time_ms,
         kinds={kind: float(sums[kind]) for kind in KINDS if kind in sums and kind not in (UNUSED, CACHED)},
         made_by=None if made.empty else made.iloc[0],
         unused_mb=float(sums.get(UNUSED, 0.0)),

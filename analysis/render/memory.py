@@ -12,7 +12,7 @@ from rich.text import Text
 from ...base.numbers import number, quantity
 from ...profiling.recording.store import Recording
 from ..decompose.statistics import Estimate
-from ..memory import LargestBatch, MemoryDiagnosis, MemoryTerm, Peak, explain_memory
+from ..memory import LargestBatch, MemoryDiagnosis, MemoryTerm, Peak, SplitFinding, explain_memory
 from . import terminal, text
 from .documents import print_document
 from .show import recording_line, show_gaps
@@ -27,31 +27,6 @@ _NOTE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryFinding:
-    """A functional of the curve of memory.
-
-    Attributes:
-        functional: its label.
-        unit: unit of its value.
-        value: the value.
-        verdict: verdict on it.
-        p_adjusted: p over all of them.
-        tested: label of the excess or bend behind the verdict.
-        tested_mb: its value.
-        shares: by layer and kind; they add up to it.
-    """
-
-    functional: str
-    unit: str
-    value: Estimate
-    verdict: str
-    p_adjusted: float
-    tested: str
-    tested_mb: Estimate
-    shares: Sequence[MemoryTerm]
-
-
-@dataclass(frozen=True, kw_only=True)
 class MemoryDocument:
     """Peak memory over batch sizes: `memory`, and `explain --of memory`.
 
@@ -59,8 +34,7 @@ class MemoryDocument:
         recording: folder of the recording.
         complete: whether nothing was lost.
         lost: what was lost, by name.
-        peaks: the peak of each batch size, with its interval in `curve`.
-        curve: memory of a step at each batch size, MB.
+        peaks: the peak of each batch size.
         findings: every test.
         fixed_mb: memory that does not grow with the batch size; null if it is not significant.
         per_sample_mb: growth between the two largest batch sizes; null for a single one.
@@ -71,8 +45,7 @@ class MemoryDocument:
     complete: bool
     lost: Mapping[str, Any] | None
     peaks: Sequence[Peak]
-    curve: Sequence[Estimate]
-    findings: Sequence[MemoryFinding]
+    findings: Sequence[SplitFinding]
     fixed_mb: Estimate | None
     per_sample_mb: float | None
     largest_batch: LargestBatch | None
@@ -99,7 +72,17 @@ def show_memory(
     """
     found = explain_memory(recording, axis, by_instance=by_instance, limit_bytes=limit_bytes)
     if as_json:
-        print_document(_document(recording, found))
+        document = MemoryDocument(
+            recording=str(recording.path),
+            complete=recording.complete,
+            lost=recording.meta.get("lost"),
+            peaks=found.peaks,
+            findings=found.findings,
+            fixed_mb=found.fixed_mb,
+            per_sample_mb=found.per_sample_mb,
+            largest_batch=found.largest_batch,
+        )
+        print_document(document)
         return
     console = terminal.console()
     console.print(recording_line(recording), style="bold")
@@ -109,13 +92,14 @@ def show_memory(
     console.print()
     console.print(text.render_curve(found.curve, found.axis, MEMORY, brief=True))
     _print_kinds(console, found)
-    _print_terms(console, found.peaks[-1], found, None if everything else _MOST_TERMS)
+    last, limit = found.peaks[-1], None if everything else _MOST_TERMS
+    _print_split(console, f"peak of {found.axis.name} {last.batch}", last.memory_mb.value, last.terms, limit)
     console.print()
-    console.print(text.render_findings(found.findings, found.axis, MEMORY))
-    for finding, shares in zip(found.findings, found.splits, strict=True):
-        if everything or finding in found.anomalies:
-            label = f"{finding.tested.label} (MB)"
-            _print_split(console, label, finding.tested_value.value, shares, None if everything else _MOST_TERMS)
+    console.print(text.render_findings([one.finding for one in found.findings], found.axis, MEMORY))
+    for one in found.findings:
+        if everything or one.is_anomaly:
+            tested = one.finding.tested
+            _print_split(console, tested.label, one.finding.tested_value.value, one.shares, limit)
     console.print()
     console.print(Text(_NOTE, "dim"))
     show_gaps(console, recording, found.axis)
@@ -125,15 +109,16 @@ def show_memory(
 def sentences(found: MemoryDiagnosis) -> list[str]:
     """What the memory is, how it grows, and what fits, each in a sentence."""
     last, axis = found.peaks[-1], found.axis
-    whole = sum(last.kinds.values())
+    whole = last.memory_mb.value
     kinds = sorted(last.kinds.items(), key=lambda one: -one[1])[:3]
     most = ", ".join(f"{kind} {text.share(value, whole)}" for kind, value in kinds)
     made = f"; the last before the peak are {last.made_by}" if last.made_by else ""
     lines = [f"A step of {axis.name} {last.batch} needs {_mb(whole)} at its peak: {most}{made}."]
     if found.per_sample_mb is not None:
-        beside = "" if found.fixed is None else f" beside {_mb(found.fixed[1].value)} that {axis.name} does not change"
+        fixed = found.fixed_mb
+        beside = "" if fixed is None else f" beside {_mb(fixed.value)} that {axis.name} does not change"
         lines.append(f"It grows by {_mb(found.per_sample_mb)} per {axis.one}{beside}.")
-    return lines + _fits(found.largest, axis.name)
+    return lines + _fits(found.largest_batch, axis.name)
 
 
 def _fits(largest: LargestBatch | None, name: str) -> list[str]:
@@ -157,7 +142,7 @@ def _print_kinds(console: Console, found: MemoryDiagnosis) -> None:
     for kind in dict.fromkeys(kind for peak in found.peaks for kind in peak.kinds):
         rows.add_row(kind, *(number(peak.kinds.get(kind, 0.0)) for peak in found.peaks))
     rows.add_section()
-    rows.add_row("step", *(number(sum(peak.kinds.values())) for peak in found.peaks))
+    rows.add_row("step", *(number(peak.memory_mb.value) for peak in found.peaks))
     if any(peak.cached_mb is not None for peak in found.peaks):
         cached = ("" if peak.cached_mb is None else number(peak.cached_mb) for peak in found.peaks)
         rows.add_row("cached beside it", *cached)
@@ -174,16 +159,11 @@ def _print_kinds(console: Console, found: MemoryDiagnosis) -> None:
         )
 
 
-def _print_terms(console: Console, peak: Peak, found: MemoryDiagnosis, limit: int | None) -> None:
-    whole = sum(peak.kinds.values())
-    _print_split(console, f"peak of {found.axis.name} {peak.batch} (MB)", whole, peak.terms, limit)
-
-
 def _print_split(console: Console, label: str, whole: float, terms: Sequence[MemoryTerm], limit: int | None) -> None:
     """The largest terms of a functional or a peak, and the others in one line so that they add up."""
     terms = [term for term in terms if term.value.value]
     with_lines = ("line",) if any(term.line for term in terms) else ()
-    rows = table(label, "value", "share", *with_lines, left=with_lines)
+    rows = table(label, "MB", "share", *with_lines, left=with_lines)
     for term in terms[:limit]:
         cells = (number(term.value.value), text.share(term.value.value, whole), term.line or "")
         rows.add_row(term.label, *cells[: 2 + len(with_lines)])
@@ -192,29 +172,3 @@ def _print_split(console: Console, label: str, whole: float, terms: Sequence[Mem
         rows.add_row(f"{len(rest)} others", number(amount), text.share(amount, whole), *[""] * len(with_lines))
     console.print()
     console.print(rows)
-
-
-def _document(recording: Recording, found: MemoryDiagnosis) -> MemoryDocument:
-    return MemoryDocument(
-        recording=str(recording.path),
-        complete=recording.complete,
-        lost=recording.meta.get("lost"),
-        peaks=found.peaks,
-        curve=[point.time_ms for point in found.curve.points],
-        findings=[
-            MemoryFinding(
-                functional=finding.shown.label,
-                unit=text.unit_text(finding.shown.unit, found.axis, MEMORY),
-                value=finding.value,
-                verdict=finding.verdict,
-                p_adjusted=finding.p_adjusted,
-                tested=finding.tested.label,
-                tested_mb=finding.tested_value,
-                shares=shares,
-            )
-            for finding, shares in zip(found.findings, found.splits, strict=True)
-        ],
-        fixed_mb=None if found.fixed is None else found.fixed[1],
-        per_sample_mb=found.per_sample_mb,
-        largest_batch=found.largest,
-    )

@@ -6,7 +6,6 @@ what was allocated before the step is known from the tensors that the program ho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,18 +20,7 @@ MEMORY_EVENT = "[memory]"  # its name among the events of torch's profiler
 PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
 INPUTS, ACTIVATIONS, ACTIVATION_GRADIENTS = "input", "activations", "activation gradients"
 WORKSPACE, HELD, UNUSED, CACHED = "workspace", "other, from before the step", "not used in the step", "cached"
-KINDS = (
-    PARAMETERS,
-    GRADIENTS,
-    STATE,
-    INPUTS,
-    ACTIVATIONS,
-    ACTIVATION_GRADIENTS,
-    WORKSPACE,
-    HELD,
-    UNUSED,
-    CACHED,
-)
+KINDS = (PARAMETERS, GRADIENTS, STATE, INPUTS, ACTIVATIONS, ACTIVATION_GRADIENTS, WORKSPACE, HELD, UNUSED, CACHED)
 LASTING = (PARAMETERS, GRADIENTS, STATE)  # kinds whose layer says all: which phase allocated them is chance
 _BEFORE = -1  # position of what was allocated before the first event
 
@@ -121,22 +109,17 @@ def peak_rows(
     peak = int(first) + int(np.argmax(level[first : last + 1])) - 1
     live = [block for block in blocks if block.begin <= peak < block.end]
     made = np.array([block.begin for block in live if block.begin > _BEFORE], np.int64)
-    around = dict(
-        zip(
-            made.tolist(),
-            placement.nest.innermost(allocations.thread[made], allocations.time_ns[made]).tolist(),
-            strict=True,
-        )
-    )
+    spans_of = placement.nest.innermost(allocations.thread[made], allocations.time_ns[made])
+    around = dict(zip(made.tolist(), spans_of.tolist(), strict=True))
     lines = _lines(spans, outer, np.array(sorted(set(around.values()) - {NONE}), np.int64), watched)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for block in live:
         span = around.get(block.begin, NONE)
         operator = NONE if span == NONE else int(outer[span])
         phase = None if span == NONE or placement.phase[span] == NONE else placement.phases[placement.phase[span]]
-        inside = operator != NONE and block.end < count
-        ends_inside = inside and bool(allocations.time_ns[block.end] <= spans.end_ns[operator])
-        kind = _kind(block, phase, ends_inside, block.end == count, allocations.used)
+        stays = block.end == count
+        ends_inside = operator != NONE and not stays and allocations.time_ns[block.end] <= spans.end_ns[operator]
+        kind = _kind(block, phase, bool(ends_inside), stays, allocations.used)
         layer = None if span == NONE or placement.layer[span] == NONE else placement.layers[placement.layer[span]]
         key = {
             "kind": kind,
@@ -175,7 +158,8 @@ def _blocks(allocations: Allocations) -> list[_Block]:
             block = live.get(tensor.address) or add(tensor.size_bytes, _BEFORE, tensor.address)
             block.kind, block.layer = tensor.kind, tensor.layer
 
-    events = zip(*(column.tolist() for column in _columns(allocations)), strict=True)
+    columns = (allocations.time_ns, allocations.size_bytes, allocations.address)
+    events = zip(*(column.tolist() for column in columns), strict=True)
     for position, (time_ns, size, address) in enumerate(events):
         note(time_ns)
         if size > 0:
@@ -191,10 +175,6 @@ def _blocks(allocations: Allocations) -> list[_Block]:
         known = sum(block.size_bytes for block in blocks if block.begin == _BEFORE)
         add(max(before - known, 0), _BEFORE, NONE).kind = HELD
     return [block for block in blocks if block.size_bytes]
-
-
-def _columns(allocations: Allocations) -> Sequence[Ints]:
-    return allocations.time_ns, allocations.size_bytes, allocations.address
 
 
 def _kind(block: _Block, phase: str | None, ends_inside: bool, stays: bool, used: set[int] | None) -> str:

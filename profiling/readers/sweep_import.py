@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ...base.errors import CurvescopeError
 from ..recording.remote_store import AnyPath
-from ..recording.schema import OPERATORS, TABLES, conform
+from ..recording.schema import OPERATORS, PEAKS, TABLES, conform
 from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
 from . import Imported, Options, describe_import, import_profile
 
@@ -101,7 +101,7 @@ def _merge(recordings: Sequence[Recording], writer: RecordingWriter) -> None:
         for table in TABLES.keys() - {"steps"}:
             for part in recording.parts(table):
                 rows = conform(TABLES[table], pq.read_table(part))
-                if table == OPERATORS.name:  # one step per batch size has them
+                if table in (OPERATORS.name, PEAKS.name):  # one step per batch size has them
                     rows = rows.filter(pc.invert(pc.is_in(rows["batch"], pa.array(recorded, pa.int64()))))
                 if "step" in rows.column_names:
                     index_of_step = rows.column_names.index("step")

@@ -41,26 +41,24 @@ def test_a_layer_that_outgrows_the_batch_makes_the_bend(tmp_path):
     """M is 98, 114, 170 MB at 2, 4, 8... plus b²: the bend at 8 is 16² − 3·8² + 2·4² = 96 MB, all attention's."""
     found = explain_memory(write(tmp_path / "r", {batch: attention(batch) for batch in (2, 4, 8, 16)}))
     assert [point.time_ms.value for point in found.curve.points] == [98, 114, 170, 378]
-    (bend,) = (f for f in found.findings if f.tested.label == "bend at 8")
-    assert bend.verdict == "anomaly"
-    assert bend.tested_value.value == pytest.approx(96)
-    shares = found.splits[found.findings.index(bend)]
-    assert shares[0].label == "attention activations"
-    assert shares[0].line == "model.py:7"
-    for finding, terms in zip(found.findings, found.splits, strict=True):
-        assert sum(term.value.value for term in terms) == pytest.approx(finding.tested_value.value)
+    (bend,) = (one for one in found.findings if one.finding.tested.label == "bend at 8")
+    assert bend.finding.verdict == "anomaly"
+    assert bend.finding.tested_value.value == pytest.approx(96)
+    assert (bend.shares[0].label, bend.shares[0].line) == ("attention activations", "model.py:7")
+    for one in found.findings:
+        assert sum(term.value.value for term in one.shares) == pytest.approx(one.finding.tested_value.value)
 
 
 def test_memory_in_proportion_has_a_fixed_part_and_no_anomaly(tmp_path):
     """90 MB of parameters, and 2 MB of activations for each sample: 1,000 MB hold 455 samples."""
     sizes = {batch: {("parameters", "fc"): 90, ("activations", "fc"): 2 * batch} for batch in (2, 4, 8)}
     found = explain_memory(write(tmp_path / "r", sizes))
-    assert found.anomalies == ()
-    assert found.fixed[1].value == pytest.approx(90)
+    assert not any(one.is_anomaly for one in found.findings)
+    assert found.fixed_mb.value == pytest.approx(90)
     assert found.per_sample_mb == pytest.approx(2)
-    assert found.largest.batch == 455
-    assert found.largest.checked == pytest.approx(0, abs=1e-9)
-    assert found.largest.low < 455 < found.largest.high
+    assert found.largest_batch.batch == 455
+    assert found.largest_batch.checked == pytest.approx(0, abs=1e-9)
+    assert found.largest_batch.low < 455 < found.largest_batch.high
 
 
 def test_what_the_step_does_not_use_and_cached_memory_stand_beside_it(tmp_path):
@@ -68,7 +66,7 @@ def test_what_the_step_does_not_use_and_cached_memory_stand_beside_it(tmp_path):
     found = explain_memory(write(tmp_path / "r", sizes))
     (peak,) = found.peaks
     assert (peak.kinds, peak.unused_mb, peak.cached_mb) == ({"activations": 4}, 30, 5)
-    assert found.largest is None  # one batch size says nothing of its growth
+    assert found.largest_batch is None  # one batch size says nothing of its growth
 
 
 def test_repeated_layers_are_one_term(tmp_path):
@@ -148,8 +146,8 @@ def test_traces_of_a_gpu_add_up_to_what_its_allocator_counted(tmp_path):
     assert found.curve.points[2].time_ms.value * MB == pytest.approx(13_155_807_744)
     assert found.peaks[2].terms[0].label == "aten::to activations"
     assert found.peaks[2].cached_mb > 0
-    assert abs(found.largest.checked) < 0.002  # of the peak at 512, predicted from 32 and 128
-    assert found.largest.limit_mb == pytest.approx(42_300, rel=0.01)  # all the memory of the card
+    assert abs(found.largest_batch.checked) < 0.002  # of the peak at 512, predicted from 32 and 128
+    assert found.largest_batch.limit_mb == pytest.approx(42_300, rel=0.01)  # all the memory of the card
 
 
 def test_a_recording_without_allocations_says_how_to_get_them(tmp_path):

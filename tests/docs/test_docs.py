@@ -99,6 +99,8 @@ NOT_RUN = {
     "breakdown runs/": "needs that diagnosis",
     "breakdown RUN --by line": "a modelled run has no program",
     "explain runs/": "needs that diagnosis",
+    "explain RUN --of memory": "a modelled run has no tensors",
+    "memory": "measures a network for a minute",
 }
 
 

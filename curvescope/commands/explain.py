@@ -87,17 +87,9 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         show_energy(recording, axis=args.curvature, everything=args.all, as_json=args.json)
         return 0
     if args.of == "memory":
-        from ..analysis.render.memory import show_memory
+        from .memory import show
 
-        show_memory(
-            recording,
-            axis=args.curvature,
-            by_instance=args.by_instance,
-            limit_bytes=options.memory_limit_of(args),
-            everything=args.all,
-            as_json=args.json,
-        )
-        return 0
+        return show(recording, args)
     show_diagnosis(
         recording,
         axis=args.curvature,

@@ -6,9 +6,13 @@ Every batch size runs a few steps, and nothing is timed. `curvescope explain RUN
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from .. import options
 from ..diagnosing import record_curve
+
+if TYPE_CHECKING:
+    from ..profiling.recording.store import Recording
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,16 +25,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..analysis.render.memory import show_memory
     from ..profiling.measure.protocol import ONE_STEP
 
-    limit_bytes = options.memory_limit_of(args)
-    recording = record_curve("memory", args, lambda _: ONE_STEP)
+    options.memory_limit_of(args)  # refuse a wrong one before anything is measured
+    return show(record_curve("memory", args, lambda _: ONE_STEP), args)
+
+
+def show(recording: Recording, args: argparse.Namespace) -> int:
+    """Print the memory of a recording, as the options ask for."""
+    from ..analysis.render.memory import show_memory
+
     show_memory(
         recording,
         axis=args.curvature,
         by_instance=args.by_instance,
-        limit_bytes=limit_bytes,
+        limit_bytes=options.memory_limit_of(args),
         everything=args.all,
         as_json=args.json,
     )

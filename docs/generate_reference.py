@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from curvescope.analysis.causes import interventions
+from curvescope.base.arguments import default_experiments_s
 from curvescope.cli import COMMANDS
 from curvescope.commands.bench import BENCHES, Bench
 from curvescope.document_schema import document_schema
@@ -252,7 +253,7 @@ def factors_page() -> str:
         for name, one in all_facts(scope).items():
             remedy = (one.remedy or "").format(where="the layer" if scope == "term" else "the step")
             lines.append(f"| `{name}` | {_cell(one.what)} | {_cell(remedy)} | {_cell(one.how or '')} |")
-    return "\n".join([*lines, *_tested_causes()]) + "\n"
+    return "\n".join([*lines, *_tested_causes(), *_feasible_on_a_gpu()]) + "\n"
 
 
 def _tested_causes() -> Iterator[str]:
@@ -263,6 +264,27 @@ def _tested_causes() -> Iterator[str]:
         term, step = (", ".join(f"`{name}`" for name in names) for names in (one.term, one.step))
         expected = f"not tested: {one.untested}" if one.untested else f"{one.expected[:1].lower()}{one.expected[1:-1]}"
         yield f"| {cause} | {term} | {step} | {_cell(expected)} |"
+
+
+def _feasible_on_a_gpu() -> Iterator[str]:
+    """What confirms and what refutes each cause on a GPU, by simulation."""
+    yield from (
+        "",
+        "## What the default time decides on a GPU",
+        "",
+        "Simulated, on no GPU: sweeps of an 80 GB H100, each with a cause at its own thresholds, and the plan for "
+        f"{default_experiments_s('cuda'):.0f} s. Times are those that the plan expects, with starts of 6 s, until the "
+        "cause is confirmed, or refuted where no factor changes anything (`tests/experiments/gpu_feasibility.py`).",
+        "",
+        "| cause | here | confirmed by | refuted by |",
+        "|---|---|---|---|",
+    )
+    for row in json.loads((DOCS.parent / "benchmarks" / "results" / "gpu_feasibility.json").read_text()):
+        worlds = (
+            f"`{one['factor']}`, {'term alone' if one['scope'] == 'term' else 'complete steps'}, {one['seconds']} s"
+            for one in (row["confirmed"], row["refuted"])
+        )
+        yield f"| {row['cause']} | {row['at']} | {' | '.join(worlds)} |"
 
 
 def metrics_page() -> str:

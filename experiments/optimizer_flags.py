@@ -1,4 +1,4 @@
-"""Steps whose optimizers update the parameters in another form: the flags of torch's optimizers, changed in place."""
+"""Steps whose optimizers update the parameters in another form, or not at all."""
 
 from __future__ import annotations
 
@@ -20,24 +20,19 @@ def reason_against(target: Target) -> str | None:
     return None if "optimizer" in target.phases or not target.phases else _NONE
 
 
-class OptimizerForm(StepsWithin):
-    """Steps whose optimizers of torch have one flag on, from their first step on."""
+class _WatchedOptimizers(StepsWithin):
+    """Steps whose optimizers of torch are changed when they make a step."""
 
-    def __init__(self, workload: Any, flag: str) -> None:
-        """Wrap a workload.
-
-        Args:
-            workload: the workload.
-            flag: `foreach` or `fused`.
-        """
+    def __init__(self, workload: Any) -> None:
+        """Wrap a workload."""
         super().__init__(workload, self._watched)
-        self._flag, self._changed = flag, weakref.WeakSet[Any]()
+        self._changed = weakref.WeakSet[Any]()
 
     def submit(self) -> object:
         """Run one step.
 
         Raises:
-            CurvescopeError: it ran no optimizer of torch, or one without this form.
+            CurvescopeError: it ran no optimizer of torch, or one that cannot be changed.
         """
         result = super().submit()
         if not self._changed:
@@ -47,13 +42,49 @@ class OptimizerForm(StepsWithin):
     @contextmanager
     def _watched(self) -> Iterator[None]:
         """Change every optimizer of torch that makes a step in the block."""
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-        handle = register_optimizer_step_pre_hook(self._before_step)
+        before = register_optimizer_step_pre_hook(self._before_step)
+        after = register_optimizer_step_post_hook(self._after_step)
         try:
             yield
         finally:
-            handle.remove()
+            before.remove()
+            after.remove()
+
+    def _before_step(self, optimizer: Any, *_: object) -> None:
+        raise NotImplementedError
+
+    def _after_step(self, optimizer: Any, *_: object) -> None:
+        """Undo what a step must not leave; usually nothing."""
+
+
+class NoUpdates(_WatchedOptimizers):
+    """Steps whose optimizers of torch find no parameters."""
+
+    def _before_step(self, optimizer: Any, *_: object) -> None:
+        self._parameters = [group["params"] for group in optimizer.param_groups]
+        for group in optimizer.param_groups:
+            group["params"] = []
+        self._changed.add(optimizer)
+
+    def _after_step(self, optimizer: Any, *_: object) -> None:
+        for group, parameters in zip(optimizer.param_groups, self._parameters, strict=True):
+            group["params"] = parameters
+
+
+class OptimizerForm(_WatchedOptimizers):
+    """Steps whose optimizers of torch have one flag on, from their first step on."""
+
+    def __init__(self, workload: Any, flag: str) -> None:
+        """Wrap a workload.
+
+        Args:
+            workload: the workload.
+            flag: `foreach` or `fused`.
+        """
+        super().__init__(workload)
+        self._flag = flag
 
     def _before_step(self, optimizer: Any, *_: object) -> None:
         if optimizer in self._changed:

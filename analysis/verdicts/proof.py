@@ -143,7 +143,9 @@ def _of_step(outcome: Outcome, value: float) -> Proof:
 
 
 def _together(proofs: Sequence[Proof]) -> Proof:
-    """The verdict on a cause with several factors: one that confirms is enough; all that ran must refute."""
+    """The verdict on a cause with several factors: one that confirms is enough; all that ran and can refute must."""
+    if any(proof.verdict == Verdict.REFUTED for proof in proofs):
+        proofs = [p for p in proofs if p.verdict == Verdict.CONFIRMED or (p.outcome and p.outcome.can_refute)]
     return min(proofs, key=lambda proof: (proof.verdict.rank, -abs(proof.amount)), default=Proof(Verdict.UNTESTED))
 
 

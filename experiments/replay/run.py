@@ -35,7 +35,7 @@ from .operator_kinds import follows_batch, is_batch_norm, on_cuda
 from .recorded_call import CannotReplay, device_of
 from .results import difference, results_of, try_call
 from .runnable import Runnable, setting
-from .term import Term, duration_ns, read_term
+from .term import Term, duration_ns, operand_bytes, read_term
 
 # A visit times one long run, and more of short ones: rounds have the drift that runs in a row lack. With a cache flush
 # of some milliseconds before each, more than eight cost more time than they add precision.
@@ -252,6 +252,12 @@ class TermRunner(Runner):
         step_bytes = self._term.step_bytes_near(self.experiment.batches[0])
         return Caches.WARM if step_bytes <= self._backend.cache_bytes else Caches.AS_IN_STEP
 
+    def _fits_cache(self) -> bool:
+        """Whether the cache can keep the operands of the term from run to run, at the smallest batch size that runs."""
+        fitting = [batch for batch in self.experiment.batches if batch not in self._unfit]
+        calls = self._term.runnables(None, fitting[0], self.experiment.batches) if fitting else []
+        return bool(operand_bytes(calls) <= self._backend.cache_bytes)
+
     def _compare(self, name: str, plain: Sequence[Runnable], changed: Sequence[Runnable], change: TermChange) -> None:
         """Compare the results with those without a change, at the first batch size where something changes."""
         if change.call is not None and all(one is other for one, other in zip(plain, changed, strict=True)):
@@ -288,6 +294,8 @@ class TermRunner(Runner):
         usual = self._caches(TermChange())
         if usual is Caches.WARM is change.caches:
             return "the operands of a whole step fit the cache, so they are there without a change"
+        if change.caches is Caches.WARM and not self._fits_cache():
+            return "the operands of the term do not fit the last-level cache"
         if usual is Caches.AS_IN_STEP and change.caches is Caches.COLD and not any(map(follows_batch, by_time)):
             return "no operand depends on the batch size, so the step leaves none in the caches"
         return None

@@ -138,7 +138,7 @@ class Term:
         """Free the operands that were built first, until the rest and the coming ones fit the budget."""
         while self._built:
             kept = [runnable for built in self._built.values() for runnable in built]
-            if _operand_bytes([*kept, *coming]) <= self.budget_bytes:
+            if operand_bytes([*kept, *coming]) <= self.budget_bytes:
                 return
             del self._built[next(iter(self._built))]
             self._forget_weights()
@@ -192,7 +192,7 @@ def duration_ns(family: CallFamily) -> int:
     return sum(call.duration_ns or 0 for call in family.calls.values())
 
 
-def _operand_bytes(runnables: Sequence[Runnable]) -> int:
+def operand_bytes(runnables: Sequence[Runnable]) -> int:
     """Memory of all operands, each once."""
     tensors = [one for runnable in runnables for one in results_of(list(runnable.arguments)) if one is not None]
     storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}

@@ -52,10 +52,10 @@ def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0, slow=0.0)
     random, rows = np.random.default_rng(seed), []
     for round_ in range(rounds):
         for factor in (None, *one.factors):
-            if factor in one.untested:
+            if factor in one.untested or (factor in FACTS and FACTS[factor].by_size):
                 continue
             of_factor = times_ms[factor]
-            for batch in one.batches:
+            for batch in one.batches if factor else one.unmodified:
                 time_ms = of_factor(batch) if callable(of_factor) else of_factor[batch]
                 time_ms *= 1.33 if slow and random.random() < slow else 1.0
                 for index in range(per_visit):

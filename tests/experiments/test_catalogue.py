@@ -22,7 +22,7 @@ EVERY = list(product(FACTORS, ("cpu", "cuda:0")))
 OF_THE_PROGRAM = {"kept_memory", "expandable_segments", "malloc_async"}
 OF_THE_PROGRAM |= {"fused_optimizer", "foreach_optimizer", "prepacked_linear"}
 EXPERIMENT_ONLY = {"cold_caches", "warm_caches", "pauses", "locked_clock"}
-EXPERIMENT_ONLY |= {"smaller_memory", "replayed_operators", "filled_wave"}
+EXPERIMENT_ONLY |= {"smaller_memory", "replayed_operators", "filled_wave", "no_update"}
 
 
 def test_every_file_is_a_factor_of_its_name():

@@ -72,6 +72,21 @@ def test_the_optimizer_of_a_step_gets_another_form_and_computes_the_same(name, e
         torch.testing.assert_close(one, other)
 
 
+def test_without_updates_the_parameters_keep_their_values_and_all_else_of_the_step_runs():
+    plain, changed = Training(), Training()
+    before = [parameter.detach().clone() for parameter in changed.model.parameters()]
+    plain.load(2)
+    steps = steps_of("no_update", changed)
+    assert torch.equal(plain.submit(), steps.submit())
+    for one, other, old in zip(plain.model.parameters(), changed.model.parameters(), before, strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+        assert torch.equal(other, old)
+        assert not torch.equal(one, old)
+    assert [len(group["params"]) for group in changed.optimizer.param_groups] == [4]
+    with pytest.raises(CurvescopeError, match="the steps run no optimizer of torch"):
+        steps_of("no_update", Training(gradients=False)).submit()
+
+
 def test_an_optimizer_that_cannot_be_changed_says_so():
     with pytest.raises(CurvescopeError, match="_Lbfgs has no option fused"):
         steps_of("fused_optimizer", Training(lambda parameters, lr: _Lbfgs(parameters, lr=lr))).submit()

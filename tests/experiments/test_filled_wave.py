@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -73,7 +72,7 @@ IN_WAVES = lambda b: 5.0 * math.ceil(16 * b / 132)  # noqa: E731
 )
 def test_a_bend_is_of_waves_if_the_time_stays_until_the_wave_is_full_and_jumps_then(time_ms, verdict):
     one = experiment(factors=["filled_wave"], functional=BEND.weights, batches=(4, 8, 16), waves=(WAVE,))
-    rows = rows_of(replace(one, factors=(), batches=one.unmodified), {None: time_ms})
+    rows = rows_of(one, {None: time_ms})
     unmodified, filled = outcomes_of(one, rows, all_facts(Scope.TERM, "cuda:0"))
     assert unmodified.batches == filled.batches == (4, 8, 16)
     assert filled.verdict == verdict

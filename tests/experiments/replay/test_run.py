@@ -200,7 +200,6 @@ def test_a_switch_is_another_kernel_with_the_most_time(
     [
         ((), 100, 2 * 2 * 5),  # two batch sizes, two rounds, five runs a visit
         (("cold_caches",), 100, 2 * 2 * 2 * 5),
-        (("warm_caches",), 100, 2 * 2 * 5),
         ((), 1000, 0),  # all operands of a step fit the cache
         ((), 700, 0),  # those of the smaller step fit: no flush at one size and not at the other
         (("cold_caches",), 1000, 2 * 2 * 5),
@@ -213,6 +212,19 @@ def test_caches_are_flushed_before_each_run_unless_a_step_fits_them(
     backend = Backend(cache_bytes)
     run_term(recording, experiment(*names), writer, backend=backend)
     assert backend.flushes == flushes
+
+
+@pytest.mark.parametrize(("cache_bytes", "fits"), [(1000, True), (600, False)])
+def test_caches_stay_warm_only_with_the_operands_of_a_term_that_fit_them(
+    cache_bytes: int, fits: bool, writer: RecordingWriter
+) -> None:
+    """Two layers of 640 bytes at batch 2: a step fits neither cache."""
+    recording = record(writer, [row(b, LINEAR, linear(b), layer=layer) for b in (2, 4) for layer in ("fc", "fc2")])
+    backend = Backend(cache_bytes)
+    done = run_term(recording, experiment("warm_caches"), writer, backend=backend)
+    why = "the operands of the term do not fit the last-level cache"
+    assert done.untested == ({} if fits else {"warm_caches": why})
+    assert backend.flushes == (2 * 2 * 5 if fits else 0)
 
 
 def test_a_cache_state_that_the_step_has_anyway_is_untested(writer: RecordingWriter) -> None:

@@ -1,7 +1,8 @@
 """Compare recordings of one network (devices, versions, configurations) by layer, operator, kernel family or kernel.
 
-The first recording is the base. A change is a ratio of times with an interval; recordings are independent of each
-other, so their replicates are paired at random. All changes of one kind form one family (Holm). A row *follows the
+The first recording is the base. A change is a ratio of times with an interval. Recordings are independent of each
+other, so their replicates are paired at random; of versions that were measured together, replicates draw the same
+processes, which met the same state of the machine. All changes of one kind form one family (Holm). A row *follows the
 hardware* if its speed-up lies between the ratios of the devices' compute and DRAM roofs, with a tolerance of a tenth;
 roofs are ceilings if both recordings have them, else peaks.
 
@@ -20,46 +21,18 @@ import pandas as pd
 
 from ..base.errors import CurvescopeError
 from ..profiling.attribution.kernel_names import ALGORITHMS, family
-from ..profiling.hardware.limits import CEILING, PEAK, Hardware, hardware_of
-from ..profiling.recording.store import RECORDING, STEP, Recording, unit_of
-from .aligned_rows import KEYS, align
-from .causes.context import mean_clock
-from .cost_model.recording import is_modelled
-from .decompose.curve import UNKNOWN, Curve, cost_curve
-from .decompose.marked import step_times
-from .decompose.statistics import LEVEL, Floats, estimate, holm
+from ..profiling.hardware.limits import CEILING, PEAK, Hardware
+from ..profiling.recording.store import RECORDING, STEP, TOGETHER
+from .aligned_rows import align
+from .decompose.curve import UNKNOWN
+from .decompose.statistics import FASTER_HALF, LEVEL, Floats, estimate, holm
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
+from .side import Side, side
 
 LAYER, OPERATOR, FAMILY, KERNEL = BY = ("layer", "operator", "family", "kernel")
 # Devices reach different shares of their peaks: within this factor of a ratio of roofs a speed-up still follows it.
 _SPARE = 1.1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """One recording in a comparison.
-
-    Attributes:
-        name: name to show.
-        hardware: limits of its device.
-        curve: its cost curve; that of the profiled steps if no step ran unprofiled.
-        steps: its `steps` table.
-        kernel_times: exclusive times that `kernel_times` returns.
-        settings: configuration as text: network, precision, versions.
-        layer_classes: class of each layer, by path; empty if unknown.
-        clocks_hz: mean SM clock by batch size; empty on a CPU, whose cores differ, and if unknown.
-        unit: what the times are of, see `Recording.unit`.
-    """
-
-    name: str
-    hardware: Hardware
-    curve: Curve
-    steps: pd.DataFrame
-    kernel_times: pd.DataFrame
-    settings: Mapping[str, str]
-    layer_classes: Mapping[str, str] = field(default_factory=dict)
-    clocks_hz: Mapping[Any, float] = field(default_factory=dict)
-    unit: str = STEP
+_PRECISE = 0.6  # half-width of an interval, as a share of a limit, at which the estimate says on which side a growth is
 
 
 @dataclass(frozen=True)
@@ -87,6 +60,16 @@ class Change:
     def growth(self) -> float:
         """Relative increase of the time over the base's; below 0 is faster."""
         return 1 / self.speedup - 1
+
+    @property
+    def bounds_of_growth(self) -> tuple[float, float]:
+        """The ends of its 95 % interval; infinite if unknown."""
+        return 1 / self.high - 1, 1 / self.low - 1 if self.low > 0 else np.inf
+
+    def decides(self, over: float) -> bool:
+        """Whether the growth is known well enough to say that it is over a share, or not."""
+        low, high = self.bounds_of_growth
+        return low > over or high < over or high - low < 2 * _PRECISE * over
 
 
 @dataclass(frozen=True)
@@ -134,6 +117,11 @@ class Comparison:
         return RECORDING if any(side.unit == RECORDING for side in self.sides) else STEP
 
     @property
+    def together(self) -> bool:
+        """Whether the recordings were measured in one run."""
+        return measured_together(self.sides)
+
+    @property
     def modelled(self) -> list[str]:
         """Names of the modelled recordings."""
         return [side.name for side in self.sides if side.settings["times"] == "modelled"]
@@ -166,84 +154,14 @@ class Comparison:
             if change is not None and change.real and change.growth > over
         ]
 
-
-def recorded_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
-    """Prepare a recording for comparison, with the columns by which rows are aligned.
-
-    Args:
-        name: name to show.
-        recording: the recording.
-        steps: its `steps` table, or a part of it.
-
-    Raises:
-        CurvescopeError: there is no step.
-    """
-    times = step_times(recording, steps, KEYS, (), by_instance=True).table
-    return side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
-
-
-def side(
-    name: str,
-    meta: Mapping[str, Any],
-    steps: pd.DataFrame,
-    kernel_times: pd.DataFrame,
-    statistic: str = "median",
-    clocks: pd.DataFrame | None = None,
-) -> Side:
-    """Prepare a recording for comparison.
-
-    Args:
-        name: name to show.
-        meta: its `recording.json`.
-        steps: its `steps` table.
-        kernel_times: exclusive times that `kernel_times` returns.
-        statistic: statistic for T(b), see `statistics.STATISTICS`.
-        clocks: its `clocks` table; None if missing.
-
-    Raises:
-        CurvescopeError: the recording has no step.
-    """
-    if steps.empty:
-        raise CurvescopeError(f"{name} has no step: there is nothing to compare. Record or import one with steps.")
-    has_batch = steps["batch"].notna()
-    steps = steps[has_batch] if has_batch.any() else steps.assign(batch=UNKNOWN)
-    kernel_times = (
-        kernel_times[kernel_times["batch"].notna()] if has_batch.any() else kernel_times.assign(batch=UNKNOWN)
-    )
-    profiled = bool(steps["profiled"].all())
-    curve = estimate_terms(kernel_times, steps).curve(steps) if profiled else cost_curve(steps, statistic)
-    hardware, classes = hardware_of(meta), meta.get("layer_classes") or {}
-    return Side(
-        name=name,
-        hardware=hardware,
-        curve=curve,
-        steps=steps,
-        kernel_times=kernel_times,
-        settings=_settings(meta),
-        layer_classes=classes,
-        clocks_hz=_clocks(hardware, steps, clocks),
-        unit=unit_of(meta),
-    )
-
-
-def _clocks(hardware: Hardware, steps: pd.DataFrame, clocks: pd.DataFrame | None) -> dict[Any, float]:
-    if hardware.kind == "cpu":
-        return {}
-    sampled = {batch: mean_clock(of_batch, clocks)[0] for batch, of_batch in steps.groupby("batch")}
-    return {batch: hertz for batch, hertz in sampled.items() if hertz is not None}
-
-
-def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Settings that may explain a difference, as text; unknown ones are left out."""
-    device, versions = meta.get("device") or {}, meta.get("versions") or {}
-    values = {
-        **{key: meta.get(key) for key in ("network", "mode", "precision", "compiled", "graphed", "imported_from")},
-        "times": "modelled" if is_modelled(meta) else "measured",
-        "protocol": (meta.get("protocol") or {}).get("name"),
-        **{f"device.{key}": device.get(key) for key in ("threads", "cuda", "cudnn")},
-        **{f"versions.{key}": value for key, value in versions.items() if key != "curvescope"},
-    }
-    return {key: str(value) for key, value in values.items() if value is not None}
+    def undecided(self, over: float) -> list[tuple[str, str, float]]:
+        """Where neither a growth above a share nor its absence is known: recording, batch size, largest growth."""
+        return [
+            (side.name, line.label, change.bounds_of_growth[1])
+            for line in self.steps
+            for side, change in zip(self.sides[1:], line.changes, strict=True)
+            if change is not None and not change.decides(over)
+        ]
 
 
 def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = None) -> Comparison:
@@ -258,7 +176,7 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     Raises:
         CurvescopeError: no batch size, or not the requested one, is in all recordings.
     """
-    common = sorted(set.intersection(*(set(s.curve.conditions) for s in sides)))
+    common = _common(sides)
     if not common:
         measured = "; ".join(f"{s.name}: {', '.join(str(b) for b in s.curve.conditions)}" for s in sides)
         raise CurvescopeError(
@@ -277,6 +195,33 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     return Comparison(tuple(sides), _steps(sides, common), None if chosen == UNKNOWN else chosen, by, rows, ratios)
 
 
+def _common(sides: Sequence[Side]) -> list[Any]:
+    """The batch sizes that all recordings have."""
+    return sorted(set.intersection(*(set(one.curve.conditions) for one in sides)))
+
+
+def measured_together(sides: Sequence[Side]) -> bool:
+    """Whether all were measured in one run, by as many processes each."""
+    return sides[0].run is not None and len({(side.run, side.curve.rounds) for side in sides}) == 1
+
+
+def decided(rows: Sequence[Mapping[str, Any]], names: Sequence[str], over: float, rounds_of_process: int) -> bool:
+    """Whether versions that are being measured together differ by more than a share, or not, at every batch size.
+
+    Args:
+        rows: rows of the `steps` tables so far, with the name of the version as `factor`.
+        names: names of the versions, the base first.
+        over: the share.
+        rounds_of_process: number of rounds of each process.
+    """
+    steps = pd.DataFrame(rows)
+    steps = steps[~steps["profiled"]]
+    meta = {TOGETHER: {"run": "", "rounds_of_process": rounds_of_process}}
+    of_names = [steps[steps["factor"] == name].drop(columns="factor") for name in names]
+    sides = [side(name, meta, of_name, statistic=FASTER_HALF) for name, of_name in zip(names, of_names, strict=True)]
+    return not Comparison(tuple(sides), _steps(sides, _common(sides)), None, LAYER, (), ()).undecided(over)
+
+
 def _common_rows(sides: Sequence[Side]) -> str:
     """The finest rows that all recordings may have."""
     if set.intersection(*(set(side.kernel_times["layer"].dropna()) for side in sides)):
@@ -286,15 +231,15 @@ def _common_rows(sides: Sequence[Side]) -> str:
 
 
 def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[Line, ...]:
-    lines = []
+    lines, together = [], measured_together(sides)
     for batch in common:
         times, replicates, rounds = [], [], []
-        for side in sides:
-            point = side.curve.at(batch)
+        for curve in (one.curve for one in sides):
+            point = curve.at(batch)
             times.append(point.time_ms.value)
-            replicates.append(side.curve.replicates_ms[:, side.curve.conditions.index(batch)])
-            rounds.append(min(point.rounds, side.curve.rounds))
-        lines.append(Line(str(batch), tuple(times), _changes(times, replicates, rounds)))
+            replicates.append(curve.replicates_ms[:, curve.conditions.index(batch)])
+            rounds.append(min(point.rounds, curve.rounds))
+        lines.append(Line(str(batch), tuple(times), _changes(times, replicates, rounds, together)))
     return tuple(
         replace(line, remarks=tuple(_clock_remark(change, *pair) for change, pair in _with_clocks(line, sides, batch)))
         for line, batch in zip(_adjusted(lines), common, strict=True)
@@ -323,16 +268,26 @@ def _clock_remark(change: Change | None, base_hz: float | None, other_hz: float 
 
 
 def _changes(
-    times: Sequence[float | None], replicates: Sequence[Floats | None], rounds: Sequence[int]
+    times: Sequence[float | None],
+    replicates: Sequence[Floats | None],
+    rounds: Sequence[int],
+    together: bool = False,
 ) -> tuple[Change | None, ...]:
-    """Compare every later time with the first; p is not adjusted yet."""
+    """Compare every later time with the first; p is not adjusted yet.
+
+    Args:
+        times: one per recording.
+        replicates: replicates of each.
+        rounds: number of rounds of each.
+        together: whether equal replicates of all drew the same rounds.
+    """
     changes: list[Change | None] = []
     base, drawn = times[0], replicates[0]
     for position, (other, others) in enumerate(zip(times[1:], replicates[1:], strict=True), start=1):
         if not base or not other or drawn is None or others is None:
             changes.append(None)
             continue
-        paired = np.random.default_rng(position).permutation(others)
+        paired = others if together else np.random.default_rng(position).permutation(others)
         smallest = np.finfo(float).tiny
         logs = np.log(np.maximum(drawn, smallest)) - np.log(np.maximum(paired, smallest))
         value = estimate(float(np.log(base / other)), logs, min(rounds[0], rounds[position]), 1.0)
@@ -358,19 +313,19 @@ def _rows(
     sides: Sequence[Side], by: str, batch: int, ratios: Sequence[dict[str, tuple[float, str]]]
 ) -> tuple[Line, ...]:
     terms, families = [], []
-    tables = [side.kernel_times[side.kernel_times["batch"] == batch] for side in sides]
-    for side, keyed in zip(sides, _keyed(tables, by), strict=True):
-        terms.append(estimate_terms(keyed, side.steps, statistic=side.curve.statistic))
+    tables = [one.kernel_times[one.kernel_times["batch"] == batch] for one in sides]
+    for one, keyed in zip(sides, _keyed(tables, by), strict=True):
+        terms.append(estimate_terms(keyed, one.steps, statistic=one.curve.statistic))
         families.append(_main_families(keyed))
     keys = list(dict.fromkeys(key for of_side in terms for key in of_side.keys))
-    lines = []
+    lines, together = [], measured_together(sides)
     for key in keys:
         columns = [_column(of_side, key) for of_side in terms]
         times, replicates = tuple(time for time, _ in columns), [drawn for _, drawn in columns]
         rounds = [of_side.rounds[batch] for of_side in terms]
         of_sides = tuple(of_side.get((key.layer, key.phase)) for of_side in families)
         label = key.labelled(_class_of(sides, key.layer) if by == LAYER else None)
-        lines.append(Line(label, times, _changes(times, replicates, rounds), of_sides))
+        lines.append(Line(label, times, _changes(times, replicates, rounds, together), of_sides))
     lines.sort(key=lambda line: (line.label == IDLE, -max(t or 0.0 for t in line.times_ms)))
     return tuple(replace(line, remarks=_remarks(line, ratios, sides, batch)) for line in _adjusted(lines))
 

@@ -53,7 +53,8 @@ class Recording(store.Recording):
                 else operator if all name operators, else family.
             batch: batch size of the rows; default: the largest that is profiled in both.
         """
-        from .analysis.compare import compare, recorded_side
+        from .analysis.compare import compare
+        from .analysis.side import recorded_side
 
         sides = [recorded_side(str(one.path), one, one.frame("steps")) for one in (self, other)]
         comparison = compare(sides, None if by == "batch" else by, batch)

@@ -2,7 +2,7 @@
 
 It stays until the experiment ends, because what a factor changes builds up over steps: the heap, the caches of the
 allocator, compiled code. Between its visits it must not disturb the others: its threads wait without a core, see
-`_wait_until_quiet`.
+`wait_until_quiet`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..profiling.hardware.host_usage import wait_until_quiet
 from ..profiling.hardware.memory_usage import available_bytes, read_peak
 from ..profiling.measure.loop import Empty
 from ..profiling.measure.processes import ChildProcess
@@ -26,7 +26,6 @@ from .factor import Target
 from .factors import step_change
 
 SEED = 0
-_QUIET_S, _QUIET_SHARE, _LONGEST_S = 0.002, 0.1, 0.5
 CUDA_CONTEXT_BYTES = 600 * 10**6  # context and kernels of torch in one process, beside the allocator's memory
 
 Number = tuple[float, float]  # a number of a result, and the scale that its difference is compared with
@@ -123,37 +122,18 @@ class _Server:
         peak = read_peak(device)
         reserved = peak.get("reserved_memory_bytes")
         took = peak.get("peak_memory_bytes") if device == "cpu" else reserved and reserved + CUDA_CONTEXT_BYTES
-        return Ready(results, draws, took, _wait_until_quiet())
+        return Ready(results, draws, took, wait_until_quiet())
 
     def visit(self, batch: int, protocol: Protocol) -> list[StepRow]:
         """Time steps of one batch size."""
         warm_up = discard_steps(self._steps, batch, protocol.discarded_steps)
         rows = time_steps(self._steps, protocol.steps_of_visit(batch, warm_up.last_ns), exactly=True)
-        _wait_until_quiet()
+        wait_until_quiet()
         return [{**row, "process": os.getpid()} for row in rows]
 
     def available_bytes(self) -> int | None:
         """Memory that further processes can take."""
         return available_bytes(self._steps.device)
-
-
-def _wait_until_quiet() -> bool:
-    """Wait until the threads of this process use no CPU: OpenMP's spin for some time after the last operator.
-
-    GNU's library, which torch's wheels contain, used 8 ms of CPU time after the last product on two cores; under
-    OMP_WAIT_POLICY=passive none. Intel's spins for 200 ms (KMP_BLOCKTIME). Under OMP_WAIT_POLICY=active both spin
-    until the next operator, so this wait has a limit.
-
-    Returns:
-        Whether they became quiet.
-    """
-    began_s = time.monotonic()
-    while time.monotonic() - began_s < _LONGEST_S:
-        used_s, asleep_s = time.process_time(), time.monotonic()
-        time.sleep(_QUIET_S)
-        if time.process_time() - used_s < _QUIET_SHARE * (time.monotonic() - asleep_s):
-            return True
-    return False
 
 
 def _seed() -> None:

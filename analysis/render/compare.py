@@ -53,6 +53,21 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
     return Group(*blocks, *(Text(note, "dim") for note in notes(comparison)))
 
 
+def render_check(comparison: Comparison, over: float) -> list[Text]:
+    """What `--fail-over` found: each growth that fails, or that there is none; and where more may have grown."""
+    lines = []
+    for name, grown_at, change in comparison.regressions(over):
+        growth = f"+{change.growth:.1%} (at least {change.bounds_of_growth[0]:+.1%})"
+        lines.append(Text(f"Failed: {name} at batch {grown_at} takes {growth}, over {over:.1%}.", "bold red"))
+    if lines:
+        return lines
+    lines.append(Text(f"No step time grew significantly and by more than {over:.1%}."))
+    if open_ := comparison.undecided(over):
+        listed = ", ".join(f"{name} at batch {batch} by up to {most:.1%}" for name, batch, most in open_)
+        lines.append(Text(f"But the measurement does not rule it out: {listed}.", "yellow"))
+    return lines
+
+
 def verdicts(comparison: Comparison, names: Sequence[str] = _LETTERS) -> list[str]:
     """For each recording after the first: whether it is faster, by how much, where most of that is, and how sure.
 
@@ -168,7 +183,8 @@ def notes(comparison: Comparison) -> list[str]:
             f"Every step was profiled in {', '.join(comparison.profiled)}: times include the profiling overhead."
         )
     one_device = len({side.hardware.name for side in comparison.sides}) == 1
-    if one_device and not comparison.modelled and any(c and c.real for line in comparison.steps for c in line.changes):
+    alone = one_device and not comparison.modelled and not comparison.together
+    if alone and any(c and c.real for line in comparison.steps for c in line.changes):
         found.append(
             "A change of the machine's speed between the recordings also appears as a change. To see its size, record "
             "A again and compare the two."

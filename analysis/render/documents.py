@@ -297,6 +297,7 @@ class CompareDocument:
         roof_ratios: one per recording after the first, by memory level or precision.
         fail_over: growth that fails the check; null if none was asked for.
         failed: whether a step time grew by more and significantly.
+        undecided: whether none did, and the measurement does not rule it out.
     """
 
     recordings: Sequence[ComparedRecording]
@@ -309,10 +310,12 @@ class CompareDocument:
     roof_ratios: Sequence[Mapping[str, RoofRatio]]
     fail_over: float | None
     failed: bool
+    undecided: bool
 
     @classmethod
-    def of(cls, comparison: Comparison, fail_over: float | None = None, failed: bool = False) -> CompareDocument:
+    def of(cls, comparison: Comparison, fail_over: float | None = None) -> CompareDocument:
         """The document of a comparison, see the attributes."""
+        failed = fail_over is not None and bool(comparison.regressions(fail_over))
         return cls(
             recordings=[
                 ComparedRecording(side.name, side.hardware.name, side.name in comparison.profiled)
@@ -326,6 +329,7 @@ class CompareDocument:
             ],
             fail_over=fail_over,
             failed=failed,
+            undecided=fail_over is not None and not failed and bool(comparison.undecided(fail_over)),
         )
 
 

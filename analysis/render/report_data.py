@@ -29,7 +29,7 @@ from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import STEP, STEPS_KNOWN_BY, Recording
 from .. import roofline
 from ..causes.context import Recorded
-from ..compare import compare, recorded_side
+from ..compare import compare
 from ..cost_model.recording import is_modelled
 from ..decompose.curve import UNKNOWN as UNKNOWN_BATCH
 from ..decompose.curve import native
@@ -42,6 +42,7 @@ from ..diagnosis.explain import diagnosed, refuse_table, with_times
 from ..diagnosis.explain import recorded as recorded_data
 from ..diagnosis.result import Diagnosis, Explanation
 from ..energy import explain_energy
+from ..side import recorded_side
 from ..step_family import families
 from ..step_table import cells_of
 from ..verdicts.rule import CONFIRMED_ABOVE, REFUTED_BELOW

@@ -1,8 +1,12 @@
-"""Compare recordings of one network with the first: devices, versions or settings.
+"""Compare recordings of one network with the first: devices, versions or settings; or measure versions of a step.
 
 Rows are layers that the recordings have in common. Work without such a layer is aligned by operator and shapes, else by
 its position among the operators; so is all work of recordings without a common layer, e.g. of two frameworks, or of
 eager and compiled code.
+
+`--measure base=main head=.` measures versions of a step together: each in processes of its own, in turn, and as many
+processes as the answer needs. A version is a folder or a git revision, and may have its own interpreter and environment
+variables.
 
 `--fail-over 5%` makes it a check: exit code 1 if a step time grew by more than that and significantly (its interval
 excludes zero change, after Holm correction over all step times).
@@ -12,15 +16,44 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..base.arguments import parse_share
+from ..parsers import group
 from ..profiling.recording.remote_store import as_path
+
+if TYPE_CHECKING:
+    from ..profiling.recording.remote_store import AnyPath
+
+_MEASURED = "to measure versions"
+_DEFAULT_OVER = 0.02  # growth that decides how long to measure, where none fails
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("base", type=as_path, help="folder or URL of the reference recording, or a profile")
+    parser.add_argument("base", type=as_path, nargs="?", help="folder or URL of the reference recording, or a profile")
     parser.add_argument(
-        "others", type=as_path, nargs="+", metavar="other", help="recordings or profiles to compare with it"
+        "others", type=as_path, nargs="*", metavar="other", help="recordings or profiles to compare with it"
+    )
+    measured = group(parser, _MEASURED)
+    measured.add_argument(
+        "--measure",
+        nargs="+",
+        metavar="NAME=VERSION",
+        help="versions to measure, the base first: a folder or a git revision, e.g. base=main head=. ; @PYTHON after "
+        "it names its interpreter, ,VARIABLE=VALUE sets an environment variable",
+    )
+    measured.add_argument(
+        "--step",
+        metavar="PACKAGE.MODULE:MAKE_STEP",
+        help="the step, in every version: make_step(batch) returns a function that runs one; also FILE.py:MAKE_STEP",
+    )
+    measured.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda if there is one)")
+    measured.add_argument(
+        "--time-limit", type=float, metavar="S", help="seconds to measure, if the answer needs as many (default: 600)"
+    )
+    measured.add_argument(
+        "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_versions)"
     )
     parser.add_argument(
         "--by",
@@ -28,7 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rows (default: layer if all have one in common, else operator if all name operators, else family)",
     )
     parser.add_argument(
-        "--batch", type=int, help="batch size of the rows (default: the largest that is profiled in all)"
+        "--batch",
+        metavar="SIZE",
+        help="batch size of the rows (default: the largest that is profiled in all); with --measure the sizes to "
+        "measure, e.g. 8,32 (default: 1)",
     )
     parser.add_argument(
         "--fail-over",
@@ -40,31 +76,89 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..analysis.compare import compare, recorded_side
+    from ..analysis.compare import compare
+    from ..analysis.side import recorded_side
     from ..profile_files import open_any
 
     over = None if args.fail_over is None else parse_share("--fail-over", args.fail_over)
+    paths = _measured(args, over) if args.measure else [(str(path), path) for path in _recorded(args)]
     with ExitStack() as opened:
-        recordings = [(str(path), opened.enter_context(open_any(path))) for path in (args.base, *args.others)]
+        recordings = [(name, opened.enter_context(open_any(path))) for name, path in paths]
         sides = [recorded_side(name, recording, recording.frame("steps")) for name, recording in recordings]
-        comparison = compare(sides, args.by, args.batch)
+        comparison = compare(sides, args.by, None if args.measure else _batch(args))
     grown = [] if over is None else comparison.regressions(over)
     if args.json:
         from ..analysis.render.documents import CompareDocument, print_document
 
-        print_document(CompareDocument.of(comparison, over, bool(grown)))
+        print_document(CompareDocument.of(comparison, over))
         return int(bool(grown))
 
-    from rich.text import Text
-
     from ..analysis.render import terminal
-    from ..analysis.render.compare import render_comparison
+    from ..analysis.render.compare import render_check, render_comparison
 
     console = terminal.console()
-    for name, grown_at, change in grown:
-        growth = f"+{change.growth:.1%} (at least {1 / change.high - 1:+.1%})"
-        console.print(Text(f"Failed: {name} at batch {grown_at} takes {growth}, over {over:.1%}.", "bold red"))
-    if over is not None and not grown:
-        console.print(Text(f"No step time grew significantly and by more than {over:.1%}."))
+    if over is not None:
+        for line in render_check(comparison, over):
+            console.print(line)
     console.print(render_comparison(comparison, None if args.all else 25))
     return int(bool(grown))
+
+
+def _recorded(args: argparse.Namespace) -> list[AnyPath]:
+    """The recordings that are named."""
+    from ..base.errors import CurvescopeError
+
+    if args.base is None or not args.others:
+        raise CurvescopeError(
+            "Name two recordings or more, or versions to measure: --measure base=main head=. --step FILE.py:MAKE_STEP."
+        )
+    only = {"--step": args.step, "--device": args.device, "--time-limit": args.time_limit, "--output": args.output}
+    if given := [name for name, value in only.items() if value is not None]:
+        raise CurvescopeError(f"{', '.join(given)}: only with --measure.")
+    return [args.base, *args.others]
+
+
+def _batch(args: argparse.Namespace) -> int | None:
+    from ..base.errors import CurvescopeError
+
+    if args.batch is not None and not args.batch.isdecimal():
+        raise CurvescopeError(f"--batch {args.batch}: name one batch size.")
+    return None if args.batch is None else int(args.batch)
+
+
+def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, AnyPath]]:
+    """Measure the versions; returns their names and recordings."""
+    from ..analysis.compare import decided
+    from ..analysis.render import terminal
+    from ..analysis.render.live import LiveProgress
+    from ..base.errors import CurvescopeError
+    from ..base.torch_runtime import pick_device
+    from ..profiling.measure.configuration import Configuration
+    from ..profiling.measure.protocol import parse_batches
+    from ..profiling.measure.versions import PROTOCOL, ROUNDS_OF_PROCESS, Version, checked_out, measure_versions
+    from ..profiling.recording.store import new_recording_path
+
+    versions = [Version.parse(text) for text in args.measure]
+    names = [version.name for version in versions]
+    if args.base is not None or args.step is None or len(set(names)) < max(2, len(names)):
+        raise CurvescopeError(
+            "--measure takes two versions or more with different names, and --step: "
+            "--measure base=main head=. --step FILE.py:MAKE_STEP."
+        )
+    if args.time_limit is not None and not args.time_limit > 0:
+        raise CurvescopeError(f"--time-limit {args.time_limit}: write seconds, more than 0.")
+    protocol = replace(PROTOCOL, time_limit_s=args.time_limit or PROTOCOL.time_limit_s)
+    configuration = Configuration.of_step(args.step, pick_device(args.device))
+    with checked_out(versions) as found, LiveProgress() as view:
+        folder = args.output or new_recording_path("versions")
+        paths = measure_versions(
+            found,
+            configuration,
+            parse_batches(args.batch or "1"),
+            protocol,
+            folder,
+            decided=lambda rows: decided(rows, names, over or _DEFAULT_OVER, ROUNDS_OF_PROCESS),
+            report=view.report,
+        )
+    terminal.console(stderr=True).print(f"Recorded in {folder}.", markup=False)
+    return list(zip(names, paths, strict=True))

@@ -10,6 +10,7 @@ from typing import Any
 
 _TASKS = "/proc/self/task"
 _LINE_BYTES = 256
+_QUIET_S, _QUIET_SHARE, _LONGEST_S = 0.002, 0.1, 0.5
 
 
 @dataclass(frozen=True)
@@ -87,3 +88,22 @@ def host_use_between(before: HostUse | None, after: HostUse | None) -> dict[str,
         "major_faults": after.major_faults - before.major_faults,
         "run_queue_wait_ns": waited if after.wait_ns else None,
     }
+
+
+def wait_until_quiet() -> bool:
+    """Wait until the threads of this process use no CPU: OpenMP's spin for some time after the last operator.
+
+    GNU's library, which torch's wheels contain, used 8 ms of CPU time after the last product on two cores; under
+    OMP_WAIT_POLICY=passive none. Intel's spins for 200 ms (KMP_BLOCKTIME). Under OMP_WAIT_POLICY=active both spin
+    until the next operator, so this wait has a limit.
+
+    Returns:
+        Whether they became quiet.
+    """
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < _LONGEST_S:
+        used_s, asleep_s = time.process_time(), time.monotonic()
+        time.sleep(_QUIET_S)
+        if time.process_time() - used_s < _QUIET_SHARE * (time.monotonic() - asleep_s):
+            return True
+    return False

@@ -1,6 +1,7 @@
-"""Processes that run functions for this one, forked from a server that has torch loaded and has never used a device.
+"""Processes that run functions for this one.
 
-What runs out of memory or crashes there is a result. The processes end with this one.
+They are forked from a server that has torch loaded and has never used a device, or are interpreters of their own, maybe
+of another environment. What runs out of memory or crashes there is a result. The processes end with this one.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import socket
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -27,6 +31,17 @@ _POLL_S = 0.5
 # Optimizers and the profiler import torch._dynamo, 1.5 s of CPU for every process, and MKL measures the clock of the
 # CPU, up to 1 s. None of these modules opens a device or starts a thread; neither would survive a fork.
 PRELOADED = ("torch", "torch._dynamo", "torch.profiler", "curvescope.profiling.collect.mkl_clock")
+# Of an interpreter: it loads this Curvescope, whichever its environment has, and nothing else from beside it.
+_MAIN = """
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+folder, file = sys.argv[1:]
+spec = spec_from_file_location("curvescope", folder + "/__init__.py", submodule_search_locations=[folder])
+sys.modules["curvescope"] = module_from_spec(spec)
+spec.loader.exec_module(sys.modules["curvescope"])
+from curvescope.profiling.measure.processes import serve_file
+serve_file(int(file))
+"""
 
 
 class ChildProcess:
@@ -44,7 +59,7 @@ class ChildProcess:
         context = multiprocessing.get_context("spawn" if environment else "forkserver")
         context.set_forkserver_preload([*PRELOADED, f"{__package__}.visit_processes"])
         self._connection, there = context.Pipe()
-        self._process = context.Process(target=_serve, args=(there, make, arguments))  # type: ignore[attr-defined]
+        self._process: Any = context.Process(target=_serve, args=(there, make, arguments))  # type: ignore[attr-defined]
         with _empty_main(), _variables(environment):
             self._process.start()
         there.close()
@@ -74,6 +89,68 @@ class ChildProcess:
         self._process.kill()
         self._process.join()
         self._connection.close()
+
+
+class Interpreter(ChildProcess):
+    """The same as a new interpreter, e.g. of another environment, in a folder whose code it imports."""
+
+    def __init__(
+        self, python: str, folder: Path, variables: Mapping[str, str], make: Callable[..., Any], *arguments: Any
+    ) -> None:
+        """Start the process.
+
+        Args:
+            python: interpreter, with the packages that Curvescope needs.
+            folder: its working directory, searched first for modules.
+            variables: environment variables to set.
+            make: see `ChildProcess`.
+            arguments: arguments of `make`.
+        """
+        command = [python, "-c", _MAIN, str(Path(__file__).parents[2])]
+        self._process, self._connection = start_with_socket(
+            command, _Popen, cwd=folder, env={**os.environ, **variables}
+        )
+        with suppress(OSError):  # it ended; the first call says how
+            self._connection.send((make, arguments))
+
+
+class _Popen(subprocess.Popen[bytes]):
+    """A process with the methods of those of multiprocessing."""
+
+    def is_alive(self) -> bool:
+        return self.poll() is None
+
+    def join(self) -> None:
+        self.wait()
+
+    @property
+    def exitcode(self) -> int | None:
+        return self.returncode
+
+
+def start_with_socket(
+    command: Sequence[str], start: Callable[..., Any] = subprocess.Popen, **how: Any
+) -> tuple[Any, Connection]:
+    """Start a command with the file descriptor of a socket as last argument; returns its process and our end.
+
+    Args:
+        command: the command.
+        start: function that starts it.
+        how: further arguments of `start`.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        file = theirs.fileno()
+        process = start([*command, str(file)], stdin=subprocess.DEVNULL, pass_fds=[file], **how)
+    return process, Connection(ours.detach())
+
+
+def serve_file(file: int) -> None:
+    """In an interpreter that was started with a socket: serve the object that the other end names first."""
+    os.set_inheritable(file, False)
+    connection = Connection(file)
+    with suppress(EOFError):
+        _serve(connection, *connection.recv())
 
 
 @contextmanager

@@ -8,14 +8,13 @@ ends with its worker, and its processes end with the server.
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
 import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+from .processes import start_with_socket
 from .visit_processes import LocalMeasurer
 
 
@@ -27,14 +26,7 @@ class _Server:
     """A server process, and this side of its socket."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - this Python, and our own module
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        self._connection = Connection(ours.detach())
+        self._process, self._connection = start_with_socket([sys.executable, "-m", __name__])
         self._lock = threading.Lock()
 
     def call(self, name: str, arguments: tuple[Any, ...]) -> Any:

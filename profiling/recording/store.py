@@ -50,6 +50,8 @@ STEPS_KNOWN_BY = (
     "names); `--steps whole` says that all of it is one step."
 )
 STEP, RECORDING = "step", "recording"
+# Entry of `recording.json` of versions that were measured together: `run`, `rounds_of_process`, `name` and `place`.
+TOGETHER = "measured_together"
 
 
 def unit_of(meta: Mapping[str, Any]) -> str:

@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.aligned_rows import KEYS, OTHERS, align
-from curvescope.analysis.compare import OPERATOR, compare, side
+from curvescope.analysis.compare import OPERATOR, compare
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
 from curvescope.analysis.decompose.terms import IDLE
+from curvescope.analysis.side import side
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 

@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.compare import _changes, compare, side
+from curvescope.analysis.compare import Change, _changes, compare
+from curvescope.analysis.side import side
+from curvescope.profiling.recording.store import TOGETHER
 
 from .causes.planted_causes import planted
 from .synthetic import timed_steps, times_of
@@ -89,3 +91,47 @@ def test_a_row_names_the_class_of_its_layer(classes, label):
     steps, kernels, _ = planted("unexplained", 1, rounds=2)
     sides = [side("a", {"device": {}, "layer_classes": one}, steps, times_of(steps, kernels)) for one in classes]
     assert label in {line.label for line in compare(sides).rows}
+
+
+def of_processes(name, ratio, run):
+    """Six processes of four rounds each; what slows a process by up to 50 % slows those of all versions."""
+    random, rows = np.random.default_rng(len(name)), []
+    for round_ in range(24):
+        for index in range(2):
+            time_ms = 10.0 * ratio * (1 + round_ // 4 / 10) * (1 + 0.005 * random.standard_normal())
+            rows.append((1, round_, index, round(time_ms * 1e6), False))
+    steps = pd.DataFrame(rows, columns=["batch", "round", "index", "duration_ns", "profiled"])
+    return side(name, {TOGETHER: {"run": run, "rounds_of_process": 4}}, steps)
+
+
+def test_versions_that_were_measured_together_are_compared_process_by_process():
+    base, head, apart = (
+        of_processes("base", 1.0, "a"),
+        of_processes("versus", 1.05, "a"),
+        of_processes("apart", 1.05, "b"),
+    )
+    assert base.curve.rounds == 6
+    together, separately = compare([base, head]), compare([base, apart])
+    assert [found[:2] for found in together.regressions(0.03)] == [("versus", "1")]
+    assert together.steps[0].changes[0].growth == pytest.approx(0.05, abs=0.005)
+    assert separately.regressions(0.03) == []
+    ((name, batch, most),) = separately.undecided(0.03)
+    assert (name, batch) == ("apart", "1")
+    assert most > 0.1
+
+
+@pytest.mark.parametrize(
+    ("growths", "decides"),
+    [
+        ((0.031, 0.2), True),  # all of it is over 3 %
+        ((-0.2, 0.029), True),  # all of it is below
+        ((0.015, 0.05), True),  # half of it is 1.75 %, less than 0.6 of 3 %
+        ((0.01, 0.05), False),
+        ((-1.0, np.inf), False),
+    ],
+)
+def test_a_growth_is_known_to_be_over_a_limit_or_not(growths, decides):
+    low, high = growths
+    change = Change(1.0, 1 / (1 + high), 1 / (1 + low) if low > -1 else np.inf, 0.01)
+    assert change.bounds_of_growth == pytest.approx((low, high))
+    assert change.decides(0.03) is decides

@@ -196,3 +196,43 @@ def test_recordings_compare_themselves_by_batch_size_and_by_row(runs, capsys):
     assert steps["real"].all()
     rows = base.compare(slow)
     assert rows["label"].tolist() == [line["label"] for line in document["rows"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Name two recordings or more, or versions to measure"),
+        (["RUN"], "Name two recordings or more"),
+        (["RUN", "RUN", "--step", "step.py:make_step"], "--step: only with --measure"),
+        (["RUN", "RUN", "--batch", "1,2"], "--batch 1,2: name one batch size"),
+        (["--measure", "base=.", "--step", "step.py:make_step"], "takes two versions or more with different names"),
+        (["--measure", "a=.", "a=.", "--step", "step.py:make_step"], "takes two versions or more with different names"),
+        (["--measure", "a=.", "b=."], "and --step"),
+        (["--measure", "a=.", "b=nowhere", "--step", "step.py:make_step", "--device", "cpu"], "no such revision"),
+    ],
+)
+def test_what_compare_needs_is_said(arguments, message, runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", *(str(runs / "base") if one == "RUN" else one for one in arguments)]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+STEP = """
+def make_step(batch):
+    return lambda: sum(range({work} * batch))
+"""
+
+
+@pytest.mark.slow
+def test_a_version_that_does_three_times_the_work_fails_and_the_same_twice_passes(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, work in (("base", 100_000), ("same", 100_000), ("slow", 300_000)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "step.py").write_text(STEP.format(work=work))
+    command = ["compare", "--step", "step.py:make_step", "--fail-over", "50%", "--json"]
+    assert main([*command, "--measure", "base=base", "head=slow"]) == 1
+    (line,) = json.loads(capsys.readouterr().out)["steps"]
+    assert 1 / line["changes"][0]["speedup"] == pytest.approx(3, rel=0.3)
+    assert main([*command, "--measure", "base=base", "head=same"]) == 0
+    assert not json.loads(capsys.readouterr().out)["failed"]

@@ -1,0 +1,135 @@
+"""One recording of a comparison, prepared so that its times can be set beside those of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from ..base.errors import CurvescopeError
+from ..profiling.hardware.limits import Hardware, hardware_of
+from ..profiling.recording.disturbed import with_set_aside
+from ..profiling.recording.store import STEP, TOGETHER, Recording, unit_of
+from .aligned_rows import KEYS
+from .causes.context import mean_clock
+from .cost_model.recording import is_modelled
+from .decompose.curve import UNKNOWN, Curve, cost_curve
+from .decompose.marked import step_times
+from .decompose.terms import estimate_terms
+
+_NO_KERNELS = pd.DataFrame(columns=["name", "layer", "phase", "batch", "step", "exclusive_ms"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One recording in a comparison.
+
+    Attributes:
+        name: name to show.
+        hardware: limits of its device.
+        curve: its cost curve; that of the profiled steps if no step ran unprofiled.
+        steps: its `steps` table.
+        kernel_times: exclusive times that `kernel_times` returns.
+        settings: configuration as text: network, precision, versions.
+        layer_classes: class of each layer, by path; empty if unknown.
+        clocks_hz: mean SM clock by batch size; empty on a CPU, whose cores differ, and if unknown.
+        unit: what the times are of, see `Recording.unit`.
+        run: the run in which it was measured together with others; None alone. Its rounds are processes then.
+    """
+
+    name: str
+    hardware: Hardware
+    curve: Curve
+    steps: pd.DataFrame
+    kernel_times: pd.DataFrame
+    settings: Mapping[str, str]
+    layer_classes: Mapping[str, str] = field(default_factory=dict)
+    clocks_hz: Mapping[Any, float] = field(default_factory=dict)
+    unit: str = STEP
+    run: str | None = None
+
+
+def recorded_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
+    """Prepare a recording for comparison, with the columns by which rows are aligned.
+
+    Args:
+        name: name to show.
+        recording: the recording.
+        steps: its `steps` table, or a part of it.
+
+    Raises:
+        CurvescopeError: there is no step.
+    """
+    times = step_times(recording, steps, KEYS, (), by_instance=True).table
+    return side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
+
+
+def side(
+    name: str,
+    meta: Mapping[str, Any],
+    steps: pd.DataFrame,
+    kernel_times: pd.DataFrame = _NO_KERNELS,
+    statistic: str = "median",
+    clocks: pd.DataFrame | None = None,
+) -> Side:
+    """Prepare a recording for comparison.
+
+    Args:
+        name: name to show.
+        meta: its `recording.json`.
+        steps: its `steps` table.
+        kernel_times: exclusive times that `kernel_times` returns; none by default.
+        statistic: statistic for T(b), see `statistics.STATISTICS`.
+        clocks: its `clocks` table; None if missing.
+
+    Raises:
+        CurvescopeError: the recording has no step.
+    """
+    if steps.empty:
+        raise CurvescopeError(f"{name} has no step: there is nothing to compare. Record or import one with steps.")
+    together = meta.get(TOGETHER)
+    if together is not None:  # the process is the unit of resampling, and what disturbs is seen by visit
+        steps = with_set_aside(steps)
+        steps = steps.assign(round=steps["round"] // together["rounds_of_process"])
+    has_batch = steps["batch"].notna()
+    steps = steps[has_batch] if has_batch.any() else steps.assign(batch=UNKNOWN)
+    kernel_times = (
+        kernel_times[kernel_times["batch"].notna()] if has_batch.any() else kernel_times.assign(batch=UNKNOWN)
+    )
+    profiled = bool(steps["profiled"].all())
+    curve = estimate_terms(kernel_times, steps).curve(steps) if profiled else cost_curve(steps, statistic)
+    hardware, classes = hardware_of(meta), meta.get("layer_classes") or {}
+    return Side(
+        name=name,
+        hardware=hardware,
+        curve=curve,
+        steps=steps,
+        kernel_times=kernel_times,
+        settings=_settings(meta),
+        layer_classes=classes,
+        clocks_hz=_clocks(hardware, steps, clocks),
+        unit=unit_of(meta),
+        run=None if together is None else together["run"],
+    )
+
+
+def _clocks(hardware: Hardware, steps: pd.DataFrame, clocks: pd.DataFrame | None) -> dict[Any, float]:
+    if hardware.kind == "cpu":
+        return {}
+    sampled = {batch: mean_clock(of_batch, clocks)[0] for batch, of_batch in steps.groupby("batch")}
+    return {batch: hertz for batch, hertz in sampled.items() if hertz is not None}
+
+
+def _settings(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Settings that may explain a difference, as text; unknown ones are left out."""
+    device, versions = meta.get("device") or {}, meta.get("versions") or {}
+    values = {
+        **{key: meta.get(key) for key in ("network", "mode", "precision", "compiled", "graphed", "imported_from")},
+        "times": "modelled" if is_modelled(meta) else "measured",
+        "protocol": (meta.get("protocol") or {}).get("name"),
+        **{f"device.{key}": device.get(key) for key in ("threads", "cuda", "cudnn")},
+        **{f"versions.{key}": value for key, value in versions.items() if key != "curvescope"},
+    }
+    return {key: str(value) for key, value in values.items() if value is not None}

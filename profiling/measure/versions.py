@@ -1,0 +1,303 @@
+"""Versions of a step measured together, e.g. two revisions: visited in turn, each in processes of its own.
+
+Equal processes differ by 3 to 36 %, by where their memory lies, for as long as they live. So every version gets fresh
+processes again and again, and these are the unit of resampling: a few rounds visit the processes of all versions, then
+the next ones start. Their recordings say how many rounds a process made, and share the name of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ...base.errors import CurvescopeError
+from ..hardware.host_usage import wait_until_quiet
+from ..recording.store import TOGETHER, RecordingWriter
+from .configuration import Configuration
+from .loop import Empty, Loop, Progress, Visit, VisitWriter
+from .machine import Machine, describe_machine
+from .processes import Interpreter
+from .protocol import Protocol
+from .stopping import Complete, StepRow, Until
+from .sweep import describe_sweep
+from .visit import visit
+from .visit_processes import build_workload
+
+ROUNDS_OF_PROCESS = 4
+LEAST_PROCESSES, MOST_PROCESSES = 6, 40  # of each version
+_PROFILED = 6  # processes whose last round is also profiled: the rows of a comparison need no more
+PROTOCOL = Protocol(
+    "versions",
+    (LEAST_PROCESSES * ROUNDS_OF_PROCESS, MOST_PROCESSES * ROUNDS_OF_PROCESS),
+    1,
+    (1, 16),
+    0.15,
+    4,
+    600.0,
+)
+_VARIABLE = re.compile(r"(\w+)=(.*)", re.DOTALL)
+
+Measured = tuple[str, int]  # version and batch size
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of the user's code.
+
+    Attributes:
+        name: name to show.
+        place: folder, or revision of the repository of the working directory.
+        python: interpreter that runs it.
+        variables: environment variables that it runs with.
+        folder: its folder; of a revision only once it is checked out.
+    """
+
+    name: str
+    place: str
+    python: str = sys.executable
+    variables: tuple[tuple[str, str], ...] = ()
+    folder: Path = Path()
+
+    @classmethod
+    def parse(cls, text: str) -> Version:
+        """The version that a value of `--measure` names.
+
+        Raises:
+            CurvescopeError: it has another form.
+        """
+        name, _, rest = text.partition("=")
+        where, *settings = rest.split(",")
+        place, _, python = where.rpartition("@")
+        if not (place and os.access(python, os.X_OK) and Path(python).is_file()):
+            place, python = where, sys.executable
+        variables = [_VARIABLE.fullmatch(setting) for setting in settings]
+        if not re.fullmatch(r"[\w.-]+", name) or not place or not all(variables):
+            raise CurvescopeError(
+                f"--measure {text}: write NAME=FOLDER or NAME=REVISION, e.g. base=main head=. ; @PYTHON after it names "
+                "an interpreter, ,VARIABLE=VALUE sets environment variables."
+            )
+        return cls(name, place, python, tuple((one[1], one[2]) for one in variables if one))
+
+
+@contextmanager
+def checked_out(versions: Sequence[Version]) -> Iterator[list[Version]]:
+    """The versions with their folders; revisions are checked out into temporary worktrees, which end with the context.
+
+    Raises:
+        CurvescopeError: a place is neither a folder nor a revision.
+    """
+    with ExitStack() as made:
+        yield [
+            replace(
+                one, folder=Path(one.place).resolve() if Path(one.place).is_dir() else made.enter_context(_tree(one))
+            )
+            for one in versions
+        ]
+
+
+@contextmanager
+def _tree(version: Version) -> Iterator[Path]:
+    """The working directory in a temporary worktree of a revision."""
+    found = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{version.place}^{{commit}}")
+    if found is None:
+        raise CurvescopeError(
+            f"--measure {version.name}={version.place}: there is no such folder, and no such revision in the git "
+            "repository of the working directory. In CI fetch it first, e.g. `git fetch --depth 1 origin main` for "
+            "FETCH_HEAD."
+        )
+    inside = _git("rev-parse", "--show-prefix") or ""
+    with TemporaryDirectory(prefix="curvescope-") as folder:
+        tree = Path(folder, version.name)
+        try:
+            if _git("worktree", "add", "--detach", str(tree), found) is None or not (tree / inside).is_dir():
+                raise CurvescopeError(f"--measure {version.name}={version.place}: git cannot check it out here.")
+            yield tree / inside
+        finally:
+            _git("worktree", "remove", "--force", str(tree))
+
+
+def _git(*words: str) -> str | None:
+    """What a git command printed; None if it failed."""
+    try:
+        ran = subprocess.run(["git", *words], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    except OSError:  # no git
+        return None
+    return ran.stdout.strip() if ran.returncode == 0 else None
+
+
+class KeptSteps:
+    """In a process of a version: its steps, built once, and visited again and again."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        """Build the steps."""
+        if (source := Path("src").resolve()).is_dir():
+            sys.path.insert(0, str(source))
+        self._workload, self._configuration = build_workload(configuration), configuration
+
+    def describe(self) -> Machine:
+        """Describe the machine, with the versions of this environment."""
+        return describe_machine(self._configuration.device)
+
+    def visit(self, batch: int, protocol: Protocol) -> Visit | Empty:
+        """Make one visit, then wait until the threads of this process leave the cores to others."""
+        result = visit(self._workload, batch, protocol)
+        wait_until_quiet()
+        return result
+
+    def files(self) -> list[str]:
+        """Files of the loaded modules that belong to no package or library."""
+        others = (str(Path(__file__).parents[2]), sysconfig.get_path("stdlib"), "-packages")
+        files = [str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())]
+        return [str(Path(one).resolve()) for one in files if one and not any(other in one for other in others)]
+
+
+def measure_versions(
+    versions: Sequence[Version],
+    configuration: Configuration,
+    batches: Sequence[int],
+    protocol: Protocol,
+    folder: Path,
+    decided: Callable[[Sequence[StepRow]], bool] = lambda _: False,
+    report: Callable[[Progress], object] = lambda _: None,
+    start: Callable[..., Any] = Interpreter,
+) -> list[Path]:
+    """Measure versions of a step together; each gets a recording in the folder, by its name.
+
+    Args:
+        versions: the versions, with their folders.
+        configuration: the step.
+        batches: batch sizes, increasing.
+        protocol: number and length of the visits.
+        folder: folder to create.
+        decided: whether the rows so far, whose `factor` is the version, are enough; asked when processes end.
+        report: function that receives the progress after every visit.
+        start: function that starts a process, see `Interpreter`.
+
+    Returns:
+        The folders of the recordings, in the order of the versions.
+
+    Raises:
+        CurvescopeError: a step fails or does not fit the memory, a version runs another's code, or a recording cannot
+            be written.
+    """
+    run = _Run(versions, configuration, protocol, start)
+    shared = {"run": uuid.uuid4().hex, "rounds_of_process": ROUNDS_OF_PROCESS}
+    with ExitStack() as opened:
+        opened.callback(run.end)
+        run.start_processes()
+        for version in versions:
+            machine: Machine = run.call(version.name, "describe")
+            meta = describe_sweep(configuration.entry, batches, protocol) | machine.entry
+            meta[TOGETHER] = {**shared, "name": version.name, "place": version.place}
+            writer = opened.enter_context(RecordingWriter(folder / version.name, meta))
+            run.writers[version.name] = VisitWriter(writer, configuration.mode)
+        complete: Complete[Measured] = Complete.of(protocol)
+        Loop(
+            conditions=[(version.name, batch) for batch in batches for version in versions],
+            visit=run.visit,
+            rule=Until(complete, lambda rows: run.between_processes and decided(rows)),
+            begin_round=run.begin_round,
+            rows=run.rows,
+            label=lambda measured: f"{measured[0]} at batch {measured[1]}",
+            report=report,
+        ).run()
+        for writer_of in run.writers.values():
+            writer_of.writer.update(rounds=run.rounds)
+    return [folder / version.name for version in versions]
+
+
+class _Run:
+    """The processes of a run, and what they measured.
+
+    Attributes:
+        writers: writer of each version's recording.
+        rounds: number of rounds that began.
+    """
+
+    def __init__(
+        self,
+        versions: Sequence[Version],
+        configuration: Configuration,
+        protocol: Protocol,
+        start: Callable[..., Any],
+    ) -> None:
+        self._versions, self._configuration, self._protocol = versions, configuration, protocol
+        self._start = start
+        self._processes: dict[str, Any] = {}
+        self.writers: dict[str, VisitWriter] = {}
+        self.rounds = 0
+
+    @property
+    def between_processes(self) -> bool:
+        """Whether the processes have made their rounds."""
+        return self.rounds % ROUNDS_OF_PROCESS == 0
+
+    def start_processes(self) -> None:
+        """Start fresh processes; they load their libraries at the same time, before anything is measured."""
+        self.end()
+        for one in self._versions:
+            self._processes[one.name] = self._start(
+                one.python, one.folder, dict(one.variables), KeptSteps, self._configuration
+            )
+
+    def end(self) -> None:
+        """End the processes."""
+        while self._processes:
+            self._processes.popitem()[1].end()
+
+    def begin_round(self) -> None:
+        """Start fresh processes where the others have made their rounds."""
+        if self.rounds and self.between_processes:
+            self.start_processes()
+        self.rounds += 1
+
+    def visit(self, measured: Measured, round_: int) -> None:
+        """Visit a version at a batch size and record it."""
+        name, batch = measured
+        process, last = round_ // ROUNDS_OF_PROCESS, self.between_processes
+        most = self._protocol.profiled_steps if last and process < _PROFILED else 0
+        result: Visit = self.call(name, "visit", batch, replace(self._protocol, profiled_steps=most), at=batch)
+        if round_ == 0:
+            self._check_files(name)
+        self.writers[name].write(batch, round_, result)
+
+    def call(self, name: str, method: str, *arguments: Any, at: int | None = None) -> Any:
+        """Call a version's process.
+
+        Raises:
+            CurvescopeError: it failed.
+        """
+        result = self._processes[name].call(method, *arguments)
+        if not isinstance(result, Empty):
+            return result
+        where = f"--measure {name}" + ("" if at is None else f" at batch {at}")
+        version = next(one for one in self._versions if one.name == name)
+        advice = "" if version.python == sys.executable else f" {version.python} needs Curvescope's packages and torch."
+        raise CurvescopeError(f"{where}: {result.why} ({result.detail}).{advice}")
+
+    def rows(self) -> list[StepRow]:
+        """The rows of all versions so far."""
+        return [{**row, "factor": name} for name, visits in self.writers.items() for row in visits.steps]
+
+    def _check_files(self, name: str) -> None:
+        """Refuse a version that imports code of another one, e.g. a package that is installed from there."""
+        roots = {one.name: one.folder for one in self._versions}
+        for file in map(Path, self.call(name, "files")):
+            if file.is_relative_to(roots[name]):
+                continue
+            for other, root in roots.items():
+                if file.is_relative_to(root):
+                    raise CurvescopeError(
+                        f"{name} imports {file}, which is of {other}: both would run that code. Install each version "
+                        f"in an environment of its own and name it, {name}=FOLDER@PYTHON, or uninstall it."
+                    )

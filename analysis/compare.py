@@ -32,6 +32,9 @@ from .side import Side, side
 LAYER, OPERATOR, FAMILY, KERNEL = BY = ("layer", "operator", "family", "kernel")
 # Devices reach different shares of their peaks: within this factor of a ratio of roofs a speed-up still follows it.
 _SPARE = 1.1
+# Of versions that are measured until the answer is known: p of a growth that fails, and of one that ends the run while
+# the interval is wide, because many looks at few processes find some growth by chance (benchmarks/version_checks.py).
+_FAILS, _SURE = 0.02, 0.001
 _PRECISE = 0.6  # half-width of an interval, as a share of a limit, at which the estimate says on which side a growth is
 
 
@@ -69,7 +72,7 @@ class Change:
     def decides(self, over: float) -> bool:
         """Whether the growth is known well enough to say that it is over a share, or not."""
         low, high = self.bounds_of_growth
-        return low > over or high < over or high - low < 2 * _PRECISE * over
+        return (low > over and self.p_adjusted < _SURE) or high < over or high - low < 2 * _PRECISE * over
 
 
 @dataclass(frozen=True)
@@ -147,11 +150,12 @@ class Comparison:
 
     def regressions(self, over: float) -> list[tuple[str, str, Change]]:
         """Significant increases of step times above a share `over`: name of the recording, batch size, change."""
+        level = _FAILS if self.together else LEVEL
         return [
             (side.name, line.label, change)
             for line in self.steps
             for side, change in zip(self.sides[1:], line.changes, strict=True)
-            if change is not None and change.real and change.growth > over
+            if change is not None and change.real and change.growth > over and change.p_adjusted < level
         ]
 
     def undecided(self, over: float) -> list[tuple[str, str, float]]:

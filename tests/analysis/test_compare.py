@@ -121,17 +121,18 @@ def test_versions_that_were_measured_together_are_compared_process_by_process():
 
 
 @pytest.mark.parametrize(
-    ("growths", "decides"),
+    ("growths", "p", "decides"),
     [
-        ((0.031, 0.2), True),  # all of it is over 3 %
-        ((-0.2, 0.029), True),  # all of it is below
-        ((0.015, 0.05), True),  # half of it is 1.75 %, less than 0.6 of 3 %
-        ((0.01, 0.05), False),
-        ((-1.0, np.inf), False),
+        ((0.031, 0.2), 0.0001, True),  # all of it is over 3 %, surely
+        ((0.031, 0.2), 0.01, False),
+        ((-0.2, 0.029), 0.5, True),  # all of it is below
+        ((0.015, 0.05), 0.01, True),  # half of it is 1.75 %, less than 0.6 of 3 %
+        ((0.01, 0.05), 0.01, False),
+        ((-1.0, np.inf), 1.0, False),
     ],
 )
-def test_a_growth_is_known_to_be_over_a_limit_or_not(growths, decides):
+def test_a_growth_is_known_to_be_over_a_limit_or_not(growths, p, decides):
     low, high = growths
-    change = Change(1.0, 1 / (1 + high), 1 / (1 + low) if low > -1 else np.inf, 0.01)
+    change = Change(1.0, 1 / (1 + high), 1 / (1 + low) if low > -1 else np.inf, p)
     assert change.bounds_of_growth == pytest.approx((low, high))
     assert change.decides(0.03) is decides

@@ -23,12 +23,13 @@ BATCHES = (16, 32, 64, 128)
 PLANTED_AT = 64
 # Experiments make the steps again in other processes.
 _DEVICE = os.environ.setdefault("PLANTED_DEVICE", sys.argv[2] if __name__ == "__main__" else "cuda:0")
+_WIDTH, _ROWS = (32, 1) if _DEVICE == "cpu" else (2048, 64)  # of a product for each sample; a CPU only rehearses
 _LOW_CLOCK = 0.6  # of the largest
 Step = Callable[[], object]
 
 
 def _network() -> nn.Module:
-    return nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(8))).to(_DEVICE)
+    return nn.Sequential(*(nn.Linear(_WIDTH, _WIDTH) for _ in range(8))).to(_DEVICE)
 
 
 def _step(model: nn.Module, inputs: Callable[[], torch.Tensor], before: Step = lambda: None) -> Step:
@@ -42,7 +43,7 @@ def _step(model: nn.Module, inputs: Callable[[], torch.Tensor], before: Step = l
 
 
 def _with(batch: int, planted: Step) -> Step:
-    x = torch.randn(batch * 64, 2048, device=_DEVICE)
+    x = torch.randn(batch * _ROWS, _WIDTH, device=_DEVICE)
     return _step(_network(), lambda: x, planted if batch == PLANTED_AT else lambda: None)
 
 
@@ -50,7 +51,7 @@ def allocation(batch: int) -> Step:
     """Memory that the allocator gives back and takes anew in every step."""
 
     def planted() -> None:
-        torch.empty(256 << 20, dtype=torch.uint8, device=_DEVICE)
+        torch.empty(_WIDTH << 17, dtype=torch.uint8, device=_DEVICE)
         if _DEVICE != "cpu":
             torch.cuda.empty_cache()
 
@@ -59,7 +60,7 @@ def allocation(batch: int) -> Step:
 
 def pageable_copy(batch: int) -> Step:
     """An input that comes from pageable memory."""
-    x = torch.randn(batch * 64, 2048)
+    x = torch.randn(batch * _ROWS, _WIDTH)
     on_device = x.to(_DEVICE)
     return _step(_network(), lambda: x.to(_DEVICE) if batch == PLANTED_AT else on_device)
 
@@ -75,7 +76,7 @@ def low_clock(batch: int) -> Step:
             gpu.library.nvmlDeviceSetGpuLockedClocks(gpu.handle, clock_mhz, clock_mhz)
             locked["mhz"] = clock_mhz
 
-    x = torch.randn(batch * 64, 2048, device=_DEVICE)
+    x = torch.randn(batch * _ROWS, _WIDTH, device=_DEVICE)
     return _step(_network(), lambda: x, lock)
 
 

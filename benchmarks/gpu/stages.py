@@ -300,7 +300,7 @@ def _times(scale: Scale) -> Stage:
                 package="torch",
             ),
             Command(
-                f"curvescope record --with ncu -o by-ncu -- {_step(scale, middle, scale.network)}",
+                f"curvescope record --with ncu -o by-ncu -- {_step(scale, middle, scale.network)} --mode forward",
                 60,
                 needs="ncu",
                 cuda=True,
@@ -396,7 +396,6 @@ def _ceilings(scale: Scale) -> Stage:
         "compute ceilings and peaks of the units per precision, and bandwidth per memory level",
         (
             Command(f"curvescope bench ceilings --device {scale.device} --json -o recording", 150, "ceilings.json"),
-            Command(f"python {_HERE}/check_benches.py measured.md ceilings.json"),
         ),
     )
 
@@ -461,8 +460,6 @@ def _operators(scale: Scale, backend: str) -> Stage:
         )
         for what in _BENCHES[backend]
     ]
-    documents = " ".join(str(command.output) for command in commands)
-    commands.append(Command(f"python {_HERE}/check_benches.py measured.md {documents}", package=backend, cuda=True))
     says = f"products, convolutions, launches, FMA peaks, bandwidth and latency through {backend}"
     return Stage(f"operators-{backend}", says, tuple(commands))
 

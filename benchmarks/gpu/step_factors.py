@@ -51,8 +51,8 @@ def measure(recording: Recording, factor: str, known: set[str]) -> tuple[list[st
         discard_steps(steps, batch, 1)
         timed = [row["duration_ns"] / 1e6 for row in time_steps(steps, _STEPS, exactly=True)]
         times_ms.append(f"{statistics.median(timed):.3f} at {batch}")
-    record_step(workload)  # the profiler's first start
     workload.load(target.batches[-1])
+    record_step(workload)  # the profiler's first start
     names = {str(row["name"]) for row in record_step(workload).kernels}
     new = ", ".join(f"`{name[:60]}`" for name in sorted(names - (known or names))[:5])
     return [f"{start_s:.1f}", ", ".join(times_ms), str(len(names)), new or "none"], names

@@ -394,9 +394,7 @@ def _ceilings(scale: Scale) -> Stage:
     return Stage(
         "ceilings",
         "compute ceilings and peaks of the units per precision, and bandwidth per memory level",
-        (
-            Command(f"curvescope bench ceilings --device {scale.device} --json -o recording", 150, "ceilings.json"),
-        ),
+        (Command(f"curvescope bench ceilings --device {scale.device} --json -o recording", 150, "ceilings.json"),),
     )
 
 

@@ -89,15 +89,21 @@ class StreamClock:
         self._driver.launch(self._kernel, self._blocks, self._stream(), address)
 
 
-@cache
 def stream_clock(device: str, *, in_torch: bool = True) -> StreamClock | None:
     """The clock of a device that this process works on, in torch's current stream or in the default stream.
 
-    None for a CPU, and where the driver does not allow it.
+    None for a CPU, where the driver does not allow it, and before the device is used.
     """
     if device == "cpu":
         return None
+    try:
+        return _opened(device, in_torch)
+    except BackendMissingError:
+        return None
 
+
+@cache  # which keeps no failure
+def _opened(device: str, in_torch: bool) -> StreamClock:
     def stream() -> int:
         if not in_torch:
             return 0
@@ -105,7 +111,4 @@ def stream_clock(device: str, *, in_torch: bool = True) -> StreamClock | None:
 
         return int(torch.cuda.current_stream(device).cuda_stream)
 
-    try:
-        return StreamClock(device, stream)
-    except BackendMissingError:
-        return None
+    return StreamClock(device, stream)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from curvescope.analysis.causes.catalogue import CAUSES
 from curvescope.experiments.factors import FACTORS, names_of
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
@@ -56,6 +57,14 @@ def test_every_factor_of_complete_steps_on_a_gpu_is_tried_once(campaign):
     (stage,) = (stage for stage in campaign.stages.stages() if stage.name == "factors")
     tried = [command.argv[3] for command in stage.commands if "step_factors.py" in command.line]
     assert sorted(tried) == sorted(["unmodified", *(name for name in names_of("step") if not on_cpu_only(name))])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:torch")
+def test_every_planted_cause_is_one_that_can_be_named(campaign):
+    planted = importlib.import_module("planted")
+    assert {plant.__name__ for plant in planted.EXPECTED} == set(campaign.stages._FULL["planted"])
+    assert set(", ".join(planted.EXPECTED.values()).split(", ")) <= set(CAUSES)
+    assert planted.PLANTED_AT in planted.BATCHES[1:-1]  # a bend, not the end of the curve
 
 
 def on_cpu_only(name):

@@ -1,8 +1,10 @@
-"""Builds the sdist and the wheel as they are published, and holds them to what is promised: `make package`.
+"""Builds the sdist and the wheels as they are published, and holds them to what is promised: `make package`.
 
 Twice from folders of different names the wheel comes out byte for byte the same (SOURCE_DATE_EPOCH is the commit's
-time). It is tagged with the oldest glibc it runs on. It and the sdist are installed into empty environments; the
-wheel's has no compiler on its PATH. Every Python of 3.10 to 3.14 that is found is tried; those that are not are named.
+time). It is tagged with the oldest glibc it runs on; the pure one, for systems without the collector, with none. They
+and the sdist are installed into empty environments; the wheels' have no compiler on their PATH. Every Python of 3.10 to
+3.14 that is found is tried; those that are not are named. All have the version of the package and of the changelog, and
+SHA256SUMS lists them.
 """
 
 from __future__ import annotations
@@ -44,10 +46,14 @@ def main() -> None:
         assert len(digests) == 1, "two builds of one commit differ"
         print(f"reproducible: sha256 {digests.pop()}")
         sdist = build(work / "sdist", "--sdist", epoch)
-        shutil.copy(sdist, DIST)
+        pure = build(work / "pure", "--wheel", epoch, "-Cwheel.cmake=false")
+        for made in (sdist, pure):
+            shutil.copy(made, DIST)
         check_sdist(sdist)
         wheel = tag(wheels[0])
-        check_metadata(wheel)
+        check_metadata(wheel, "libcurvescope_collector.so")
+        check_metadata(pure)
+        check_version(wheel, pure, sdist)
         tried = []
         for version in PYTHONS:
             python = find_python(version)
@@ -57,7 +63,10 @@ def main() -> None:
             check_installed(python, wheel, work / f"wheel-{version}")
             tried.append(version)
         assert tried, "no Python to try the wheel with"
+        check_installed(sys.executable, pure, work / "pure-wheel")
         check_installed(sys.executable, sdist, work / "from-sdist", compiler=True)
+    sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}" for file in sorted(DIST.iterdir())]
+    (DIST / "SHA256SUMS").write_text("\n".join([*sums, ""]))
     print(f"whole on Python {', '.join(tried)}: {', '.join(p.name for p in sorted(DIST.iterdir()))} in {DIST}")
 
 
@@ -79,7 +88,7 @@ def run(*command: object, **options: Any) -> str:
     return done.stdout
 
 
-def build(source: Path, kind: str, epoch: str) -> Path:
+def build(source: Path, kind: str, epoch: str, *options: str) -> Path:
     """Build from the last commit."""
     source.mkdir(parents=True)
     archive = source.with_suffix(".tar")
@@ -88,7 +97,7 @@ def build(source: Path, kind: str, epoch: str) -> Path:
         files.extractall(source)
     pins = str(ROOT / "constraints.txt")  # of the build's own requirements; which variable counts depends on pip's age
     environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "PIP_CONSTRAINT": pins, "PIP_BUILD_CONSTRAINT": pins}
-    run(sys.executable, "-m", "build", kind, "-o", source / "out", source, env=environment)
+    run(sys.executable, "-m", "build", kind, *options, "-o", source / "out", source, env=environment)
     (made,) = (source / "out").iterdir()
     return made
 
@@ -114,16 +123,24 @@ def check_sdist(sdist: Path) -> None:
         assert needed in names, needed
 
 
-def check_metadata(wheel: Path) -> None:
-    """Typed, with every extra, licence and entry point."""
+def check_version(*files: Path) -> None:
+    """Every file has the version of the package, which the changelog has too, unless it is being worked on."""
+    found = re.search(r'^__version__ = "(.+)"$', (ROOT / "curvescope" / "__init__.py").read_text(), re.MULTILINE)
+    assert found
+    version = found[1]
+    assert {file.name.split("-")[1].removesuffix(".tar.gz") for file in files} == {version}, version
+    head = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert head, "CHANGELOG.md has no section"
+    assert head[1] in (version, "Unreleased"), f"CHANGELOG.md begins with {head[1]}, not {version}"
+    print(f"version: {version}" + (", not released" if head[1] == "Unreleased" else ""))
+
+
+def check_metadata(wheel: Path, *libraries: str) -> None:
+    """Typed, with every extra, licence and entry point, and with these libraries and no others."""
     listed = run(sys.executable, "-m", "zipfile", "-l", wheel)
-    for needed in (
-        "curvescope/py.typed",
-        "licenses/LICENSE",
-        "entry_points.txt",
-        "libcurvescope_collector.so",
-    ):
+    for needed in ("curvescope/py.typed", "licenses/LICENSE", "entry_points.txt", "SKILL.md", *libraries):
         assert needed in listed, needed
+    assert listed.count(".so") == len(libraries), wheel.name
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         metadata = archive.read(name).decode()

@@ -54,6 +54,8 @@ JOBS = {
         Command("completion", "print a completion script for bash, zsh or fish"),
     ),
 }
+# What runs a program, e.g. as it reads /proc.
+ON_LINUX = {command.name for job in ("measure", "find out more about a recording") for command in JOBS[job]}
 COMMANDS = {command.name: command for commands in JOBS.values() for command in commands}
 
 EXIT_BAD_INPUT = 2
@@ -149,7 +151,13 @@ def _main(argv: Sequence[str] | None) -> int:
         _check_address_space()
         refuse_former(chosen.command, arguments[1:])
         parser, run = COMMANDS[chosen.command].build()
-        return run(parser.parse_args(arguments[1:]))
+        options = parser.parse_args(arguments[1:])
+        if chosen.command in ON_LINUX and sys.platform != "linux":
+            raise CurvescopeError(
+                f"`curvescope {chosen.command}` runs on Linux only. Here recordings and profiles can be read: `import`, "
+                "`explain`, `breakdown`, `compare`, `roofline`, `table`, `ranks`, `report` and `export`."
+            )
+        return run(options)
     except CurvescopeError as error:
         print(_wrapped(escape_controls(str(error))), file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -175,8 +183,10 @@ def _wrapped(message: str) -> str:
 
 def _check_address_space() -> None:
     """Refuse a small address space limit: OpenBLAS (in numpy and scipy) hangs if it gets no memory at load."""
-    import resource
-
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < _LEAST_ADDRESS_SPACE:
         raise MemoryError

@@ -53,11 +53,11 @@ def _cpu() -> Check:
 
     host = describe_host()
     governor = host["governor"] or "not reported by the kernel"
+    load = "unknown" if host["load_average_1min"] is None else host["load_average_1min"]
     return Check(
         "CPU",
         True,
-        f"{host['cpu']}, {counted(host['usable_cores'], 'core')} usable, governor {governor}, "
-        f"load {host['load_average_1min']}",
+        f"{host['cpu']}, {counted(host['usable_cores'], 'core')} usable, governor {governor}, load {load}",
     )
 
 

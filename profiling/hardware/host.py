@@ -73,7 +73,7 @@ def describe_host() -> dict[str, Any]:
         "usable_cores": usable_cores(),
         "last_level_cache_bytes": last_level_cache_bytes(),
         "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "load_average_1min": round(os.getloadavg()[0], 2),
+        "load_average_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
     }

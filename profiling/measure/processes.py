@@ -213,8 +213,8 @@ def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
         return Empty(FAILED, f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0])
 
 
-def end_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
-    """Make the system send this process a signal when its parent ends, so that a killed run leaves no process."""
+def end_with_parent(by: signal.Signals | None = None) -> None:
+    """Make the system send this process a signal (SIGKILL) when its parent ends: a killed run leaves no process."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, by)
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, by or signal.SIGKILL)

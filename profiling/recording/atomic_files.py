@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import io
 import os
 import uuid
@@ -96,14 +95,17 @@ def claimed_folder(path: Path, hint: str = "") -> Iterator[None]:
 def locked_folder(path: Path) -> Iterator[None]:
     """Lock a folder against other processes that call this; the lock ends with the block or the process.
 
-    A file system without locks, e.g. some network file systems, and a folder that does not exist are not locked.
+    A system or file system without locks, e.g. Windows or some network file systems, and a folder that does not exist
+    are not locked.
 
     Raises:
         CurvescopeError: another process has locked it.
     """
     try:
+        import fcntl
+
         folder = os.open(path, os.O_RDONLY)
-    except OSError:
+    except (ImportError, OSError):
         yield
         return
     try:

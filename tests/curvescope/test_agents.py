@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
+from pathlib import Path
 
 import anyio
 import pytest
 
 from curvescope import agents
 from curvescope.base.errors import BackendMissingError, CurvescopeError
-from curvescope.cli import main
+from curvescope.cli import COMMANDS, main
 
 VIEWS = {"list_recordings", "verdict", "breakdown", "compare", "roofline"}
 
@@ -134,3 +137,14 @@ def test_the_command_serves_over_standard_input_and_output(run):
     assert [row["path"] for row in answer_of(listed)["recordings"]] == ["vgg"]
     assert refused.is_error
     assert "--help" in refused.content[0].text
+
+
+def test_the_skill_is_named_and_its_commands_exist():
+    text = (Path(agents.__file__).with_name("SKILL.md")).read_text()
+    name, description = re.match(r"---\nname: (.+)\ndescription: (.+)\n---\n", text).groups()
+    assert re.fullmatch(r"[a-z-]{1,64}", name)
+    assert len(description) <= 1024
+    words = [shlex.split(command) for command in re.findall(r"`curvescope ([^`]+)`", text)]
+    assert len(words) > 10
+    for command, *rest in words:
+        COMMANDS[command].build()[0].parse_args(rest)

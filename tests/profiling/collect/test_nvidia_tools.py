@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -185,6 +186,7 @@ def test_a_report_is_exported_by_the_tool_that_can_read_it(fake, export, tmp_pat
     assert given == str(report)
 
 
+@pytest.mark.skipif(not importlib.util.find_spec("ncu_report"), reason="ncu-report is not installed")
 def test_a_report_is_read_by_the_module_of_nsight_compute(monkeypatch, tmp_path):
     """Products of two 1024 x 1024 matrices on an A10G; the report has rates, so work is rate x time."""
     monkeypatch.setenv("PATH", "/nowhere")

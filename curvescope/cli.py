@@ -152,11 +152,7 @@ def _main(argv: Sequence[str] | None) -> int:
         refuse_former(chosen.command, arguments[1:])
         parser, run = COMMANDS[chosen.command].build()
         options = parser.parse_args(arguments[1:])
-        if chosen.command in ON_LINUX and sys.platform != "linux":
-            raise CurvescopeError(
-                f"`curvescope {chosen.command}` runs on Linux only. Here recordings and profiles can be read: `import`, "
-                "`explain`, `breakdown`, `compare`, `roofline`, `table`, `ranks`, `report` and `export`."
-            )
+        _refuse_elsewhere(chosen.command)
         return run(options)
     except CurvescopeError as error:
         print(_wrapped(escape_controls(str(error))), file=sys.stderr)
@@ -179,6 +175,17 @@ def _wrapped(message: str) -> str:
         room = min(shutil.get_terminal_size().columns, 100)
         lines = [textwrap.fill(line, room, break_long_words=False, break_on_hyphens=False) for line in lines]
     return "\n".join(lines)
+
+
+def _refuse_elsewhere(command: str) -> None:
+    """Refuse what needs Linux on another system."""
+    from .base.errors import CurvescopeError
+
+    if command in ON_LINUX and sys.platform != "linux":
+        raise CurvescopeError(
+            f"`curvescope {command}` runs on Linux only. Here recordings and profiles can be read: `import`, `explain`, "
+            "`breakdown`, `compare`, `roofline`, `table`, `ranks`, `report` and `export`."
+        )
 
 
 def _check_address_space() -> None:

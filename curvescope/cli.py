@@ -183,8 +183,8 @@ def _refuse_elsewhere(command: str) -> None:
 
     if command in ON_LINUX and sys.platform != "linux":
         raise CurvescopeError(
-            f"`curvescope {command}` runs on Linux only. Here recordings and profiles can be read: `import`, `explain`, "
-            "`breakdown`, `compare`, `roofline`, `table`, `ranks`, `report` and `export`."
+            f"`curvescope {command}` runs on Linux only. Here recordings and profiles can be read: `import`, "
+            "`explain`, `breakdown`, `compare`, `roofline`, `table`, `ranks`, `report` and `export`."
         )
 
 

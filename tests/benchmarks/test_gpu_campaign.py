@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -270,6 +272,39 @@ def test_a_rehearsal_packs_the_records_that_a_cpu_gives(tmp_path):
     log = (tmp_path / "out" / "records" / "log.txt").read_text()
     assert "raw_buffers.chunks.gz: not recorded here" in log
     assert "ncu.csv: not recorded here" in log
+
+
+def imported(tree):
+    """Each name of Curvescope that a program imports, and each attribute of a module of it: (module, name)."""
+    modules = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("curvescope"):
+            for one in node.names:
+                yield node.module, one.name
+                modules[one.asname or one.name] = f"{node.module}.{one.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            path = modules[node.value.id]
+            if find_spec(path.rpartition(".")[0]) and is_module(path):
+                yield path, node.attr
+
+
+def is_module(path):
+    try:
+        return find_spec(path) is not None
+    except ModuleNotFoundError:  # a class
+        return False
+
+
+def test_what_runs_only_on_a_card_names_only_what_there_is():
+    """Nothing else here would notice that a function was renamed."""
+    root = FOLDER.parents[1]
+    marked = [path for path in root.glob("tests/*/**/test_*.py") if "mark.gpu" in path.read_text()]
+    assert len(marked) >= 4
+    for path in [*FOLDER.glob("*.py"), *marked]:
+        for module, name in imported(ast.parse(path.read_text())):
+            found = importlib.import_module(module)
+            assert hasattr(found, name) or is_module(f"{module}.{name}"), f"{path.name}: {module}.{name}"
 
 
 def test_a_kept_campaign_fills_the_page_of_known_errors(campaign, tmp_path, monkeypatch):

@@ -32,7 +32,7 @@ from ..attribution.range_names import ANNOTATION, COLLECTIVES, MODULE, MODULE_CA
 from ..recording.rank_info import META_KEY
 from ..recording.store import RecordingWriter
 from . import Options
-from .event_columns import JSON, NUMBER, TEXT, TIME, Column, EventColumns, Field, Memo, signed
+from .event_columns import COMPLETE, INSTANT, JSON, NUMBER, TEXT, TIME, Column, EventColumns, Field, Memo, signed
 from .graph_capture import join_capture, join_own_capture
 from .graph_data import read_graph_data
 from .source import Source
@@ -167,7 +167,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 def _read_events(source: Source, options: Options, *, is_capture: bool = False) -> tuple[_Events, dict[str, Any]]:
     events = _Events(is_capture)
-    trace = TraceEvents(source, events.event_type, options.report)
+    columns = events.columns
+    trace = TraceEvents(source, columns.event_type, options.report, columns.usual_type)
     for batch in trace:
         events.take(batch)
     events.lost.update(trace.lost)
@@ -196,6 +197,7 @@ class _Events:
     """The columns of the events that are needed.
 
     Attributes:
+        columns: what converts the events.
         lost: named counts.
         devices: numbers of the devices with work.
         lacks_device: whether a GPU did the work, but its events are not in the trace.
@@ -211,10 +213,9 @@ class _Events:
         self.devices: set[int] = set()
         self.lacks_device = False
         self._call_fields = (*_CALL_FIELDS, _LAUNCHED) if is_capture else _CALL_FIELDS
-        fields = (*_HOST_FIELDS, *self._call_fields, *_DEVICE_FIELDS, _QUEUE, *_MEMORY_FIELDS)
-        self._columns = EventColumns(tuple(dict.fromkeys(fields)))
-        self._texts = self._columns.texts
-        self.event_type = self._columns.event_type
+        complete = dict.fromkeys((*_HOST_FIELDS, *self._call_fields, *_DEVICE_FIELDS, _QUEUE))
+        self.columns = EventColumns({COMPLETE: tuple(complete), INSTANT: _MEMORY_FIELDS})
+        self._texts = self.columns.texts
         self._category = Memo(_kind_of_category)
         self._of_name = _PerText(self._texts, _kind_by_name)
         self._is_memory = _PerText(self._texts, lambda text: int(text == MEMORY_EVENT))
@@ -227,12 +228,14 @@ class _Events:
 
     def take(self, events: Sequence[Any]) -> None:
         """Convert some events, by their categories."""
-        self._take_memory([event for event in events if event.ph == "i"])
-        events = [event for event in events if event.ph == "X"]
+        self._take_memory(self.columns.having(INSTANT, events))
+        self._take_complete(self.columns.having(COMPLETE, events))
+
+    def _take_complete(self, events: list[Any]) -> None:
         try:
             kind = np.fromiter(map(self._category.__getitem__, map(_CATEGORY, events)), np.int8, len(events))
         except TypeError:  # a category is a list or an object
-            self.take([event for event in events if isinstance(event.cat, str)])
+            self._take_complete([event for event in events if isinstance(event.cat, str)])
             return
         self.lost["counter_ranges"] += int(np.count_nonzero(kind == _COUNTER))
         self.lost["events_of_unknown_category"] += int(np.count_nonzero(kind == 0))
@@ -243,14 +246,14 @@ class _Events:
         self._take_device(_chosen(events, on_device), kind[on_device])
 
     def _take_memory(self, events: list[Any]) -> None:
-        columns = self._columns.columns(events, _MEMORY_FIELDS)
+        columns = self.columns.columns(events, _MEMORY_FIELDS)
         named = self._is_memory.of(columns["name"].values) == 1
         rows = np.logical_and.reduce([columns[name].valid for name in ("name", "ts", "tid", "Bytes", "Addr")]) & named
         kept = {"time_ns": columns["ts"].values, "thread": self._thread.of(columns["tid"].values)}
         self._keep("memory", rows, {**kept, **_renamed(columns, _MEMORY_ARGS)})
 
     def _take_host(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
-        columns = self._columns.columns(events, _HOST_FIELDS)
+        columns = self.columns.columns(events, _HOST_FIELDS)
         by_name = np.where(columns["name"].valid, self._of_name.of(columns["name"].values), 0)
         kind = np.where(by_name == _MODULE_RANGE, _MODULE_RANGE, kind)
         kind = np.where((kind == _HOST) & (by_name == _ANNOTATION), _ANNOTATION, kind)
@@ -267,7 +270,7 @@ class _Events:
         self._compiled.update(zip(names, zip(*values, strict=True), strict=True))
 
     def _take_calls(self, events: list[Any]) -> None:
-        columns = self._columns.columns(events, self._call_fields)
+        columns = self.columns.columns(events, self._call_fields)
         rows, timed = self._readable(columns, np.ones(len(events), np.bool_), ("tid", "correlation"), True)
         self._calling.update(np.unique(columns["pid"].values[rows & columns["pid"].valid]).tolist())
         kept = {**timed, "correlation_id": columns["correlation"].values}
@@ -276,7 +279,7 @@ class _Events:
         self._keep("calls", rows, kept)
 
     def _take_device(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
-        columns = self._columns.columns(events, _DEVICE_FIELDS)
+        columns = self.columns.columns(events, _DEVICE_FIELDS)
         if not (columns["device"].valid & columns["stream"].valid).all():
             columns |= self._placed_by_event(events, columns)
         required = ("correlation", "device", "stream")
@@ -290,7 +293,7 @@ class _Events:
 
     def _placed_by_event(self, events: list[Any], columns: dict[str, Column]) -> dict[str, Column]:
         """Device and stream, where `args` lack them: the process and thread of the event, on Intel GPUs the queue."""
-        others = self._columns.columns(events, (_QUEUE, *_ON_THREAD))
+        others = self.columns.columns(events, (_QUEUE, *_ON_THREAD))
         found = {"device": columns["device"], "stream": _first_valid(columns["stream"], others[_QUEUE.name])}
         for name, field in zip(found, _ON_THREAD, strict=True):
             number = self._thread.of(others[field.name].values)

@@ -9,11 +9,13 @@ bracket. A file that ends before its brackets close is refused, because its sums
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, BinaryIO, Generic, TypeVar
 
@@ -27,7 +29,8 @@ _CHUNK_BYTES = 4 << 20  # size of one read
 _PIECE_BYTES = 512 << 10  # size of one block: the events of a larger one do not fit the processor's cache
 _MOST_EVENT_BYTES = 64 << 20
 _MOST_REST_BYTES = 64 << 20
-_MOST_TRIES = 3  # the last bracket may open an object within an event
+_MOST_TRIES = 3  # the last comma between objects may be within an event
+_MOST_BRACKETS = 100  # brackets are in names of kernels, too
 _KEY = b'"traceEvents"'
 _OPENS = np.zeros(256, np.int8)
 _OPENS[[ord("{"), ord("[")]] = 1
@@ -51,6 +54,7 @@ class Event(msgspec.Struct):
 
 
 E = TypeVar("E")
+Report = Callable[[str, int, int], None]
 
 
 class TraceEvents(Generic[E]):
@@ -62,7 +66,7 @@ class TraceEvents(Generic[E]):
     """
 
     def __init__(
-        self, source: Source, event_type: type[E], report: Callable[[str, int, int], None] = lambda *_: None
+        self, source: Source, event_type: type[E], report: Report = lambda *_: None, usual_type: Any = None
     ) -> None:
         """Prepare to read.
 
@@ -70,11 +74,13 @@ class TraceEvents(Generic[E]):
             source: the JSON text.
             event_type: msgspec structure of an event; it may restrict `args` to objects, and no other field.
             report: callback for progress; takes the activity, the bytes read, and 0.
+            usual_type: type that decodes faster and fits most events; blocks with others are decoded as `event_type`.
         """
         self.document: dict[str, Any] = {}
         self.lost: Counter[str] = Counter()
         self._source, self._report = source, report
-        self._decoder = msgspec.json.Decoder(list[event_type])  # type: ignore[valid-type]
+        types = (event_type,) if usual_type is None else (usual_type, event_type)
+        self._decoders = [msgspec.json.Decoder(list[each]) for each in types]  # type: ignore[valid-type]
         self._done = 0
         self._bare = False
 
@@ -85,12 +91,16 @@ class TraceEvents(Generic[E]):
             CurvescopeError: broken JSON, or no list of events.
         """
         with self._source.open() as stream:
-            buffer = self._read(stream, _CHUNK_BYTES).removeprefix(b"\xef\xbb\xbf")
+            buffer = self._read(stream, _CHUNK_BYTES)
+            if buffer.startswith(codecs.BOM_UTF8):
+                del buffer[: len(codecs.BOM_UTF8)]
             # at: position of the list's bracket, or of the comma before the next event, or of space before this comma.
-            at, before, size = self._before_events(buffer) - 1, b"[", _PIECE_BYTES
+            at, before, size, ended = self._before_events(buffer) - 1, b"[", _PIECE_BYTES, False
             while True:
-                if len(buffer) - at < size and (more := self._read(stream, max(_CHUNK_BYTES, size))):
-                    buffer, at = buffer[at:] + more, 0
+                if len(buffer) - at < size and not ended:
+                    known = len(buffer) - at
+                    buffer, at = self._read(stream, max(_CHUNK_BYTES, size), buffer[at:]), 0
+                    ended = len(buffer) == known
                 events, end = self._decode_front(buffer, at, at + size, before)
                 if events is None:
                     piece = buffer[at : at + size]
@@ -116,13 +126,18 @@ class TraceEvents(Generic[E]):
                 else:
                     size *= 2
 
-    def _read(self, stream: BinaryIO, size: int) -> bytes:
-        data = stream.read(size)
-        self._done += len(data)
+    def _read(self, stream: BinaryIO, size: int, rest: bytes | bytearray = b"") -> bytearray:
+        """The rest of a buffer and what follows, in a new buffer: events refer to the old one."""
+        buffer = bytearray(len(rest) + size)
+        buffer[: len(rest)] = rest
+        with memoryview(buffer)[len(rest) :] as room:
+            count = stream.readinto(room)  # type: ignore[attr-defined]
+        del buffer[len(rest) + count :]
+        self._done += count
         self._report("reading events", self._done, 0)
-        return data
+        return buffer
 
-    def _before_events(self, buffer: bytes) -> int:
+    def _before_events(self, buffer: bytearray) -> int:
         """The position after the opening bracket of the list of events; stores the values before it in `document`."""
         start = buffer.lstrip(_SPACE)[:1]
         self._bare = start == b"["
@@ -130,7 +145,7 @@ class TraceEvents(Generic[E]):
             return buffer.index(b"[") + 1
         if start != b"{":
             raise _broken("it does not start with { or [")
-        positions, steps = _brackets(buffer)
+        positions, steps = _brackets(buffer[: max(buffer.rfind(_KEY), 0)])
         depth = np.cumsum(steps)
         at = buffer.find(_KEY)
         while at >= 0:
@@ -149,7 +164,7 @@ class TraceEvents(Generic[E]):
             raise CurvescopeError("it has no list `traceEvents`; export it with `export_chrome_trace`.")
         return colon.end() + 1
 
-    def _after_events(self, rest: bytes, stream: BinaryIO) -> None:
+    def _after_events(self, rest: bytes | bytearray, stream: BinaryIO) -> None:
         rest = (rest + stream.read(_MOST_REST_BYTES)).strip(_SPACE)
         if self._bare:
             if rest:
@@ -162,7 +177,7 @@ class TraceEvents(Generic[E]):
         elif rest != b"}":
             raise _broken("it does not end with }")
 
-    def _decode_document(self, data: bytes) -> dict[str, Any]:
+    def _decode_document(self, data: bytes | bytearray) -> dict[str, Any]:
         try:
             document = json.loads(data)
         except (ValueError, RecursionError) as error:
@@ -171,22 +186,41 @@ class TraceEvents(Generic[E]):
             raise _broken("it is no object")
         return document
 
-    def _decode_front(self, buffer: bytes, at: int, end: int, before: bytes) -> tuple[list[E] | None, int]:
+    def _decode_front(self, buffer: bytearray, at: int, end: int, before: bytes) -> tuple[list[E] | None, int]:
         """The events up to one of the last commas between objects, and its position; None if none can be decoded."""
-        for _ in range(_MOST_TRIES if buffer.startswith(before, at) else 0):
+        tries = 0
+        for _ in range(_MOST_BRACKETS if buffer.startswith(before, at) else 0):
             end = max(at, buffer.rfind(b"{", at + 1, end))
             low = max(at + 1, end - 64)
-            comma = low + len(buffer[low:end].rstrip(_SPACE)) - 1
-            if comma > at and buffer.startswith(b",", comma):
-                listed = bytearray(memoryview(buffer)[at : comma + 1])
-                listed[0], listed[-1] = b"[]"
-                try:
-                    return self._decoder.decode(listed), comma
-                except (msgspec.MsgspecError, RecursionError):
-                    pass
+            between = buffer[low:end].rstrip(_SPACE)
+            comma = low + len(between) - 1
+            if comma <= at or tries == _MOST_TRIES:
+                break
+            if between.endswith(b",") and between[:-1].rstrip(_SPACE).endswith(b"}"):
+                tries += 1
+                if (events := self._decode_between(buffer, at, comma)) is not None:
+                    return events, comma
         return None, 0
 
-    def _decode_whole(self, data: bytes, before: bytes) -> list[E]:
+    def _decode_between(self, buffer: bytearray, at: int, comma: int) -> list[E] | None:
+        """The events after one comma and before another; both are brackets meanwhile, which saves a copy."""
+        first = buffer[at]
+        buffer[at], buffer[comma] = b"[]"
+        try:
+            return self._decode(memoryview(buffer)[at : comma + 1])
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+        finally:
+            buffer[at], buffer[comma] = first, ord(",")
+
+    def _decode(self, listed: bytes | memoryview) -> list[E]:
+        *usual, last = self._decoders
+        for decoder in usual:
+            with suppress(msgspec.MsgspecError, RecursionError):
+                return decoder.decode(listed)
+        return last.decode(listed)
+
+    def _decode_whole(self, data: bytes | bytearray, before: bytes) -> list[E]:
         """Decode complete events after a bracket or a comma; some of them may not be strict JSON."""
         data = data.lstrip(_SPACE)
         if not data.startswith(before):
@@ -194,7 +228,7 @@ class TraceEvents(Generic[E]):
         data = data[1:]
         listed = b"[" + data + b"]"
         try:
-            return self._decoder.decode(listed)
+            return self._decode(listed)
         except (msgspec.MsgspecError, RecursionError):
             pass
         positions, steps = _brackets(data)
@@ -209,11 +243,11 @@ class TraceEvents(Generic[E]):
                 if not isinstance(event.get("args"), dict):
                     event.pop("args", None)
             self.lost["events_unreadable"] += len(values) - len(events)
-            return self._decoder.decode(json.dumps(events, ensure_ascii=False).encode(errors="replace"))
+            return self._decode(json.dumps(events, ensure_ascii=False).encode(errors="replace"))
         except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise _broken(str(error)) from error
 
-    def _close(self, rest: bytes, before: bytes) -> Iterator[list[E]]:
+    def _close(self, rest: bytes | bytearray, before: bytes) -> Iterator[list[E]]:
         """Decode the text between the last object and the end of the list."""
         if not rest.endswith(b"]"):
             raise _broken("its list of events does not end")
@@ -232,7 +266,7 @@ def _finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _last_end(buffer: bytes) -> tuple[int, int | None]:
+def _last_end(buffer: bytes | bytearray) -> tuple[int, int | None]:
     """The position after the last complete object of the list, and that of the closing bracket, if it is here."""
     positions, steps = _brackets(buffer)
     depth = np.cumsum(steps)
@@ -245,7 +279,7 @@ def _last_end(buffer: bytes) -> tuple[int, int | None]:
     return (int(positions[ends[-1]]) + 1 if len(ends) else 0), closing
 
 
-def _brackets(buffer: bytes) -> tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.int64]]:
+def _brackets(buffer: bytes | bytearray) -> tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.int64]]:
     """Positions of brackets outside of strings, and +1 for opening, −1 for closing ones."""
     data = np.frombuffer(buffer, np.uint8)
     quotes = np.flatnonzero(data == ord('"'))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import trace_events
 from curvescope.profiling.readers.event_columns import (
+    COMPLETE,
     JSON,
     NUMBER,
     TEXT,
@@ -42,10 +43,10 @@ def read(path, piece_bytes=1 << 18):
     """Rows of the spans as the texts and numbers they stand for, unreadable ones marked; and the trace."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trace_events, "_PIECE_BYTES", piece_bytes)
-        columns, rows = EventColumns(FIELDS), []
-        trace = TraceEvents(Source(path), columns.event_type)
+        columns, rows = EventColumns({COMPLETE: FIELDS}), []
+        trace = TraceEvents(Source(path), columns.event_type, usual_type=columns.usual_type)
         for piece in trace:
-            found = columns.columns([event for event in piece if event.ph == "X"], FIELDS)
+            found = columns.columns(columns.having(COMPLETE, piece), FIELDS)
             listed = []
             for field, column in zip(FIELDS, found.values(), strict=True):
                 value = columns.texts.__getitem__ if field.kind in (TEXT, JSON) else int
@@ -88,7 +89,7 @@ times = (
 )
 events = st.lists(
     st.fixed_dictionaries(
-        {"ph": st.sampled_from(["X", "X", "X", "M", "i"])},
+        {"ph": st.sampled_from(["X", "X", "X", "M", "i", "of a kind of its own"])},
         optional={
             "name": names | junk,
             "ts": times | junk,

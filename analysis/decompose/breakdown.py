@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -16,9 +16,19 @@ from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.store import KERNEL, RECORDING, STEP, Recording
 from .curve import Curve, Floats, cost_curve
-from .kernel_times import COPIES, Ints, Work, device_work, gpus_of, kernel_times, kernel_totals, profiled_steps
+from .kernel_times import (
+    COPIES,
+    Ints,
+    Work,
+    device_work,
+    gpus_of,
+    kernel_times,
+    kernel_totals,
+    of_steps,
+    profiled_steps,
+)
 from .marked import Marked, marked_steps, with_averaged, without_profiler
-from .repeated_layers import classes_with, group_of, repeated_layers
+from .repeated_layers import classes_with, group_of, repeated_layers, with_groups
 from .source_lines import NO_LINE, by_line, lines_of
 from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key, set_aside_sentence, undisturbed_steps
 
@@ -212,7 +222,7 @@ def break_down(
     profiled = profiled_steps(steps, batch)
     if profiled.empty:
         raise CurvescopeError(f"No step of batch {batch} was profiled: there is nothing to break down.")
-    times = kernel_times(work, profiled, _grouped_by(by), (*_AMOUNTS, _DURATION))
+    times = kernel_times(work, profiled, _grouped_by(by), (*_AMOUNTS, _DURATION), by_name=by == "kernel")
     busy = (times["name"] != IDLE).to_numpy()
     if not busy.any() and not any(piece.num_rows for piece in work(["step"])):  # unrecorded work is not idle time
         raise CurvescopeError(
@@ -223,9 +233,10 @@ def break_down(
     used = np.searchsorted(profiled["step"].to_numpy(), undisturbed_steps(times))
     classes = layer_classes or {}
     if operators is not None:
-        groups = repeated_layers(times, operators, classes, None if marked is None else marked.layers())
+        kernels = partial(_named_kernels, work, profiled)
+        groups = repeated_layers(times, operators, classes, None if marked is None else marked.layers(), kernels)
         names, classes = group_of(groups), classes_with(classes, groups)
-        times = times.assign(layer=[names.get(layer, layer) for layer in times["layer"]])
+        times = times.assign(layer=with_groups(times["layer"], names))
         marked = None if marked is None else marked.grouped(names)
     times = correct(times) if marked is None else marked.settle(times)[0]
     busy = (times["name"] != IDLE).to_numpy()
@@ -280,6 +291,17 @@ def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
         )
     rows = _rows(groups, by, classes, np.zeros(1, np.int64), 1)
     return Breakdown(None, math.fsum(row.time_ms for row in rows), tuple(rows), None, 0, 0, 0)
+
+
+def _named_kernels(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
+    """Calls of the kernels of steps of one batch size, by name, layer and phase."""
+    number = profiled["step"].to_numpy(np.int64)
+
+    def inside(columns: Sequence[str]) -> Iterator[pa.Table]:
+        for piece in work(list(dict.fromkeys(["step", *columns]))):
+            yield of_steps(piece, number)[0]
+
+    return kernel_totals(inside, _grouped_by("layer"), ()).assign(batch=profiled["batch"].iloc[0])
 
 
 def _grouped_by(by: str) -> list[str]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from ...profiling.attribution.range_names import RangeNames
 from ...profiling.recording.schema import INPUT
@@ -74,7 +75,9 @@ class HostSpans:
 
     def __init__(self, table: pd.DataFrame) -> None:
         """Take the spans of a table with `HOST_COLUMNS`; rows without start or duration are left out."""
-        timed = table[table["start_ns"].notna() & table["duration_ns"].notna()].sort_values("start_ns", kind="stable")
+        timed = table[table["start_ns"].notna() & table["duration_ns"].notna()]
+        if not timed["start_ns"].is_monotonic_increasing:
+            timed = timed.sort_values("start_ns", kind="stable")
         self.start_ns = timed["start_ns"].to_numpy(np.int64)
         self.end_ns = self.start_ns + timed["duration_ns"].to_numpy(np.int64)
         codes, self.names = pd.factorize(timed["name"])
@@ -185,8 +188,13 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
         rows.sort(key=lambda row: -row[1])
         return tuple(IdleTime(_host_in(key, classes), time_ms, None, None) for key, time_ms in rows)
     used = profiled.iloc[undisturbed(profiled["duration_ns"].to_numpy(np.float64) / 1e6)]
-    calls = HostSpans(recording.frame("api_calls", HOST_COLUMNS))
-    return idle_times(work, used, calls, cache(lambda: HostSpans(recording.frame("ranges", HOST_COLUMNS))))
+    return idle_times(work, used, _host(recording, "api_calls"), cache(lambda: _host(recording, "ranges")))
+
+
+def _host(recording: Recording, table: str) -> HostSpans:
+    """The calls or ranges of a recording, with each name once in memory."""
+    pieces = list(recording.pieces(table, HOST_COLUMNS)) or [recording.arrow(table, HOST_COLUMNS)]
+    return HostSpans(pa.concat_tables(pieces).to_pandas())
 
 
 def idle_times(
@@ -237,11 +245,20 @@ def _range_name(name: str) -> str:
 
 def _rows(work: Work, steps: pd.DataFrame) -> pd.DataFrame:
     """The device work of steps by step and start, with the position of its step in the column `step`."""
-    pieces = [pd.DataFrame(columns=_COLUMNS)]
+    pieces, positions = [], []
     for piece in work(_COLUMNS):
         inside, position = of_steps(piece, steps["step"].to_numpy(np.int64))
-        pieces.append(inside.to_pandas().assign(step=position))
-    rows = pd.concat(pieces[1:] or pieces, ignore_index=True)
+        layer = inside["layer"]
+        if not pa.types.is_dictionary(layer.type):
+            inside = inside.set_column(inside.column_names.index("layer"), "layer", layer.dictionary_encode())
+        pieces.append(inside)
+        positions.append(position)
+    if not pieces:
+        return pd.DataFrame(columns=_COLUMNS)
+    rows = pa.concat_tables(pieces, promote_options="permissive").to_pandas().assign(step=np.concatenate(positions))
+    step, start_ns = rows["step"].to_numpy(), rows["start_ns"].to_numpy()
+    if ((step[1:] > step[:-1]) | ((step[1:] == step[:-1]) & (start_ns[1:] >= start_ns[:-1]))).all():
+        return rows
     return rows.sort_values(["step", "start_ns"], kind="stable", ignore_index=True)
 
 

@@ -105,6 +105,7 @@ def kernel_times(
     amounts: Sequence[str] = AMOUNTS,
     *,
     place_idle: bool = False,
+    by_name: bool = True,
 ) -> pd.DataFrame:
     """Exclusive time of every group of kernels in every profiled step, then the idle time of every step.
 
@@ -116,13 +117,16 @@ def kernel_times(
             different groups.
         place_idle: whether idle time has a row for each layer and phase: the gap before a kernel is that of the layer
             that launched it. Else it is one row per step.
+        by_name: whether kernels of different names are apart. Else only communication and copies are, each under one
+            of their names.
 
     Returns:
         Columns step, batch, the keys, exclusive_ns, exclusive_ms, calls, the amounts, shared (see `split_fused`) and
         kind (see `with_kind`); an unknown amount is NaN. Per step, exclusive_ns adds up to the step's wall time.
     """
     profiled = profiled_steps(steps)
-    groups, idle = group_times(work, profiled, keys, amounts, ["layer", "phase"] if place_idle else [])
+    places = ["layer", "phase"] if place_idle else []
+    groups, idle = group_times(work, profiled, keys, amounts, places, by_name=by_name)
     rest = idle.assign(name=IDLE, calls=1, shared=False)
     table = pd.concat([groups, rest], ignore_index=True) if len(profiled) else groups
     position = table["step"].to_numpy(np.int64)
@@ -235,6 +239,8 @@ def group_times(
     keys: Sequence[str],
     amounts: Sequence[str] = (),
     places: Sequence[str] = (),
+    *,
+    by_name: bool = True,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Exclusive time of every group of kernels in every step, and the idle time of every step.
 
@@ -244,6 +250,7 @@ def group_times(
         keys: columns of `kernels` to group by.
         amounts: columns to add up.
         places: keys by which the gaps before kernels are grouped.
+        by_name: see `kernel_times`.
 
     Returns:
         Columns step (its position in `profiled`), the keys, exclusive_ns, calls, the amounts and shared (see
@@ -253,7 +260,7 @@ def group_times(
     number, start, window = (profiled[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns"))
     exclusive, gaps = exclusive_and_gaps(work, number, start, window)
     read = _with_fused(keys)
-    collected, placed, first = _Groups(["step", *read], amounts), _Groups(["step", *places], ()), 0
+    collected, placed, first = _Groups(["step", *read], amounts, by_name), _Groups(["step", *places], ()), 0
     for piece in work(list(dict.fromkeys(["step", "duration_ns", *read, *amounts]))):
         inside, position = of_steps(piece, number)
         rows = slice(first, first + len(position))
@@ -360,9 +367,10 @@ def _share_out(
 class _Groups:
     """Groups of kernels that accumulate pieces; each text is stored once and referred to by a code."""
 
-    def __init__(self, keys: Sequence[str], amounts: Sequence[str]) -> None:
-        self._keys, self._amounts = keys, amounts
+    def __init__(self, keys: Sequence[str], amounts: Sequence[str], by_name: bool = True) -> None:
+        self._keys, self._amounts, self._by_name = keys, amounts, by_name
         self._codes: dict[str, dict[str, int]] = {}
+        self._alike: dict[tuple[bool, bool], str] = {}  # the name that stands for others
         self._pieces: list[pa.Table] = []
 
     def add(self, table: pa.Table) -> None:
@@ -386,13 +394,20 @@ class _Groups:
         codes = self._codes.setdefault(key, {})
         chunks = []
         for chunk in column.chunks:
-            own = pa.array([codes.setdefault(text, len(codes)) for text in chunk.dictionary.to_pylist()], pa.int32())
+            texts = chunk.dictionary.to_pylist()
+            if key == "name" and not self._by_name:
+                texts = [self._alike.setdefault((is_communication(t), t.startswith(COPIES)), t) for t in texts]
+            own = pa.array([codes.setdefault(text, len(codes)) for text in texts], pa.int32())
             chunks.append(own.take(chunk.indices))
         return pa.chunked_array(chunks, pa.int32())
 
     def _added(self, table: pa.Table) -> pa.Table:
         keys, added = [*self._keys, _KNOWN], ["exclusive_ns", "calls", *self._amounts]
-        grouped = table.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in added])
+        absent = [amount for amount in self._amounts if table[amount].null_count == table.num_rows]
+        sums = [(name, "sum") for name in added if name not in absent]
+        grouped = table.group_by(keys, use_threads=False).aggregate(sums)
+        for amount in absent:
+            grouped = grouped.append_column(f"{amount}_sum", pa.nulls(grouped.num_rows, pa.float64()))
         return grouped.select([*keys, *(f"{name}_sum" for name in added)]).rename_columns([*keys, *added])
 
     def frame(self) -> pd.DataFrame:

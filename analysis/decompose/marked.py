@@ -22,7 +22,7 @@ from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import FORWARD
 from ...profiling.recording.store import KERNEL, Recording
 from .kernel_times import AMOUNTS, KEYS, device_work, kernel_times
-from .repeated_layers import Groups, group_of, repeated_layers
+from .repeated_layers import Groups, group_of, repeated_layers, with_groups
 from .statistics import STATISTICS
 from .terms import IDLE, Floats, Ints, Key, Samples, averaged, mean_parts, undisturbed_steps
 
@@ -191,7 +191,7 @@ def step_times(
         classes, layers = recording.meta.get("layer_classes") or {}, None if marked is None else marked.layers()
         groups = repeated_layers(times, operators, classes, layers)
         names = group_of(groups)
-        times = times.assign(layer=times["layer"].map(lambda layer: names.get(layer, layer)))
+        times = times.assign(layer=with_groups(times["layer"], names))
         marked = None if marked is None else marked.grouped(names)
     if marked is None:
         return StepTimes(_without_small_places(without_profiler(times, steps, recording)), None, groups)

@@ -8,7 +8,7 @@ that takes another time than the others stays by itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -30,7 +30,11 @@ _MOST_RUNS = 4
 
 
 def repeated_layers(
-    kernel_times: pd.DataFrame, operators: pa.Table, classes: Mapping[str, str], steps: Steps | None = None
+    kernel_times: pd.DataFrame,
+    operators: pa.Table,
+    classes: Mapping[str, str],
+    steps: Steps | None = None,
+    kernels: Callable[[], pd.DataFrame] | None = None,
 ) -> dict[str, tuple[str, ...]]:
     """Groups of two or more layers.
 
@@ -40,10 +44,11 @@ def repeated_layers(
             kernels with their launch geometry say which work is equal.
         classes: class of each layer, by path.
         steps: time of each layer in every step, by batch size; default: that of its kernels.
+        kernels: gives the calls of the kernels by name; default: `kernel_times`.
     """
     steps = _steps(kernel_times) if steps is None else steps
-    named = (layer for times in steps.values() for layer in times if layer and not pd.isna(layer))
-    layers = dict.fromkeys([*named, *kernel_times["layer"].dropna().unique()])
+    timed = (layer for times in steps.values() for layer in times if layer and not pd.isna(layer))
+    layers = dict.fromkeys([*timed, *kernel_times["layer"].dropna().unique()])
     work: dict[str, Counter[Hashable]] = {layer: Counter() for layer in layers}
     if operators.num_rows:
         for row in operators.to_pylist():
@@ -51,8 +56,9 @@ def repeated_layers(
                 call = row["batch"], row["phase"], row["op"], row["arguments"]
                 work.setdefault(row["layer"], Counter())[call] += row["calls"]
     else:
-        columns = ["layer", "batch", "phase", *(name for name in _SHAPES if name in kernel_times)]
-        calls = kernel_times[kernel_times["name"] != IDLE].groupby(columns, dropna=False)["calls"].sum()
+        named = kernel_times[kernel_times["name"] != IDLE] if kernels is None else kernels()
+        columns = ["layer", "batch", "phase", *(name for name in _SHAPES if name in named)]
+        calls = named.groupby(columns, dropna=False)["calls"].sum()
         for (layer, *kernel), count in calls.items():
             if layer in work:
                 work[layer][tuple(None if pd.isna(value) else value for value in kernel)] += int(count)
@@ -111,6 +117,18 @@ def _named(pattern: str, members: Sequence[str]) -> str:
     runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
     texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
     return ",".join(texts if len(texts) <= _MOST_RUNS else [*texts[:2], "…", texts[-1]])
+
+
+def with_groups(layers: pd.Series, names: Mapping[str, str]) -> pd.Series:
+    """A column of layers with the name of the group in place of each layer that has one.
+
+    Args:
+        layers: the column.
+        names: result of `group_of`.
+    """
+    codes, different = pd.factorize(layers)
+    texts = np.array([*(names.get(layer, layer) for layer in different), None], dtype=object)
+    return pd.Series(texts[codes], layers.index)
 
 
 def group_of(groups: Groups) -> dict[str, str]:

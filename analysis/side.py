@@ -11,10 +11,9 @@ import pandas as pd
 from ..base.errors import CurvescopeError
 from ..profiling.hardware.limits import Hardware, hardware_of
 from ..profiling.recording.disturbed import with_set_aside
-from ..profiling.recording.store import STEP, TOGETHER, Recording, unit_of
+from ..profiling.recording.store import STEP, TOGETHER, Recording, is_modelled, unit_of
 from .aligned_rows import KEYS
 from .causes.context import mean_clock
-from .cost_model.recording import is_modelled
 from .decompose.curve import UNKNOWN, Curve, cost_curve
 from .decompose.marked import step_times
 from .decompose.terms import estimate_terms

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from .base.arguments import PROBE_SHARE, parse_duration, parse_share
 from .parsers import group
 from .profiling.hardware.precisions import STEP_PRECISIONS
+from .profiling.recording.axis import MODES
 from .profiling.recording.remote_store import as_path
-from .profiling.workload.network_step import MODES
 
 if TYPE_CHECKING:
     from .profiling.measure.axes import Axes

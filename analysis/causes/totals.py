@@ -63,9 +63,6 @@ class CauseTotal:
         return self.verdict == Verdict.CONFIRMED and self.measured is not None
 
 
-CANCELS = 2.0  # an anomaly with a part of more than twice its size is a small difference of large parts
-
-
 @dataclass(frozen=True)
 class Attribution:
     """The causes of one anomaly; their amounts add up to it.

@@ -13,29 +13,23 @@ from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
 from ...base.numbers import quantity
 from ...profiling.hardware.devices import Device, get_device
+from ...profiling.recording.axis import MODES
 from ...profiling.recording.remote_store import AnyPath
-from ...profiling.recording.store import RecordingWriter
+from ...profiling.recording.store import MODEL, RecordingWriter
 from .choice import Library, get_library
 from .constants import constants_for, load_fitted
 from .frameworks import FRAMEWORKS, Framework
 from .launches import ModelledGpu
 from .networks import CONTEXT_BYTES, Operations, Step, estimate_step
 
-_MODEL = "model"
 # Default library by architecture: the library of the published times.
 _USUAL_LIBRARY = {
     "kepler": "cudnn5", "maxwell": "cudnn5", "pascal": "cudnn5.1", "volta": "cudnn7", "turing": "cudnn7.6",
     **dict.fromkeys(("ampere", "ada", "hopper", "blackwell"), "cudnn8"),
 }  # fmt: skip
-_MODES = ("training", "forward", "forward+backward")
 _KERNEL_COLUMNS = ("name", "start_ns", "duration_ns", "device", "stream", "step", "phase", "layer", "op", "flops",
                    "bytes_compulsory", "source")  # fmt: skip
 _STEP_COLUMNS = ("step", "batch", "round", "index", "mode", "start_ns", "duration_ns", "profiled", "peak_memory_bytes")
-
-
-def is_modelled(meta: Mapping[str, Any]) -> bool:
-    """Whether a recording, given by its `recording.json`, is modelled and not measured."""
-    return meta.get("recording_type") == _MODEL
 
 
 def machine_for(device: Device) -> ModelledGpu:
@@ -139,8 +133,8 @@ def record_model(
         CurvescopeError: the GPU, a fact or the library is unknown, a batch size does not fit, or the folder is not
             writable.
     """
-    if kind not in _MODES:
-        raise CurvescopeError(f"--mode {kind}: choose one of {', '.join(_MODES)}.")
+    if kind not in MODES:
+        raise CurvescopeError(f"--mode {kind}: choose one of {', '.join(MODES)}.")
     device = get_device(device_name).with_facts(what_if or {})
     library = get_library(library_name or usual_library(device))
     if framework_name not in FRAMEWORKS:
@@ -151,8 +145,8 @@ def record_model(
     labels += [precision] if precision != "fp32" else []
     labels += [f"what if {name} were {value:,.0f}" for name, value in (what_if or {}).items()]
     meta = {
-        "recording_type": _MODEL,
-        "recorder": _MODEL,
+        "recording_type": MODEL,
+        "recorder": MODEL,
         "argv": without_secrets(sys.argv[1:]),
         "network": network,
         "mode": kind,
@@ -160,7 +154,7 @@ def record_model(
         "batches": [int(batch) for batch in batches],
         "protocol": {"name": "modelled, nothing was measured", "statistic": "median"},
         "device": {
-            "recording_type": _MODEL,
+            "recording_type": MODEL,
             "name": f"{device.name} ({', '.join(labels)})",
             "key": device.key,
             **({"what_if": dict(what_if)} if what_if else {}),
@@ -196,7 +190,7 @@ def _tables(step: Step, kind: str) -> tuple[dict[str, list[Any]], dict[str, list
                 starts = np.where(beside, start_ns + np.minimum(forward_ns, wall - durations[:, i]), starts)
                 kernels += [
                     (term.kernel[i], start, duration, 0, stream, number, term.phase, term.layer, term.op,
-                     None if term.flops is None else int(term.flops[i]), int(term.bytes_compulsory[i]), _MODEL)
+                     None if term.flops is None else int(term.flops[i]), int(term.bytes_compulsory[i]), MODEL)
                     for term, start, duration, stream in zip(
                         step.terms, starts.tolist(), durations[:, i].tolist(), beside, strict=True)
                 ]  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 AXES = ("log2", "linear", "throughput")
 FIXED_COST = "fixed cost"
 THROUGHPUT = "samples/s"
+CANCELS = 2.0  # an anomaly with a part of more than twice its size is a small difference of large parts
 # Anything hashable: a batch size, (devices, batch size), a run, a rank.
 Condition: TypeAlias = Any
 

@@ -12,10 +12,9 @@ from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.axis import axis_of
 from ...profiling.recording.disturbed import disturbances, with_set_aside
 from ...profiling.recording.probes import jumps_of, probes_sentence
-from ...profiling.recording.store import Recording
+from ...profiling.recording.store import Recording, is_modelled
 from ..causes.algorithm_switch import changed_for_good
 from ..causes.context import Recorded, count_faults
-from ..cost_model.recording import is_modelled
 from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE
 from ..decompose.findings import FindingVerdict, found_jumps

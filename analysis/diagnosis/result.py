@@ -10,10 +10,9 @@ import pandas as pd
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import Disturbances
 from ..causes import Attribution, Weighed
-from ..causes.totals import CANCELS
 from ..decompose.curve import Curve
 from ..decompose.findings import Finding, FindingVerdict
-from ..decompose.functionals import Functional
+from ..decompose.functionals import CANCELS, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import Share, Terms
 from .difference import Difference

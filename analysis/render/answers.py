@@ -11,8 +11,7 @@ from rich.text import Text
 from ...base.numbers import signed
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.replayable import why_not_replayed
-from ...profiling.recording.store import Recording
-from ..cost_model.recording import is_modelled
+from ...profiling.recording.store import Recording, is_modelled
 from ..decompose.statistics import Estimate
 from ..diagnosis.answer import Answer, Remedy, TermEvidence
 from ..diagnosis.result import Diagnosis
@@ -20,7 +19,7 @@ from ..verdicts.outcome import Outcome
 from ..verdicts.shape import Shape
 from ..verdicts.words import Reproduction, Verdict
 from .tables import Indented, table
-from .text import hidden_note, interval
+from .words import hidden_note, interval
 
 VERDICT_STYLES = {Verdict.CONFIRMED: "bold green", Verdict.REFUTED: "", Verdict.UNDECIDED: "yellow"}
 _SHOWN_FACTORS = 6

@@ -17,7 +17,7 @@ from ..decompose.breakdown import Breakdown, Row, above_roofs
 from ..decompose.mfu import Mfu
 from ..decompose.terms import IDLE, OVERHEAD
 from .tables import table
-from .text import SAMPLES, UNITS, share, shortened
+from .words import SAMPLES, UNITS, share, shortened
 
 _NAMED_GROUPS = 3  # the largest groups that a sentence names
 _MUCH_IDLE = 0.2  # share of a step

@@ -9,12 +9,12 @@ from rich.text import Text
 
 from ...base.numbers import number, quantity, signed
 from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
-from ..causes.totals import CANCELS
+from ..decompose.functionals import CANCELS
 from ..decompose.statistics import Estimate
 from ..verdicts.words import Verdict
 from .answers import VERDICT_STYLES
 from .tables import Indented, table
-from .text import interval, share, shortened
+from .words import interval, share, shortened
 
 _SHOWN_TERMS = 3
 _LEAST_SHARE = 0.05  # of the largest term of a cause; smaller terms are only counted

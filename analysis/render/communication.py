@@ -10,7 +10,7 @@ from ...base.numbers import number, quantity, signed
 from ...profiling.recording.store import STEP
 from ..decompose.communication import Collectives, Communication
 from .tables import table
-from .text import UNITS, share, shortened
+from .words import UNITS, share, shortened
 
 _MOST_ROWS = 8
 _RATES = (

@@ -13,7 +13,7 @@ from ...base.numbers import number, quantity
 from ..compare import Change, Comparison, Line
 from ..decompose.terms import RECORD_DEVICE
 from .tables import table
-from .text import UNITS, hidden_note
+from .words import UNITS, hidden_note
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -14,10 +14,9 @@ from typing import Any
 import msgspec
 
 from ...profiling.recording.disturbed import Disturbances
-from ...profiling.recording.store import Recording, Status
+from ...profiling.recording.store import Recording, Status, is_modelled
 from ..causes import Attribution
 from ..compare import Comparison, Line
-from ..cost_model.recording import is_modelled
 from ..decompose.breakdown import Breakdown, Row
 from ..decompose.communication import Communication
 from ..decompose.curve import UNKNOWN, Point

@@ -13,7 +13,7 @@ from ...base.numbers import number, signed
 from ...profiling.recording.store import Recording
 from ..decompose.statistics import Estimate
 from ..energy import EnergyDiagnosis, explain_energy
-from . import terminal, text
+from . import terminal, text, words
 from .documents import print_document
 from .show import recording_line, show_gaps
 from .tables import table
@@ -125,7 +125,7 @@ def show_energy(recording: Recording, *, axis: str = "log2", everything: bool = 
     if found.fixed_cost is not None:
         functional, value = found.fixed_cost
         console.print()
-        console.print(Text(f"{functional.label}: {signed(value.value)} J ({text.interval(value)}) of every step."))
+        console.print(Text(f"{functional.label}: {signed(value.value)} J ({words.interval(value)}) of every step."))
     chosen = [
         (finding, split)
         for finding, split in zip(found.findings, found.splits, strict=True)

@@ -8,9 +8,8 @@ from typing import Any
 from ...base.numbers import number, signed
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.axis import Axis
-from ...profiling.recording.store import STEP, STEPS_KNOWN_BY
+from ...profiling.recording.store import STEP, STEPS_KNOWN_BY, is_modelled
 from ..causes import page_faults
-from ..cost_model.recording import is_modelled
 from ..decompose.curve import UNKNOWN
 from ..decompose.findings import UNDECIDED
 from ..decompose.functionals import FIXED_COST
@@ -21,7 +20,7 @@ from ..diagnosis.result import Diagnosis, Explanation
 from ..verdicts.words import Verdict as Tested
 from .names import fit
 from .remedies import saving_sentence
-from .text import UNITS
+from .words import UNITS
 
 _MUCH = 0.2  # of a step; less idle time is normal
 _NAME = 48  # letters of a kernel in a sentence

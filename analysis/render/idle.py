@@ -11,7 +11,7 @@ from rich.text import Text
 from ...base.numbers import number
 from ..decompose.idle import IdleTime
 from .tables import table
-from .text import share
+from .words import share
 
 _RULE = "Idle: the API call that took at least half of the gap, else the shortest range around half of it."
 _MARKED = "Idle: the layer and phase whose code the host ran while no kernel did, from marked steps."

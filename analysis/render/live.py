@@ -22,7 +22,7 @@ from ...profiling.recording.axis import Axis
 from ..decompose.curve import Curve, Point, cost_curve
 from . import terminal
 from .tables import Table, table
-from .text import interval
+from .words import interval
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -13,7 +13,7 @@ from ...base.numbers import number, quantity
 from ...profiling.recording.store import Recording
 from ..decompose.statistics import Estimate
 from ..memory import LargestBatch, MemoryDiagnosis, MemoryTerm, Peak, SplitFinding, explain_memory
-from . import terminal, text
+from . import terminal, text, words
 from .documents import print_document
 from .show import recording_line, show_gaps
 from .tables import table
@@ -111,7 +111,7 @@ def sentences(found: MemoryDiagnosis) -> list[str]:
     last, axis = found.peaks[-1], found.axis
     whole = last.memory_mb.value
     kinds = sorted(last.kinds.items(), key=lambda one: -one[1])[:3]
-    most = ", ".join(f"{kind} {text.share(value, whole)}" for kind, value in kinds)
+    most = ", ".join(f"{kind} {words.share(value, whole)}" for kind, value in kinds)
     made = f"; the last before the peak are {last.made_by}" if last.made_by else ""
     lines = [f"A step of {axis.name} {last.batch} needs {_mb(whole)} at its peak: {most}{made}."]
     if found.per_sample_mb is not None:
@@ -165,10 +165,10 @@ def _print_split(console: Console, label: str, whole: float, terms: Sequence[Mem
     with_lines = ("line",) if any(term.line for term in terms) else ()
     rows = table(label, "MB", "share", *with_lines, left=with_lines)
     for term in terms[:limit]:
-        cells = (number(term.value.value), text.share(term.value.value, whole), term.line or "")
+        cells = (number(term.value.value), words.share(term.value.value, whole), term.line or "")
         rows.add_row(term.label, *cells[: 2 + len(with_lines)])
     if rest := terms[len(terms[:limit]) :]:
         amount = sum(term.value.value for term in rest)
-        rows.add_row(f"{len(rest)} others", number(amount), text.share(amount, whole), *[""] * len(with_lines))
+        rows.add_row(f"{len(rest)} others", number(amount), words.share(amount, whole), *[""] * len(with_lines))
     console.print()
     console.print(rows)

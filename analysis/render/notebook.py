@@ -16,7 +16,7 @@ from .answers import factor_cells, factor_text, remedy_text, reproduction_senten
 from .causes import verdict_of, verdict_sentence
 from .headline import answer_on, headline
 from .remedies import RemedyTable, remedy_cells, remedy_table
-from .text import interval, share, shortened
+from .words import interval, share, shortened
 
 _MOST_ROWS = 12
 _CELL = "padding:.15em .7em;text-align:"

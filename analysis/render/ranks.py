@@ -13,7 +13,7 @@ from ..ranks.difference import Difference
 from ..ranks.stragglers import SLOW, Ranks, Straggler, TermExcess
 from .names import CHANGE
 from .tables import table
-from .text import hidden_note, interval
+from .words import hidden_note, interval
 
 _ROWS = 8
 _UNREADABLE = 5

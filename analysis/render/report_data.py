@@ -26,11 +26,10 @@ from ...profiling.attribution.kernel_names import read_name, short_name
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.lost import describe_lost
-from ...profiling.recording.store import STEP, STEPS_KNOWN_BY, Recording
+from ...profiling.recording.store import STEP, STEPS_KNOWN_BY, Recording, is_modelled
 from .. import roofline
 from ..causes.context import Recorded
 from ..compare import compare
-from ..cost_model.recording import is_modelled
 from ..decompose.curve import UNKNOWN as UNKNOWN_BATCH
 from ..decompose.curve import native
 from ..decompose.functionals import excess, neighbours

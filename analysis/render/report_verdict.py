@@ -12,7 +12,7 @@ from ...profiling.recording.axis import Axis
 from ..diagnosis.answer import Answer
 from .answers import remedy_text
 from .remedies import TITLE, remedy_cells
-from .text import interval
+from .words import interval
 
 
 def verdict_html(run: Mapping[str, Any], index: int) -> str:

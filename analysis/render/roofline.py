@@ -14,7 +14,7 @@ from ..likely_bounds import FEW_BLOCKS, HOST_LINK, LINKS, MEMORY, OPEN, SHORT
 from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline
 from .breakdown import ABOVE_ROOF, ABOVE_ROOF_NOTE, rate
 from .tables import table
-from .text import hidden_note, shortened
+from .words import hidden_note, shortened
 
 _BOUNDS = {"memory": "bound by memory", "compute": "bound by compute", NEITHER: "bound by neither"}
 

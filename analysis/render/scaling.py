@@ -12,7 +12,7 @@ from ...base.numbers import number, signed
 from ..decompose.statistics import Estimate
 from ..scaling import IMBALANCE, LOSS_KINDS, SLOWER_KERNELS, Loss, LossShare, ScaledPoint, Series
 from .tables import Indented, table
-from .text import interval, share
+from .words import interval, share
 
 _COLUMNS = 6  # numbers of devices that fit beside each other
 _SHOWN_LAYERS = 3

@@ -15,7 +15,8 @@ from ..decompose.curve import Point
 from ..decompose.findings import Finding, FindingVerdict
 from ..time_tables import Pooled, TestedCurve, pool
 from .tables import table
-from .text import hidden_note, render_curve, render_findings
+from .text import render_curve, render_findings
+from .words import hidden_note
 
 _SHOWN = 25
 

@@ -9,15 +9,14 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.lost import describe_lost
-from ...profiling.recording.store import STEP, Recording
+from ...profiling.recording.store import STEP, Recording, is_modelled
 from .. import time_tables
-from ..cost_model.recording import is_modelled
 from ..decompose import functionals
 from ..decompose.findings import FindingVerdict
 from ..diagnosis import split
 from ..diagnosis.explain import explain
 from ..diagnosis.result import Diagnosis, Explanation
-from . import answers, causes, remedies, series, terminal, text
+from . import answers, causes, remedies, series, terminal, text, words
 from .documents import ExplainDocument, print_document
 from .headline import answer_on, clock_line, headline
 from .tables import Indented
@@ -80,7 +79,7 @@ def show_diagnosis(
         console.print()
         most = _MOST_ANSWERS if shown.rows and not everything else None
         console.print(answers.render_answers(diagnosis.answers[:most], [row.how for row in shown.rows]))
-        for note in text.hidden_note(len(diagnosis.answers[most:]) if most else 0, "further answer"):
+        for note in words.hidden_note(len(diagnosis.answers[most:]) if most else 0, "further answer"):
             console.print(note)
     if how := answers.how_to_test(recording, diagnosis):
         console.print()

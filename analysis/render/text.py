@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,15 +11,14 @@ from rich.text import Text
 from ...base.counted import counted
 from ...base.numbers import number, signed, smaller_terms
 from ...profiling.recording.axis import Axis
-from ...profiling.recording.store import RECORDING, STEP
-from ..causes.totals import CANCELS
+from ...profiling.recording.store import STEP
 from ..decompose.curve import MODELLED, Curve
 from ..decompose.findings import UNDECIDED, Finding, FindingVerdict
-from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, OVERHEAD, Share, total_ms
 from ..diagnosis.result import Explanation
-from .names import CHANGE, fit, readable
+from .names import CHANGE
 from .tables import Indented, Table, table
+from .words import SAMPLES, interval, share
 
 _MEANINGS = {
     "bend": "Bend at b: how far the next larger T lies above the straight line through T(b) and the T before it.",
@@ -32,7 +30,6 @@ _TERMS = {
 _WORK = (
     "More work: the part that FLOPs and bytes ask for beyond proportion; the rest is the same work done more slowly."
 )
-SAMPLES = Axis()
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,6 @@ class Quantity:
     units_per_rate: float
 
 
-UNITS = {STEP: "a step", RECORDING: "the whole recording"}  # what the times of a recording are of, in words
 TIME = Quantity("time", "T", "ms", "s", 1e3)
 ENERGY = Quantity("energy", "E", "J", "J", 1.0)
 _SHOWN_TERMS = 8
@@ -64,19 +60,6 @@ _MORE_WORK = "more work"
 SHOWN_EXPLANATIONS = 2
 _HIDDEN = 0.1  # of a step: what a spread may hide is worth a warning from here on
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
-
-
-def interval(estimate: Estimate, digits: int = 3) -> str:
-    """Both ends of an interval."""
-    if not math.isfinite(estimate.low):
-        return "unknown"
-    return f"{number(estimate.low, digits)} … {number(estimate.high, digits)}"
-
-
-def hidden_note(count: int, one: str, many: str | None = None) -> list[Text]:
-    """A note on rows that are not shown, see `counted`; none if all are shown."""
-    note = f"{counted(count, one, many)} {'is' if count == 1 else 'are'} not shown; --all shows "
-    return [Text(f"{note}{'it' if count == 1 else 'them'}.", "dim")] if count > 0 else []
 
 
 def render_curve(
@@ -278,19 +261,8 @@ def unit_text(unit: str, axis: Axis, quantity: Quantity = TIME) -> str:
     return unit.replace(TIME.unit, quantity.unit, 1).replace("/sample", f"/{axis.one}")
 
 
-def share(value: float, whole: float) -> str:
-    """Share of a value in a whole in percent; empty where the whole is 0, or so much smaller that parts cancel."""
-    percent = f"{value / whole:.0%}" if whole and abs(value / whole) <= CANCELS else ""
-    return "0%" if percent == "-0%" else percent
-
-
 def _kernel_change(one: Share) -> str:
     before, after = one.kernel_before, one.kernel_after
     if before == after:
         return before or ""
     return f"{before or 'none'}{CHANGE}{after or 'none'}"
-
-
-def shortened(name: str, width: int = 60) -> str:
-    """A kernel's name for a sentence."""
-    return fit(readable(name), width)

@@ -23,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..analysis.cost_model.recording import is_modelled
     from ..analysis.decompose.breakdown import above_roofs, recorded_breakdown
     from ..analysis.decompose.communication import communication
     from ..analysis.decompose.idle import explain_idle
@@ -32,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profile_files import open_any
     from ..profiling.hardware.limits import hardware_of
     from ..profiling.recording.axis import axis_of
+    from ..profiling.recording.store import is_modelled
 
     with open_any(args.recording) as recording:
         work = device_work(recording, copied_bytes=True, device=args.device)

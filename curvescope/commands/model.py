@@ -10,7 +10,7 @@ import argparse
 
 from .. import options
 from ..parsers import group
-from ..profiling.workload.network_step import MODES
+from ..profiling.recording.axis import MODES
 
 _GPU = "modelled GPU"
 

@@ -22,7 +22,7 @@ from ..base.counted import counted
 from ..parsers import group
 from ..profiling.hardware.host import usable_cores
 from ..profiling.hardware.precisions import STEP_PRECISIONS
-from ..profiling.workload.network_step import MODES
+from ..profiling.recording.axis import MODES
 
 if TYPE_CHECKING:
     from ..profiling.measure.scaling_plan import ScalingPlan

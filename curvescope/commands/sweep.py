@@ -16,9 +16,8 @@ from .. import options
 from ..base.counted import counted
 from ..parsers import group
 from ..profiling.hardware.precisions import STEP_PRECISIONS
-from ..profiling.recording.axis import BATCH
+from ..profiling.recording.axis import BATCH, MODES
 from ..profiling.recording.remote_store import as_path
-from ..profiling.workload.network_step import MODES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,6 +11,7 @@ from ...base.errors import CurvescopeError
 
 BATCH = "batch"
 TOKENS = "tokens"  # of networks that take text
+MODES = ("training", "forward", "forward+backward")  # what a step of a network runs
 _NAME = re.compile(r"[a-z][a-z0-9_]*", re.IGNORECASE)
 
 

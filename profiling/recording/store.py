@@ -52,11 +52,17 @@ STEPS_KNOWN_BY = (
 STEP, RECORDING = "step", "recording"
 # Entry of `recording.json` of versions that were measured together: `run`, `rounds_of_process`, `name` and `place`.
 TOGETHER = "measured_together"
+MODEL = "model"  # `recording_type` of times that the cost model gave
 
 
 def unit_of(meta: Mapping[str, Any]) -> str:
     """What the rows of `steps` are, by `recording.json`: see `Recording.unit`."""
     return RECORDING if NO_STEP in str(meta.get("steps_from")) else STEP
+
+
+def is_modelled(meta: Mapping[str, Any]) -> bool:
+    """Whether a recording, given by its `recording.json`, is modelled and not measured."""
+    return meta.get("recording_type") == MODEL
 
 
 class Status(Word):

@@ -17,8 +17,6 @@ from ..recording.axis import BATCH, TOKENS, Axis
 from .any_workload import AnyWorkload, FirstProfiled, Ranges
 from .networks import Network
 
-MODES = ("training", "forward", "forward+backward")
-
 # So small that the loss of random data stays finite over any number of steps.
 _LEARNING_RATE = 1e-6
 _MOMENTUM = 0.9
@@ -46,7 +44,7 @@ class Workload(AnyWorkload):
     Attributes:
         network: network to build.
         device: `cpu` or `cuda:N`.
-        mode: one of `MODES`: training is forward, backward and optimizer; forward is in inference mode.
+        mode: one of `axis.MODES`: training is forward, backward and optimizer; forward is in inference mode.
         precision: one of `STEP_PRECISIONS`.
         compiled: whether torch.compile runs the model. A kernel may span layers, see `attribution.fused_kernels`.
         wrap: function that wraps the model for the forward pass, e.g. for data-parallel training.

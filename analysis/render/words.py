@@ -1,0 +1,42 @@
+"""Words and numbers that several views write alike."""
+
+from __future__ import annotations
+
+import math
+
+from rich.text import Text
+
+from ...base.counted import counted
+from ...base.numbers import number
+from ...profiling.recording.axis import Axis
+from ...profiling.recording.store import RECORDING, STEP
+from ..decompose.functionals import CANCELS
+from ..decompose.statistics import Estimate
+from .names import fit, readable
+
+SAMPLES = Axis()
+UNITS = {STEP: "a step", RECORDING: "the whole recording"}  # what the times of a recording are of, in words
+
+
+def interval(estimate: Estimate, digits: int = 3) -> str:
+    """Both ends of an interval."""
+    if not math.isfinite(estimate.low):
+        return "unknown"
+    return f"{number(estimate.low, digits)} … {number(estimate.high, digits)}"
+
+
+def hidden_note(count: int, one: str, many: str | None = None) -> list[Text]:
+    """A note on rows that are not shown, see `counted`; none if all are shown."""
+    note = f"{counted(count, one, many)} {'is' if count == 1 else 'are'} not shown; --all shows "
+    return [Text(f"{note}{'it' if count == 1 else 'them'}.", "dim")] if count > 0 else []
+
+
+def share(value: float, whole: float) -> str:
+    """Share of a value in a whole in percent; empty where the whole is 0, or so much smaller that parts cancel."""
+    percent = f"{value / whole:.0%}" if whole and abs(value / whole) <= CANCELS else ""
+    return "0%" if percent == "-0%" else percent
+
+
+def shortened(name: str, width: int = 60) -> str:
+    """A kernel's name for a sentence."""
+    return fit(readable(name), width)

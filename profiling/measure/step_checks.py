@@ -38,10 +38,12 @@ class StepChecks:
     Attributes:
         axis: axis of the batch sizes.
         device: `cpu` or `cuda:N`.
+        is_users: whether the step is a user's, and may do anything.
     """
 
     axis: Axis
     device: str
+    is_users: bool = True
     _steps: int = 0
     _memory: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # by batch: steps so far, bytes
     _operators: dict[int, list[list[Ran]]] = field(default_factory=dict)  # by batch and visit
@@ -65,8 +67,9 @@ class StepChecks:
 
     def warnings(self) -> list[str]:
         """One sentence for each thing that is wrong."""
+        own = (self._leak(), self._changes(), self._slowing()) if self.is_users else ()
         beside = self._neighbours.sentence if self._neighbours else None
-        return [line for line in (self._leak(), self._changes(), self._slowing(), beside) if line is not None]
+        return [line for line in (*own, beside) if line is not None]
 
     def _leak(self) -> str | None:
         """Memory that grows in every round, after the first, at every batch size."""

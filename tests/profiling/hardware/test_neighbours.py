@@ -59,9 +59,10 @@ def test_a_neighbour_is_said_with_what_it_holds_and_what_to_do():
 
 
 def test_a_neighbour_of_one_visit_is_a_warning_of_the_recording(monkeypatch):
+    """Also of a network that Curvescope builds, whose steps need no other check."""
     seen = iter((None, neighbours_on(on_gpu(20, 40), 20), None))
     monkeypatch.setattr(step_checks, "find_neighbours", lambda _: next(seen))
-    checks = StepChecks(Axis(), "cpu")
+    checks = StepChecks(Axis(), "cpu", is_users=False)
     for _ in range(3):
         checks.note(8, Visit([], []))
     assert checks.warnings() == [neighbours_on(on_gpu(20, 40), 20).sentence]

@@ -17,6 +17,7 @@ from curvescope.kernels.backends.flushing import FlushingBackend
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.launch import QUEUED
 from curvescope.kernels.method import Measurement, Method
+from curvescope.kernels.timers import PerfCounter
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 from curvescope.profiling.recording.operators import TensorArgument, encode_arguments
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
@@ -83,6 +84,30 @@ def test_the_throughput_of_launches_is_the_devices_at_little_cost(stream: Virtua
     assert min(durations_ns) == close(launch_ns, QUEUED) == max(durations_ns)
     host_ns = QUEUED * 7_000
     assert stream.host_ns - began_ns < (len(durations_ns) + 1) * 3 * host_ns
+
+
+@pytest.mark.parametrize(("kind", "expected_ns"), [("call", 7_000), ("synchronize", 7_000 + 1_500)])
+def test_a_launch_on_the_hosts_clock_is_the_call_or_with_the_wait_the_kernel_too(
+    stream: VirtualStream, kind: str, expected_ns: int
+) -> None:
+    """Work that is left in the stream, here 40 ms, is waited for outside the time."""
+    prepared = prepare_launch(kind, "empty", partial(stream.launch, 1_500), stream.synchronize)
+    prepared = prepared._replace(timer=PerfCounter(lambda: stream.host_ns))
+    stream.launch(40_000_000)
+    measurement = Measurement(Gemm(1, 1, 1))
+    for _ in range(3):
+        measurement.visit(Backend(stream, prepared), Method(cache="hot"))
+    durations_ns = measurement.durations_ns()
+    assert min(durations_ns) == close(expected_ns, prepared.inner) == max(durations_ns)
+
+
+def test_a_replayed_graph_of_launches_takes_the_devices_time_of_each(stream: VirtualStream) -> None:
+    prepared = Prepared(partial(stream.launch, QUEUED * 1_500), lambda: None, "graph", QUEUED)
+    measurement = Measurement(Gemm(1, 1, 1))
+    for _ in range(3):
+        measurement.visit(Backend(stream, prepared), Method(cache="hot"))
+    durations_ns = measurement.durations_ns()
+    assert min(durations_ns) == close(1_500, QUEUED) == max(durations_ns)
 
 
 def test_samples_that_waited_for_the_host_are_dropped_and_counted(stream: VirtualStream) -> None:

@@ -1,0 +1,126 @@
+"""Visits over a stream on a virtual clock report the time of a step: from its first call to the end of its last kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from curvescope.experiments import step_worker
+from curvescope.profiling.measure import graphed_steps, visit
+from curvescope.profiling.measure.graphed_steps import GraphedSteps
+from curvescope.profiling.measure.protocol import EXPERIMENT
+from curvescope.profiling.workload.any_workload import AnyWorkload
+
+from ...kernels.virtual_stream import VirtualStream
+
+CALL_NS = 7_000
+
+
+class Steps(AnyWorkload):
+    """Steps of equal kernels, which the host queues one after the other."""
+
+    device, mode, precision, compiled, model = "cuda:0", "training", "fp32", False, None
+
+    def __init__(self, stream: VirtualStream, kernels: int, kernel_ns: int) -> None:
+        self.stream, self.kernels, self.kernel_ns = stream, kernels, kernel_ns
+        self.clock_ns, self.steps = lambda: stream.host_ns, 0
+
+    loaded = None
+    spec: dict[str, Any] = {}
+
+    def load(self, batch: int) -> None:
+        self.stream.launch(2_000_000)  # the input of the batch size
+
+    def _run(self, ranges: Any) -> None:
+        self.steps += 1
+        for _ in range(self.kernels):
+            self.stream.launch(self.kernel_ns)
+
+    def _synchronize(self) -> None:
+        self.stream.synchronize()
+
+    def step_ns(self) -> int:
+        """What it takes: the host is ahead of long kernels, and short ones wait for their calls."""
+        return CALL_NS + self.kernels * self.kernel_ns + (self.kernels - 1) * max(CALL_NS - self.kernel_ns, 0)
+
+
+class Clock:
+    """Kernels that read the clock before and after a step."""
+
+    def __init__(self, stream: VirtualStream) -> None:
+        self._stream = stream
+
+    def begin(self) -> None:
+        self._stream.launch(5_000)
+
+    def end(self) -> int:
+        self._stream.launch(5_000)
+        self._stream.synchronize()
+        return 10**9
+
+
+@pytest.fixture
+def stream(monkeypatch: pytest.MonkeyPatch) -> VirtualStream:
+    """Counters of the host take 1 ms; there is no meter and no memory to ask for."""
+    stream = VirtualStream(CALL_NS)
+    monkeypatch.setattr(visit, "read_host_use", lambda: stream.work_on_host(1_000_000))
+    monkeypatch.setattr(visit, "host_use_between", lambda *_: {})
+    monkeypatch.setattr(visit, "reset_peak", lambda _: False)
+    monkeypatch.setattr(visit, "meter_of", lambda _: None)
+    return stream
+
+
+def close(expected_ns: int) -> Any:
+    """Within 2 µs."""
+    return pytest.approx(expected_ns, abs=2_000)
+
+
+STEPS = [(1, 5), (10, 20), (300, 3), (300, 50), (3_000, 10)]  # kernels, µs of each
+
+
+@pytest.mark.parametrize(("kernels", "kernel_us"), STEPS)
+def test_a_visit_reports_the_step_and_nothing_that_is_read_around_it(
+    stream: VirtualStream, kernels: int, kernel_us: int
+) -> None:
+    steps = Steps(stream, kernels, 1000 * kernel_us)
+    warm_up = visit.discard_steps(steps, 8, 1)
+    assert warm_up.steps * steps.step_ns() == pytest.approx(max(100_000_000, steps.step_ns()), abs=steps.step_ns())
+
+    def sample_nvml() -> None:
+        stream.work_on_host(500_000)
+        stream.launch(30_000)  # what is still in the stream when the next step begins
+
+    rows = visit.time_steps(steps, 5, sample_nvml, clock=Clock(stream))
+    assert [row["duration_ns"] for row in rows] == [close(steps.step_ns())] * 5
+
+
+@pytest.mark.parametrize(("kernels", "kernel_us"), STEPS)
+def test_a_worker_of_an_experiment_reports_the_step_though_it_warms_up_in_each_visit(
+    stream: VirtualStream, kernels: int, kernel_us: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_worker, "_wait_until_quiet", lambda: stream.work_on_host(2_000_000))
+    server = object.__new__(step_worker._Server)
+    server._steps = steps = Steps(stream, kernels, 1000 * kernel_us)
+    for _ in range(3):
+        durations = [row["duration_ns"] for row in server.visit(8, EXPERIMENT)]
+        assert durations == [close(steps.step_ns())] * len(durations)
+
+
+@pytest.mark.parametrize(("kernels", "kernel_us"), STEPS)
+def test_a_replayed_graph_takes_its_kernels_and_one_call(
+    stream: VirtualStream, kernels: int, kernel_us: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = Steps(stream, kernels, 1000 * kernel_us)
+
+    class Graph:
+        def replay(self) -> None:
+            stream.launch(steps.kernels * steps.kernel_ns)
+
+    monkeypatch.setattr(graphed_steps, "capture", lambda _: (Graph(), None))
+    graphed = GraphedSteps(steps)
+    monkeypatch.setattr(graphed, "_synchronize", stream.synchronize)
+    visit.discard_steps(graphed, 8, 1)
+    rows = visit.time_steps(graphed, 3, clock=Clock(stream))
+    assert [row["duration_ns"] for row in rows] == [close(CALL_NS + kernels * 1000 * kernel_us)] * 3
+    assert steps.steps == 0

@@ -38,6 +38,13 @@ ROWS = (
         "dirty_lines",
     ),
     Row(
+        "Time of a step",
+        "at most 2 µs, from its first call to the end of its last kernel, whatever is read around it; what waiting for "
+        "the device takes is unknown",
+        "simulated stream (tests/profiling/measure/test_virtual_steps.py)",
+        "idle_before_step",
+    ),
+    Row(
         "SM clock of a step",
         "at most 1 µs of the global timer: 1 % at 0.2 ms, 0.01 % at 20 ms; shorter steps have no clock",
         "arithmetic; simulated card (tests/profiling/hardware/test_stream_clock.py)",

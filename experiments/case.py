@@ -3,101 +3,40 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..analysis import causes
 from ..analysis.decompose.functionals import FIXED_COST
-from ..analysis.decompose.terms import KERNELS, Share
+from ..analysis.decompose.terms import Share
 from ..analysis.verdicts.outcome import Outcome, subject
 from ..analysis.verdicts.proof import about, decisive, reproduces
-from ..analysis.verdicts.rule import LEVELLED, TOO_WIDE
+from ..analysis.verdicts.rule import TOO_WIDE
 from ..analysis.verdicts.words import Reproduction, Verdict
 from ..profiling.recording.experiments import Experiment, Scope, Stage, Wave
-from .budget import Budget, rounds_of, with_more_rounds
+from .budget import rounds_of, with_more_rounds
 from .factors import FACTORS, names_of
 from .factors.filled_wave import NAME as FILLED_WAVE
+from .hopeful import hopeful, is_confirmed, most_hopeful
+from .known import Known, is_of_steps
 
 if TYPE_CHECKING:
-    from ..analysis.diagnosis.result import Diagnosis, Explanation
+    from ..analysis.diagnosis.result import Explanation
 
-_MOST = 0.8  # share of a target that the tested terms make
-_MOST_TERMS = 4
 # Least share of a target that a cause claims, for its factors to come first; more for those with a long set-up.
 _SUGGESTED = 0.03
 _OUTBID = 0.2  # the same for a cause whose claims others outbid
-_HOPEFUL = 0.4  # least share that a factor removes in a screen
-_NEAR_BEST = 0.7  # least share that it removes there, as a part of what the best factor does
-_MOST_CONFIRMED = 4  # factors of one experiment on fresh rounds
 _LEAST_SCREENED = 3  # factors of one screen of a term, however long it takes
 _LONG_SCREEN = 3.0  # longest time for the fewest rounds of a screen of a term, as a factor on its usual time
 _MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of its own
 _ALSO_COSTS = 2.0  # longest pass of an experiment on a term that tests several targets, as a factor on that for one
 _GRID_SIZES = 9
 _HELPS = 0.02  # least gain on a term that is worth a measurement on the complete step
-_HELPS_MUCH = 0.1  # least gain in a screen that is worth fresh rounds, whatever the factor removes
 _OPEN_VERDICT = (Verdict.UNDECIDED, TOO_WIDE)  # on a cause: more rounds may decide it
-
-
-@dataclass(frozen=True)
-class Known:
-    """What a plan is made of.
-
-    Attributes:
-        diagnosis: diagnosis of the recording.
-        made: experiments made so far.
-        replayable: names of the recorded operators, by layer and phase of their term.
-        budget: the time that is left.
-    """
-
-    diagnosis: Diagnosis
-    made: tuple[Experiment, ...]
-    replayable: Mapping[tuple[str | None, str | None], Collection[str]]
-    budget: Budget
-
-    @cached_property
-    def targets(self) -> list[tuple[Explanation, list[Share]]]:
-        """Anomalies with the terms to test, in the order of the answers; then the fixed cost, which is usual."""
-        fixed = self.diagnosis.fixed_cost
-        targets = [*self.diagnosis.explanations, *([fixed] if fixed is not None else [])]
-        return [(target, self._terms(target)) for target in targets if not target.attribution.noise]
-
-    def _terms(self, target: Explanation) -> list[Share]:
-        """The terms with kernels that make most of the target in its direction, the largest first.
-
-        What complete steps have confirmed of a term is explained, and counts as made.
-        """
-        sign = np.sign(target.value.value)
-        explained: dict[str, float] = defaultdict(float)
-        for total in target.attribution.causes:
-            if total.confirmed_on_steps:
-                for term in total.terms:
-                    explained[term.label] += sign * term.amount
-        agreeing = [s for s in target.shares if s.key.kind == KERNELS and s.value.value * sign > 0]
-        left = {share.label: max(sign * share.value.value - explained[share.label], 0.0) for share in agreeing}
-        agreeing.sort(key=lambda share: (-left[share.label], share.label))
-        missing = (1.0 - _MOST) * sum(abs(share.value.value) for share in agreeing)
-        terms: list[Share] = []
-        for share in agreeing[:_MOST_TERMS]:
-            if sum(left.values()) <= missing:
-                break
-            del left[share.label]
-            terms.append(share)
-        return [share for share in terms if (share.key.layer, share.key.phase) in self.replayable]
-
-    @cached_property
-    def confirmed_on_steps(self) -> frozenset[str]:
-        """The factors of terms for causes that complete steps test, and have confirmed: a term would say it again."""
-        totals = (total for target, _ in self.targets for total in target.attribution.causes)
-        known = {total.cause for total in totals if total.confirmed_on_steps}
-        return frozenset(
-            name for name, cause in causes.factors(Scope.TERM).items() if cause in known and _is_of_steps(cause)
-        )
 
 
 @dataclass(frozen=True)
@@ -124,7 +63,7 @@ class Case:
     @cached_property
     def confirmed(self) -> bool:
         """Whether a factor is confirmed on it."""
-        return _confirmed(self.outcomes)
+        return is_confirmed(self.outcomes)
 
     @cached_property
     def shown(self) -> str | None:
@@ -164,14 +103,14 @@ class Case:
     @property
     def waits_for_steps(self) -> bool:
         """Whether complete steps can test the largest cause of the target by a factor that no term alone has."""
-        return _is_of_steps(max(self.amounts, key=lambda cause: abs(self.amounts[cause]), default=causes.UNEXPLAINED))
+        return is_of_steps(max(self.amounts, key=lambda cause: abs(self.amounts[cause]), default=causes.UNEXPLAINED))
 
     @property
     def is_in_context(self) -> bool:
         """Whether no cause of the target is confirmed, and its largest term alone does not show its share."""
         first = [Case(self.known, self.target, self.terms, share) for share in self.terms[:1]]
         shown = any(case.shown == Reproduction.REPRODUCES for case in first)
-        return not shown and not _confirmed(self.target.attribution.causes)
+        return not shown and not is_confirmed(self.target.attribution.causes)
 
     def earlier(self, *stages: Stage) -> list[Experiment]:
         """Earlier experiments on it in these stages; one that was interrupted may be made once more."""
@@ -317,7 +256,7 @@ class Case:
         own, before = self.hopeful(), self.earlier(Stage.CONFIRM)
         if not own and before:
             yield from self._again(before)
-        if names := _most_hopeful(own, self.hopeful_elsewhere()):
+        if names := most_hopeful(own, self.hopeful_elsewhere()):
             yield self.experiment(Stage.CONFIRM, names)
 
     def proven_elsewhere(self) -> Iterator[Experiment]:
@@ -333,7 +272,7 @@ class Case:
             if not operators.isdisjoint(replayable.get((one.experiment.layer, one.experiment.phase), ()))
         }
         if names:
-            yield self.experiment(Stage.CONFIRM, _most_hopeful(tuple(names)))
+            yield self.experiment(Stage.CONFIRM, most_hopeful(tuple(names)))
 
     def grid(self) -> Iterator[Experiment]:
         """More batch sizes around the bend of the term."""
@@ -379,7 +318,7 @@ class Case:
         """More rounds, once, for factors whose cause is open, and for undecided ones unless another is confirmed."""
         known = decisive(self.outcomes)
         of_first = [known[name] for name in before[0].factors if name in known] if len(before) == 1 else []
-        confirmed = _confirmed(of_first)
+        confirmed = is_confirmed(of_first)
         undecided = [o.factor for o in of_first if o.factor in open_ or (o.reason == TOO_WIDE and not confirmed)]
         if names := [name for name in undecided if name and name not in decided]:
             yield with_more_rounds(self.experiment(Stage.CONFIRM, names))
@@ -400,46 +339,6 @@ class Case:
         yield from self.on_steps(
             Stage.SCREEN, [name for name in sorted(usual, key=usual.__getitem__) if name not in tried]
         )
-
-
-def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    """The factors that a screen suggests and that have not run on fresh rounds.
-
-    First those that may remove the anomaly, the best first, unless one is confirmed; without those that remove
-    much less than the best one, which come if that one fails. Then those that make the term much faster.
-    """
-    fresh = {one.factor for one in outcomes if one.experiment.stage == Stage.CONFIRM}
-    # Splitting removes most anomalies: it rules no other factor out.
-    telling = {name for name, cause in causes.factors(Scope.TERM).items() if cause not in causes.LAST_OF_CONFIRMED}
-    proven = _confirmed(one for one in outcomes if one.factor in telling)
-    suspected, helping = {}, {}
-    for one in outcomes:
-        if one.experiment.stage != Stage.SCREEN or one.factor is None or one.factor in fresh or one.taken is None:
-            continue
-        if one.taken.value >= _HOPEFUL and one.verdict != Verdict.REFUTED and one.reason != LEVELLED and not proven:
-            suspected[one.factor] = min(one.taken.value, 1.0)
-        gain = one.gain
-        if gain and gain.low > 0 and gain.value >= _HELPS_MUCH and one.facts is not None and one.facts.remedy:
-            helping[one.factor] = gain.value
-    best = max((worth for name, worth in suspected.items() if name in telling), default=0.0)
-    likely = {name: worth for name, worth in suspected.items() if worth >= _NEAR_BEST * best}
-    first, then = (sorted(found, key=lambda name: (-found[name], name)) for found in (likely, helping))
-    return _most_hopeful(first, then)
-
-
-def _confirmed(judged: Iterable[Outcome | causes.CauseTotal]) -> bool:
-    return any(one.verdict == Verdict.CONFIRMED for one in judged)
-
-
-def _is_of_steps(cause: str) -> bool:
-    """Whether complete steps can test a cause by a factor that no term alone has."""
-    one = causes.interventions().get(cause)
-    return one is not None and not set(one.step) <= set(one.term)
-
-
-def _most_hopeful(*names: Sequence[str]) -> tuple[str, ...]:
-    """The first of some lists of factors, as many as one experiment on fresh rounds takes."""
-    return tuple(dict.fromkeys(chain.from_iterable(names)))[:_MOST_CONFIRMED]
 
 
 def _between(batches: Sequence[int]) -> tuple[int, ...]:

@@ -19,10 +19,11 @@ from ..analysis.decompose.terms import work_label
 from ..profiling.recording.experiments import TIME, Experiment, Scope, experiments_of
 from ..profiling.recording.store import Recording
 from .budget import Budget
-from .case import Case, Known
+from .case import Case
 from .factors import is_costly
+from .known import Known
+from .recorded_steps import fullness
 from .remedies import RemedyPlan, impossible
-from .step_variants import fullness
 
 if TYPE_CHECKING:
     from ..analysis.decompose.terms import Share

@@ -31,13 +31,13 @@ from ..profiling.recording.experiments import (
 )
 from .budget import STARTS_OF_TIMES, rounds_of
 from .factors import FACTORS, is_costly
-from .step_variants import target_of
+from .recorded_steps import target_of
 
 if TYPE_CHECKING:
     from ..analysis.verdicts.outcome import Outcome
     from ..analysis.verdicts.savings import Saving
     from ..profiling.recording.store import Recording
-    from .case import Known
+    from .known import Known
 
 _LEADS = 0.02  # least saving in a screen that is worth fresh rounds
 _ADDS = 0.01  # least part of the step that a change saves beyond the changes before it, to join them

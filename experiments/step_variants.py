@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from ..base.errors import CurvescopeError
 from ..profiling.hardware.memory_usage import empty_cache
-from ..profiling.measure.configuration import Configuration, configuration_of
+from ..profiling.measure.configuration import configuration_of
 from ..profiling.measure.loop import Empty, Progress
 from ..profiling.measure.protocol import EXPERIMENT
 from ..profiling.measure.stopping import StepRow
@@ -24,8 +24,9 @@ from ..profiling.recording.experiments import TIME_IS_UP, Experiment, record_exp
 from ..profiling.recording.store import Recording, RecordingWriter
 from .factor import Target
 from .factors import step_change
+from .recorded_steps import target_of
 from .runner import Condition, Row, Runner, Watch
-from .step_worker import CUDA_CONTEXT_BYTES, Number, Ready, StepWorker
+from .step_worker import Number, Ready, StepWorker
 
 MOST_AT_ONCE = 6  # variants beside the unmodified steps: enough to share their rounds, few enough for the memory
 _LEAST_STARTS = 2  # of processes, where an experiment wants several
@@ -347,34 +348,6 @@ class StepRunner(Runner):
                 f"Batch {batch}: the unmodified steps take {abs(share):.0%} {'more' if share > 0 else 'less'} time "
                 "than when the sweep ran."
             )
-
-
-def _most_bytes(recording: Recording, column: str) -> dict[int, int]:
-    """The largest value of a column on memory in the unprofiled steps of each batch size that have one."""
-    most: dict[int, int] = {}
-    for row in recording.arrow("steps", ["batch", column, "profiled"]).to_pylist():
-        if row[column] and not row["profiled"]:
-            most[row["batch"]] = max(most.get(row["batch"], 0), row[column])
-    return most
-
-
-def fullness(recording: Recording) -> dict[int, float]:
-    """Share of a CUDA device's memory that a process of the steps takes, by batch size; empty if unknown."""
-    capacity = (recording.meta.get("device") or {}).get("memory_bytes")
-    most = _most_bytes(recording, "peak_memory_bytes") | _most_bytes(recording, "reserved_memory_bytes")
-    return {batch: (size + CUDA_CONTEXT_BYTES) / capacity for batch, size in most.items()} if capacity else {}
-
-
-def target_of(recording: Recording, configuration: Configuration, batches: tuple[int, ...]) -> Target:
-    """The steps of a recording at some batch sizes, with what is recorded of them."""
-    peaks = _most_bytes(recording, "peak_memory_bytes")
-    largest = peaks.get(batches[-1]) if batches else None
-    memory_shares = {batch: peak / largest for batch, peak in peaks.items()} if largest else {}
-    rows = recording.arrow("operators", ["phase", "op"])
-    phases, ops = (frozenset(filter(None, rows[name].unique().to_pylist())) for name in ("phase", "op"))
-    clocks = recording.arrow("steps", ["batch", "sm_clock_hz"]).to_pylist()
-    known = [row["sm_clock_hz"] for row in clocks if row["sm_clock_hz"] and row["batch"] in batches]
-    return Target(configuration, batches, memory_shares, phases, ops, min(known, default=None))
 
 
 def _medians(rows: Iterable[StepRow], batch: int) -> list[float]:

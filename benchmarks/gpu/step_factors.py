@@ -7,6 +7,7 @@ profiled step by name: how many names it has, and which the step without the fac
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -16,7 +17,7 @@ import scripts
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.factors import step_change
-from curvescope.experiments.step_variants import target_of
+from curvescope.experiments.recorded_steps import target_of
 from curvescope.profiling.measure.configuration import configuration_of
 from curvescope.profiling.measure.visit import discard_steps, record_step, time_steps
 from curvescope.profiling.measure.visit_processes import build_workload
@@ -39,6 +40,7 @@ def measure(recording: Recording, factor: str, known: set[str]) -> tuple[list[st
     target = target_of(recording, configuration, tuple(recording.meta["batches"]))
     if (reason := change.reason_against(target)) is not None:
         raise CurvescopeError(reason)
+    os.environ.update(change.environment)
     change.prepare(target)
     workload = build_workload(configuration)
     steps = change.change(workload, target)
@@ -48,8 +50,9 @@ def measure(recording: Recording, factor: str, known: set[str]) -> tuple[list[st
     start_s = time.monotonic() - began_s
     times_ms = []
     for batch in target.batches:
-        discard_steps(steps, batch, 1)
-        timed = [row["duration_ns"] / 1e6 for row in time_steps(steps, _STEPS, exactly=True)]
+        with change.around(target):
+            discard_steps(steps, batch, 1)
+            timed = [row["duration_ns"] / 1e6 for row in time_steps(steps, _STEPS, exactly=True)]
         times_ms.append(f"{statistics.median(timed):.3f} at {batch}")
     workload.load(target.batches[-1])
     record_step(workload)  # the profiler's first start

@@ -16,8 +16,8 @@ from curvescope.analysis.render.remedies import remedy_table, saving_sentence
 from curvescope.analysis.verdicts.outcome import outcomes_of
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.budget import Budget
-from curvescope.experiments.case import Known
 from curvescope.experiments.factors import FACTORS, factor_of
+from curvescope.experiments.known import Known
 from curvescope.experiments.remedies import RemedyPlan
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.experiments import TIME, TIME_IS_UP, Scope, Stage, members, name_together

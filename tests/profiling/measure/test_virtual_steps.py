@@ -1,4 +1,4 @@
-"""Visits over a stream on a virtual clock report the time of a step: from its first call to the end of its last kernel."""
+"""Visits over a stream on a virtual clock report a step: from its first call to the end of its last kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class Steps(AnyWorkload):
         self.clock_ns, self.steps = lambda: stream.host_ns, 0
 
     loaded = None
-    spec: dict[str, Any] = {}
 
     def load(self, batch: int) -> None:
         self.stream.launch(2_000_000)  # the input of the batch size

@@ -1,0 +1,52 @@
+"""What screens of a term suggest: the factors that are worth fresh rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from ..analysis import causes
+from ..analysis.verdicts.outcome import Outcome
+from ..analysis.verdicts.rule import LEVELLED
+from ..analysis.verdicts.words import Verdict
+from ..profiling.recording.experiments import Scope, Stage
+
+_HOPEFUL = 0.4  # least share that a factor removes in a screen
+_NEAR_BEST = 0.7  # least share that it removes there, as a part of what the best factor does
+_MOST_CONFIRMED = 4  # factors of one experiment on fresh rounds
+_HELPS_MUCH = 0.1  # least gain in a screen that is worth fresh rounds, whatever the factor removes
+
+
+def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    """The factors that a screen suggests and that have not run on fresh rounds.
+
+    First those that may remove the anomaly, the best first, unless one is confirmed; without those that remove
+    much less than the best one, which come if that one fails. Then those that make the term much faster.
+    """
+    fresh = {one.factor for one in outcomes if one.experiment.stage == Stage.CONFIRM}
+    # Splitting removes most anomalies: it rules no other factor out.
+    telling = {name for name, cause in causes.factors(Scope.TERM).items() if cause not in causes.LAST_OF_CONFIRMED}
+    proven = is_confirmed(one for one in outcomes if one.factor in telling)
+    suspected, helping = {}, {}
+    for one in outcomes:
+        if one.experiment.stage != Stage.SCREEN or one.factor is None or one.factor in fresh or one.taken is None:
+            continue
+        if one.taken.value >= _HOPEFUL and one.verdict != Verdict.REFUTED and one.reason != LEVELLED and not proven:
+            suspected[one.factor] = min(one.taken.value, 1.0)
+        gain = one.gain
+        if gain and gain.low > 0 and gain.value >= _HELPS_MUCH and one.facts is not None and one.facts.remedy:
+            helping[one.factor] = gain.value
+    best = max((worth for name, worth in suspected.items() if name in telling), default=0.0)
+    likely = {name: worth for name, worth in suspected.items() if worth >= _NEAR_BEST * best}
+    first, then = (sorted(found, key=lambda name: (-found[name], name)) for found in (likely, helping))
+    return most_hopeful(first, then)
+
+
+def is_confirmed(judged: Iterable[Outcome | causes.CauseTotal]) -> bool:
+    """Whether an experiment confirmed one of some factors, or of some causes."""
+    return any(one.verdict == Verdict.CONFIRMED for one in judged)
+
+
+def most_hopeful(*names: Sequence[str]) -> tuple[str, ...]:
+    """The first of some lists of factors, as many as one experiment on fresh rounds takes."""
+    return tuple(dict.fromkeys(chain.from_iterable(names)))[:_MOST_CONFIRMED]

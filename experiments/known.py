@@ -1,0 +1,84 @@
+"""What a plan of experiments is made of: the diagnosis, the experiments so far, and the time that is left."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..analysis import causes
+from ..analysis.decompose.terms import KERNELS, Share
+from ..profiling.recording.experiments import Experiment, Scope
+from .budget import Budget
+
+if TYPE_CHECKING:
+    from ..analysis.diagnosis.result import Diagnosis, Explanation
+
+_MOST = 0.8  # share of a target that the tested terms make
+_MOST_TERMS = 4
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a plan is made of.
+
+    Attributes:
+        diagnosis: diagnosis of the recording.
+        made: experiments made so far.
+        replayable: names of the recorded operators, by layer and phase of their term.
+        budget: the time that is left.
+    """
+
+    diagnosis: Diagnosis
+    made: tuple[Experiment, ...]
+    replayable: Mapping[tuple[str | None, str | None], Collection[str]]
+    budget: Budget
+
+    @cached_property
+    def targets(self) -> list[tuple[Explanation, list[Share]]]:
+        """Anomalies with the terms to test, in the order of the answers; then the fixed cost, which is usual."""
+        fixed = self.diagnosis.fixed_cost
+        targets = [*self.diagnosis.explanations, *([fixed] if fixed is not None else [])]
+        return [(target, self._terms(target)) for target in targets if not target.attribution.noise]
+
+    def _terms(self, target: Explanation) -> list[Share]:
+        """The terms with kernels that make most of the target in its direction, the largest first.
+
+        What complete steps have confirmed of a term is explained, and counts as made.
+        """
+        sign = np.sign(target.value.value)
+        explained: dict[str, float] = defaultdict(float)
+        for total in target.attribution.causes:
+            if total.confirmed_on_steps:
+                for term in total.terms:
+                    explained[term.label] += sign * term.amount
+        agreeing = [s for s in target.shares if s.key.kind == KERNELS and s.value.value * sign > 0]
+        left = {share.label: max(sign * share.value.value - explained[share.label], 0.0) for share in agreeing}
+        agreeing.sort(key=lambda share: (-left[share.label], share.label))
+        missing = (1.0 - _MOST) * sum(abs(share.value.value) for share in agreeing)
+        terms: list[Share] = []
+        for share in agreeing[:_MOST_TERMS]:
+            if sum(left.values()) <= missing:
+                break
+            del left[share.label]
+            terms.append(share)
+        return [share for share in terms if (share.key.layer, share.key.phase) in self.replayable]
+
+    @cached_property
+    def confirmed_on_steps(self) -> frozenset[str]:
+        """The factors of terms for causes that complete steps test, and have confirmed: a term would say it again."""
+        totals = (total for target, _ in self.targets for total in target.attribution.causes)
+        known = {total.cause for total in totals if total.confirmed_on_steps}
+        return frozenset(
+            name for name, cause in causes.factors(Scope.TERM).items() if cause in known and is_of_steps(cause)
+        )
+
+
+def is_of_steps(cause: str) -> bool:
+    """Whether complete steps can test a cause by a factor that no term alone has."""
+    one = causes.interventions().get(cause)
+    return one is not None and not set(one.step) <= set(one.term)

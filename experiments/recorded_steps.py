@@ -1,0 +1,36 @@
+"""What a recording says of the steps that experiments run again: how they are built, their memory and their clocks."""
+
+from __future__ import annotations
+
+from ..profiling.measure.configuration import Configuration
+from ..profiling.recording.store import Recording
+from .factor import Target
+from .step_worker import CUDA_CONTEXT_BYTES
+
+
+def _most_bytes(recording: Recording, column: str) -> dict[int, int]:
+    """The largest value of a column on memory in the unprofiled steps of each batch size that have one."""
+    most: dict[int, int] = {}
+    for row in recording.arrow("steps", ["batch", column, "profiled"]).to_pylist():
+        if row[column] and not row["profiled"]:
+            most[row["batch"]] = max(most.get(row["batch"], 0), row[column])
+    return most
+
+
+def fullness(recording: Recording) -> dict[int, float]:
+    """Share of a CUDA device's memory that a process of the steps takes, by batch size; empty if unknown."""
+    capacity = (recording.meta.get("device") or {}).get("memory_bytes")
+    most = _most_bytes(recording, "peak_memory_bytes") | _most_bytes(recording, "reserved_memory_bytes")
+    return {batch: (size + CUDA_CONTEXT_BYTES) / capacity for batch, size in most.items()} if capacity else {}
+
+
+def target_of(recording: Recording, configuration: Configuration, batches: tuple[int, ...]) -> Target:
+    """The steps of a recording at some batch sizes, with what is recorded of them."""
+    peaks = _most_bytes(recording, "peak_memory_bytes")
+    largest = peaks.get(batches[-1]) if batches else None
+    memory_shares = {batch: peak / largest for batch, peak in peaks.items()} if largest else {}
+    rows = recording.arrow("operators", ["phase", "op"])
+    phases, ops = (frozenset(filter(None, rows[name].unique().to_pylist())) for name in ("phase", "op"))
+    clocks = recording.arrow("steps", ["batch", "sm_clock_hz"]).to_pylist()
+    known = [row["sm_clock_hz"] for row in clocks if row["sm_clock_hz"] and row["batch"] in batches]
+    return Target(configuration, batches, memory_shares, phases, ops, min(known, default=None))

@@ -86,6 +86,8 @@ def show_diagnosis(
         console.print(Text(how[0]))
         terminal.print_commands(console, *filter(None, how[1:]))
     console.print()
+    for line in recording.meta.get("warnings", []):
+        console.print(Text(line, "yellow"))
     for line in diagnosis.notes:
         console.print(Text(line, "dim"))
     asked = explanations is not diagnosis.explanations

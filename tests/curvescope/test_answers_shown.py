@@ -58,6 +58,12 @@ def in_order(text, *wanted):
     return True
 
 
+def test_what_was_noticed_while_measuring_is_said_before_the_curve(tmp_path, capsys):
+    warning = "1 other process (process 40) used this GPU while it was measured."
+    write_planted(tmp_path / "r", warnings=[warning])
+    assert in_order(explained(capsys, tmp_path / "r"), warning, "step ms") is True
+
+
 def test_the_headline_leads_with_the_confirmed_cause_that_makes_most_of_a_step(tested):
     """Of the fixed cost; the anomaly, of which a cause is confirmed too, is 4 % of the step."""
     found = curvescope.explain(open_recording(tested))

@@ -5,8 +5,38 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from typing import TextIO
+
+
+@contextmanager
+def redirected(stream: TextIO, descriptor: int) -> Iterator[list[bytes]]:
+    """Redirect standard output or error of this process, also of its C code.
+
+    Args:
+        stream: Python's file of it.
+        descriptor: 1 or 2.
+
+    Yields:
+        The lines that were written; empty until the block ends.
+    """
+    library, lines = ctypes.CDLL(None), list[bytes]()
+    stream.flush()
+    library.fflush(None)
+    saved = os.dup(descriptor)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), descriptor)
+        try:
+            yield lines
+        finally:
+            stream.flush()
+            library.fflush(None)
+            os.dup2(saved, descriptor)
+            os.close(saved)
+            file.seek(0)
+            lines += file
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.standard_output import redirected
 from ..attribution.memory_peak import GRADIENTS, INPUTS, PARAMETERS, STATE, Allocations, KnownTensor
 from ..hardware.memory_usage import available_bytes
 
@@ -28,18 +28,12 @@ _UNKNOWN_BLOCK = b"Memory block of unknown size was allocated before"
 @contextmanager
 def without_notes() -> Iterator[None]:
     """Keep the allocator's notes from standard error, and nothing else; that comes when the block ends."""
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        try:
+    lines: list[bytes] = []
+    try:
+        with redirected(sys.stderr, 2) as lines:
             yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(saved, 2)
-            os.close(saved)
-            file.seek(0)
-            os.write(2, b"".join(line for line in file if _UNKNOWN_BLOCK not in line))
+    finally:
+        os.write(2, b"".join(line for line in lines if _UNKNOWN_BLOCK not in line))
 
 
 class Tensors:
@@ -66,12 +60,15 @@ class Tensors:
     @contextmanager
     def noted(self) -> Iterator[Tensors]:
         """Note the tensors that exist now, and gradients and state whenever an optimizer runs until the block ends."""
+        import torch
         from torch.optim import optimizer
 
         parameters = self._note_all()
         held = sum({tensor.address: tensor.size_bytes for tensor in self.found}.values())
         free = available_bytes(str(self._device))
-        self.available_bytes = None if free is None else free + self._kept_bytes(held)
+        if free is not None:  # the step may also use what this process has already
+            on_gpu = self._device.type != "cpu"
+            self.available_bytes = free + (torch.cuda.memory_reserved(self._device) if on_gpu else held)
         hooks = [
             optimizer.register_optimizer_step_pre_hook(lambda *_: self._note_gradients(parameters)),
             optimizer.register_optimizer_step_post_hook(lambda one, *_: self._note_state(one)),
@@ -83,14 +80,6 @@ class Tensors:
                 hook.remove()
             self._note_gradients(parameters)
 
-    def _kept_bytes(self, held: int) -> int:
-        """Bytes that this process already has of the device's memory, and a step may use."""
-        if self._device.type == "cpu":
-            return held
-        import torch
-
-        return int(torch.cuda.memory_reserved(self._device))
-
     def _note_all(self) -> list[Any]:
         """Note all tensors, each by what it is last; returns the parameters."""
         import torch
@@ -100,34 +89,35 @@ class Tensors:
         tensors = [one for one in objects if issubclass(type(one), torch.Tensor)]
         parameters = [one for one in tensors if isinstance(one, torch.nn.Parameter)]
         for tensor in tensors:
-            self._note(tensor, PARAMETERS if id(tensor) in self._layers else INPUTS, self._layers.get(id(tensor)))
+            self._note(tensor, PARAMETERS if id(tensor) in self._layers else INPUTS, tensor)
         for one in objects:
             if issubclass(type(one), torch.optim.Optimizer):
                 self._note_state(one)
         self._note_gradients(parameters)
         for parameter in parameters:
-            self._note(parameter, PARAMETERS, self._layers.get(id(parameter)))
+            self._note(parameter, PARAMETERS, parameter)
         return parameters
 
     def _note_gradients(self, parameters: Iterable[Any]) -> None:
         for parameter in parameters:
             if parameter.grad is not None:
-                self._note(parameter.grad, GRADIENTS, self._layers.get(id(parameter)))
+                self._note(parameter.grad, GRADIENTS, parameter)
 
     def _note_state(self, optimizer: Any) -> None:
         for parameter, state in optimizer.state.items():
             for value in state.values() if isinstance(state, dict) else ():
                 if hasattr(value, "untyped_storage"):
-                    self._note(value, STATE, self._layers.get(id(parameter)))
+                    self._note(value, STATE, parameter)
 
-    def _note(self, tensor: Any, kind: str, layer: str | None) -> None:
+    def _note(self, tensor: Any, kind: str, owner: Any) -> None:
+        """Note a tensor; its layer is that of its owner, a parameter or buffer."""
         try:
             storage = tensor.untyped_storage()
             address, size, device = storage.data_ptr(), storage.nbytes(), storage.device
         except Exception:  # e.g. a sparse tensor, or one without memory
             return
         if address and device == self._device:
-            self.found.append(KnownTensor(time.time_ns(), address, size, kind, layer))
+            self.found.append(KnownTensor(time.time_ns(), address, size, kind, self._layers.get(id(owner))))
 
 
 def allocations_of(results: Any, tensors: Tensors, used: set[int] | None) -> Allocations:

@@ -77,8 +77,8 @@ class Marks:
     def range_(self, name: str) -> contextlib.AbstractContextManager[None]:
         """A range of a phase, or of a layer that is no module."""
         if name.startswith(PHASE_RANGE):
-            return self._in_phase(name.removeprefix(PHASE_RANGE))
-        return self._in_layer(name.removeprefix(LAYER_RANGE))
+            return self._inside(self._layer, name.removeprefix(PHASE_RANGE))
+        return self._inside(name.removeprefix(LAYER_RANGE), self._phase)
 
     @contextlib.contextmanager
     def installed(self, layers: Iterable[tuple[str, Any]]) -> Iterator[Marks]:
@@ -134,7 +134,7 @@ class Marks:
         def marked(*arguments: Any, **named: Any) -> Any:
             if get_ident() != self._thread:
                 return run(*arguments, **named)
-            with self._in_phase(BACKWARD):
+            with self._inside(self._layer, BACKWARD):
                 return run(*arguments, **named)
 
         setattr(autograd, _BACKWARD, marked)
@@ -146,7 +146,7 @@ class Marks:
         phases: list[Any] = []
 
         def begin(*_: Any) -> None:
-            phases.append(self._in_phase(OPTIMIZER))
+            phases.append(self._inside(self._layer, OPTIMIZER))
             phases[-1].__enter__()
 
         def end(*_: Any) -> None:
@@ -156,30 +156,19 @@ class Marks:
         undo.callback(optimizer.register_optimizer_step_post_hook(end).remove)
 
     def _in_input(self) -> contextlib.AbstractContextManager[None]:
-        return self._in_phase(INPUT) if get_ident() == self._thread else contextlib.nullcontext()
+        return self._inside(self._layer, INPUT) if get_ident() == self._thread else contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def _in_phase(self, phase: str) -> Iterator[None]:
+    def _inside(self, layer: str | None, phase: str) -> Iterator[None]:
         before_ns = self._clock_ns()
-        outer, place, self._phase = self._phase, self._place, phase
+        outer, place = (self._layer, self._phase), self._place
+        self._layer, self._phase = layer, phase
         self._cross(before_ns)
         try:
             yield
         finally:
             before_ns = self._clock_ns()
-            self._phase = outer
-            self._cross(before_ns, place)
-
-    @contextlib.contextmanager
-    def _in_layer(self, layer: str) -> Iterator[None]:
-        before_ns = self._clock_ns()
-        outer, place, self._layer = self._layer, self._place, layer
-        self._cross(before_ns)
-        try:
-            yield
-        finally:
-            before_ns = self._clock_ns()
-            self._layer = outer
+            self._layer, self._phase = outer
             self._cross(before_ns, place)
 
     @property

@@ -8,14 +8,12 @@ duration. MKL's line has only a duration; the call is attributed later by the sh
 
 from __future__ import annotations
 
-import ctypes
-import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from ...base.standard_output import redirected
 from ..attribution.library_calls import MklCall, Primitive, VerboseLog
 
 _NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -84,26 +82,13 @@ def capture(mkl: bool = True) -> Iterator[VerboseLog]:
     import torch
 
     log = VerboseLog()
-    libc = ctypes.CDLL(None)
-    sys.stdout.flush()
-    libc.fflush(None)
-    with tempfile.TemporaryFile() as file:
-        saved = os.dup(1)
-        try:
-            os.dup2(file.fileno(), 1)
-            with ExitStack() as stack:
-                if torch.backends.mkldnn.is_available():
-                    stack.enter_context(torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON))
-                if mkl and torch.backends.mkl.is_available():
-                    stack.enter_context(torch.backends.mkl.verbose(torch.backends.mkl.VERBOSE_ON))
-                yield log
-        finally:
-            sys.stdout.flush()
-            libc.fflush(None)
-            os.dup2(saved, 1)
-            os.close(saved)
-        file.seek(0)
-        parsed = parse(file.read().decode(errors="replace"))
+    with redirected(sys.stdout, 1) as printed, ExitStack() as stack:
+        if torch.backends.mkldnn.is_available():
+            stack.enter_context(torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON))
+        if mkl and torch.backends.mkl.is_available():
+            stack.enter_context(torch.backends.mkl.verbose(torch.backends.mkl.VERBOSE_ON))
+        yield log
+    parsed = parse(b"".join(printed).decode(errors="replace"))
     log.__dict__.update(parsed.__dict__)
     for line in log.other:
         print(line, file=sys.stderr)

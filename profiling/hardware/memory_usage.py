@@ -28,7 +28,7 @@ def reset_peak(device: str) -> bool:
 def read_peak(device: str) -> dict[str, int | None]:
     """Columns of the `steps` table: bytes at the peak, bytes reserved, allocator retries; unknown values are None."""
     if device == "cpu":
-        return {"peak_memory_bytes": _peak_resident_bytes()}
+        return {"peak_memory_bytes": _kilobytes("/proc/self/status", "VmHWM")}
     import torch
 
     stats = torch.cuda.memory_stats(device)
@@ -107,10 +107,6 @@ def _control_group_bytes(folder: Path) -> int | None:
     with suppress(OSError, ValueError):
         return int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text())
     return None
-
-
-def _peak_resident_bytes() -> int | None:
-    return _kilobytes("/proc/self/status", "VmHWM")
 
 
 def _kilobytes(path: str, name: str) -> int | None:

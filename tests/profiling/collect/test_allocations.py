@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from curvescope.profiling.collect.allocations import Tensors, allocations_of  # noqa: E402
 from curvescope.profiling.collect.torch_step import record_step  # noqa: E402
 
 WEIGHT, BIAS = 100 * 200 * 4, 200 * 4
@@ -80,6 +82,25 @@ def test_the_allocators_notes_do_not_reach_the_user(capfd):
     step, model = linear_step()
     peak_of(step, model)
     assert "unknown size" not in capfd.readouterr().err
+
+
+def test_a_gpus_allocator_counts_from_before_the_step():
+    """Two blocks of GPU 0 in a tree of events, beside one of a CPU and one of another GPU; 512 are older."""
+
+    def block(at_ns, size, total, device, children=()):
+        fields = SimpleNamespace(
+            device=torch.device(device), alloc_size=size, ptr=at_ns, total_allocated=total, total_reserved=2048
+        )
+        tag = SimpleNamespace(name="Allocation")
+        return SimpleNamespace(tag=tag, start_time_ns=at_ns, start_tid=1, extra_fields=fields, children=children)
+
+    inner = [block(20, 1024, 2048, "cuda:0"), block(15, 9, 9, "cpu"), block(16, 9, 9, "cuda:1")]
+    operator = SimpleNamespace(tag=SimpleNamespace(name="TorchOp"), children=[*inner, block(10, 512, 1024, "cuda:0")])
+    results = SimpleNamespace(experimental_event_tree=lambda: [operator])
+    found = allocations_of(results, Tensors([], "cuda:0"), None)
+    assert found.size_bytes.tolist() == [512, 1024]
+    assert found.total_bytes.tolist() == [1024, 2048]
+    assert found.reserved_bytes.tolist() == [2048, 2048]
 
 
 def test_a_step_without_watching_has_its_memory_too():

@@ -33,6 +33,7 @@ Floats = npt.NDArray[np.float64]
 # library may choose another workspace.
 ERROR = 0.0005
 _LEAST_MARGIN = 0.01  # of a predicted peak
+_ERRORS = 2.0  # in a margin: one error was seen, and the next one may be larger
 _OUT_OF_MEMORY = "out of memory"
 _FAR = 1 << 40
 _ROUNDED = 1 + 1e-9  # a limit that is a measured peak holds it
@@ -271,7 +272,7 @@ def largest_batch(
 ) -> LargestBatch | None:
     """Predict the largest batch size whose peak is within a limit.
 
-    The margin is the error of the largest measured peak as predicted from the others, once for each doubling.
+    The margin is twice the error of the largest measured peak as predicted from the others, for each doubling.
 
     Args:
         sizes: peak by batch size, MB.
@@ -287,13 +288,13 @@ def largest_batch(
         return None
     predict, error = _predictor(sizes)
     last = batches[-1]
-    margin = max(_LEAST_MARGIN, abs(error or 0.0))
+    margin = max(_LEAST_MARGIN, _ERRORS * abs(error or 0.0))
 
-    def most(of_margin: float, cached: float = 0.0) -> int:
+    def most(growth: float, cached: float = 0.0) -> int:
         def fits(batch: int) -> bool:
-            doublings = max(log2(batch / last), 0.0) if batch > last else 0.0
+            doublings = max(log2(batch / last), 0.0)
             size = predict(batch) if batch > last else float(np.interp(batch, batches, [sizes[b] for b in batches]))
-            return size * (1 + of_margin * doublings) * (1 + cached / sizes[last]) <= limit_mb * _ROUNDED
+            return bool(size * growth**doublings * (1 + cached / sizes[last]) <= limit_mb * _ROUNDED)
 
         low, high = 0, 1
         while fits(high) and high < _FAR:
@@ -303,13 +304,16 @@ def largest_batch(
             low, high = (middle, high) if fits(middle) else (low, middle)
         return low
 
-    return LargestBatch(limit_mb, most(0.0), most(margin, cached_mb), most(-margin), margin, error, tuple(failed))
+    return LargestBatch(
+        limit_mb, most(1.0), most(1 + margin, cached_mb), most(1 / (1 + margin)), margin, error, tuple(failed)
+    )
 
 
 def _predictor(sizes: dict[int, float]) -> tuple[Callable[[float], float], float | None]:
     """What predicts the memory of a larger batch size, and its relative error at the largest one, left out.
 
-    A straight line through the two largest sizes, or a parabola through three if that predicts the largest one better.
+    A straight line through the two largest sizes. Where that does not predict the largest one, a parabola through
+    three, unless that predicts it worse.
     """
     batches, values = sorted(sizes), [sizes[batch] for batch in sorted(sizes)]
     errors = {
@@ -317,10 +321,14 @@ def _predictor(sizes: dict[int, float]) -> tuple[Callable[[float], float], float
         for points in (2, 3)
         if len(batches) > points
     }
-    points, error = 2, errors.get(2)
-    if error is not None and abs(error) > _LEAST_MARGIN and abs(errors.get(3, error)) < abs(error):
-        points, error = 3, errors[3]
-    return _through(batches, values, points), error
+    straight = errors.get(2)
+    if straight is None or abs(straight) <= _LEAST_MARGIN or abs(errors.get(3, 0.0)) >= abs(straight):
+        return _through(batches, values, 2), straight
+    # A parabola that bends down would end: then the straight line is on the safe side.
+    convex = (values[-1] - values[-2]) / (batches[-1] - batches[-2]) > (values[-2] - values[-3]) / (
+        batches[-2] - batches[-3]
+    )
+    return _through(batches, values, 3 if convex else 2), errors.get(3, straight) if convex else straight
 
 
 def _through(batches: Sequence[int], values: Sequence[float], points: int) -> Callable[[float], float]:

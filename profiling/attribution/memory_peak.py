@@ -14,12 +14,12 @@ import numpy as np
 from ..recording.schema import BACKWARD, INPUT, OPTIMIZER
 from .nesting import NONE, Ints
 from .placement import HostSpans, Placement
-from .source_lines import Watched, calls_inside
+from .source_lines import Line, Watched, calls_inside
 
 MEMORY_EVENT = "[memory]"  # its name among the events of torch's profiler
 PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
 INPUTS, ACTIVATIONS, ACTIVATION_GRADIENTS = "input", "activations", "activation gradients"
-WORKSPACE, HELD, UNUSED, CACHED = "workspace", "other, from before the step", "not used in the step", "cached"
+WORKSPACE, HELD, UNUSED, CACHED = "workspace", "other", "not used in the step", "cached"
 KINDS = (PARAMETERS, GRADIENTS, STATE, INPUTS, ACTIVATIONS, ACTIVATION_GRADIENTS, WORKSPACE, HELD, UNUSED, CACHED)
 LASTING = (PARAMETERS, GRADIENTS, STATE)  # kinds whose layer says all: which phase allocated them is chance
 _BEFORE = -1  # position of what was allocated before the first event
@@ -34,6 +34,7 @@ class KnownTensor(NamedTuple):
         size_bytes: of its storage.
         kind: one of `KINDS`.
         layer: path of the module that it belongs to; None if unknown.
+        line: line of the program that allocated it; None if only its operator says it.
     """
 
     time_ns: int
@@ -41,6 +42,7 @@ class KnownTensor(NamedTuple):
     size_bytes: int
     kind: str
     layer: str | None = None
+    line: Line | None = None
 
 
 @dataclass
@@ -78,6 +80,7 @@ class _Block:
     address: int = NONE
     kind: str | None = None
     layer: str | None = None
+    line: Line | None = None
 
 
 def peak_rows(
@@ -121,12 +124,14 @@ def peak_rows(
         ends_inside = operator != NONE and not stays and allocations.time_ns[block.end] <= spans.end_ns[operator]
         kind = _kind(block, phase, bool(ends_inside), stays, allocations.used)
         layer = None if span == NONE or placement.layer[span] == NONE else placement.layers[placement.layer[span]]
+        line = block.line or lines.get(operator)
         key = {
             "kind": kind,
             "layer": block.layer or layer,
             "phase": None if kind in LASTING else phase,
             "op": None if operator == NONE else spans.meanings[spans.name[operator]].op,
-            **lines.get(operator, {}),
+            "file": line and line.file,
+            "line": line and line.number,
         }
         row = rows.setdefault(tuple(key.values()), {**key, "bytes": 0, "tensors": 0, "makes_peak": False})
         row["bytes"] += block.size_bytes
@@ -156,7 +161,7 @@ def _blocks(allocations: Allocations) -> list[_Block]:
         while tensors and tensors[-1].time_ns <= until_ns:
             tensor = tensors.pop()
             block = live.get(tensor.address) or add(tensor.size_bytes, _BEFORE, tensor.address)
-            block.kind, block.layer = tensor.kind, tensor.layer
+            block.kind, block.layer, block.line = tensor.kind, tensor.layer, tensor.line
 
     columns = (allocations.time_ns, allocations.size_bytes, allocations.address)
     events = zip(*(column.tolist() for column in columns), strict=True)
@@ -182,7 +187,7 @@ def _kind(block: _Block, phase: str | None, ends_inside: bool, stays: bool, used
     if block.begin == _BEFORE:
         is_used = used is None or block.address in used or not stays or block.kind == HELD
         return block.kind or HELD if is_used else UNUSED
-    if block.kind in LASTING:
+    if block.kind is not None:
         return block.kind
     if phase == INPUT:
         return INPUTS
@@ -195,8 +200,8 @@ def _kind(block: _Block, phase: str | None, ends_inside: bool, stays: bool, used
     return ACTIVATIONS
 
 
-def _lines(spans: HostSpans, outer: Ints, around: Ints, watched: Watched | None) -> dict[int, dict[str, Any]]:
-    """File and line of the outermost operators of some spans, by operator."""
+def _lines(spans: HostSpans, outer: Ints, around: Ints, watched: Watched | None) -> dict[int, Line]:
+    """The lines of the outermost operators of some spans, by operator."""
     operators = np.unique(outer[around])
     operators = operators[operators != NONE]
     operators = operators[np.argsort(spans.start_ns[operators], kind="stable")]
@@ -204,8 +209,4 @@ def _lines(spans: HostSpans, outer: Ints, around: Ints, watched: Watched | None)
         return {}
     inside = calls_inside(spans, operators, watched)
     found = [next((call.line for call in calls if call.line), None) for calls in inside]
-    return {
-        span: {"file": line.file, "line": line.number}
-        for span, line in zip(operators.tolist(), found, strict=True)
-        if line
-    }
+    return {span: line for span, line in zip(operators.tolist(), found, strict=True) if line}

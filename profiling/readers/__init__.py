@@ -45,6 +45,7 @@ READERS = (
     "nvprof_text",
     "rocprof_csv",
     "xspace_pb",
+    "memory_snapshot",
 )
 
 

@@ -389,8 +389,8 @@ PEAKS = Table(
             "kind",
             _TEXT,
             "parameters (also buffers), gradients, optimizer state, input, activations, activation gradients (all "
-            "that a backward pass allocated), workspace (freed inside its operator, or by the optimizer), other, from "
-            "before the step; not used in the step; cached (kept by the allocator, but no tensor's).",
+            "that a backward pass allocated), workspace (freed inside its operator, or by the optimizer), other (from "
+            "before the step, or unknown), not used in the step, or cached (kept by the allocator, but no tensor's).",
             nullable=False,
         ),
         _LAYER,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import pickle
 import sqlite3
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from curvescope.profiling.recording.schema import TABLES, conform
 from .nsys_export import AUTOGRAD, GLOBAL_PID, MAIN, kernel, launch, push_pop, wait, write_export
 from .rocprof_output import write_database, write_json
 from .test_autograd_json import ON_DEVICE, ON_HOST
+from .test_memory_snapshot import snapshot
 from .test_ncu_csv import RAW
 from .test_nsys_csv import TRACES
 from .test_nvprof import LAUNCH_METRICS, TEXT_METRICS, TEXT_TRACE
@@ -136,6 +138,8 @@ def seeds(reader):
         return [first_events("dleebrown_anna_timeline_01.json.gz", 24), *map(trace_of, (TF1, TF2, JAX))]
     if reader == "curvescope_json":
         return [_exported()]
+    if reader == "memory_snapshot":
+        return [pickle.dumps(snapshot())]
     if reader == "xspace_pb":
         return [_first_of_lines("tl_jax08_attention.xplane.pb", 4)]
     return [first_events("hta_alexnet_trace.json.gz", 30), trace_of(PLANTED)]

@@ -1,0 +1,154 @@
+"""Reads memory snapshots of PyTorch (`torch.cuda.memory._dump_snapshot`): what held a GPU's memory at its peak.
+
+A snapshot is a pickle of lists, dicts, texts and numbers; one with anything else is refused, because reading it would
+run code. Its events lead back from the blocks that are allocated at its end to those at the peak. The stacks say which
+line allocated a block, and what it is likely to be: the backward pass runs in a thread of its own, without a stack of
+Python.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...base.errors import CurvescopeError
+from ..attribution.events import spans_of
+from ..attribution.memory_peak import (
+    ACTIVATION_GRADIENTS,
+    ACTIVATIONS,
+    GRADIENTS,
+    HELD,
+    PARAMETERS,
+    STATE,
+    WORKSPACE,
+    Allocations,
+    KnownTensor,
+    peak_rows,
+)
+from ..attribution.placement import place
+from ..attribution.profile import describe_steps
+from ..attribution.source_lines import Line
+from ..recording.store import NO_STEP, RecordingWriter, columns_of
+from . import Options
+from .source import Source
+
+NAME = "PyTorch memory snapshot"
+
+_PICKLE = b"\x80"
+_CHANGES = {"alloc": (1, 0), "free_requested": (-1, 0)}  # of the bytes given out, and of those reserved
+_CHANGES |= dict.fromkeys(("segment_alloc", "segment_map"), (0, 1))
+_CHANGES |= dict.fromkeys(("segment_free", "segment_unmap"), (0, -1))
+_INSTALLED = re.compile(r"(?:site|dist)-packages/|/lib/python3|^<")
+Frames = Sequence[Mapping[str, Any]]
+
+
+class _Plain(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise CurvescopeError(f"it is a pickle with an object of Python ({module}.{name}), and no memory snapshot.")
+
+
+def recognises(source: Source) -> bool:
+    """Whether it is a pickle whose first key is that of a snapshot."""
+    return source.head.startswith(_PICKLE) and b"segments" in source.head[:100]
+
+
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    """Read the peak of one device.
+
+    Args:
+        source: the pickle.
+        writer: the recording.
+        options: the user's options; default device: that with most events.
+
+    Raises:
+        CurvescopeError: the file is damaged, holds objects, or has no events of the device.
+    """
+    try:
+        with source.open() as stream:
+            _write(_Plain(stream).load(), writer, options)
+    except (pickle.UnpicklingError, EOFError, IndexError, KeyError, MemoryError) as error:
+        raise CurvescopeError(f"it is a damaged memory snapshot ({error!r}); record it again.") from error
+
+
+def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Options) -> None:
+    traces = snapshot.get("device_traces") or [[]]
+    device = max(range(len(traces)), key=lambda one: len(traces[one])) if options.device is None else options.device
+    events = [event for event in traces[device] if event["action"] in _CHANGES] if device < len(traces) else []
+    if not events:
+        raise CurvescopeError(
+            f"it has no events of GPU {device}: call torch.cuda.memory._record_memory_history() before the step."
+        )
+    segments = [one for one in snapshot["segments"] if one.get("device", device) == device]
+    spans = spans_of([])
+    placement = place(spans)
+    window = (0, 2 * len(events))
+    rows = peak_rows(spans, placement, np.zeros(0, np.int64), _allocations(segments, events), window)
+    writer.write("peaks", columns_of([{"batch": options.batch, **row} for row in rows]))
+    times_us = [event["time_us"] for event in events if "time_us" in event] or [0]
+    step = {"step": 0, "batch": options.batch, "round": 0, "index": 0, "profiled": True}
+    describe_steps(writer, [{**step, "duration_ns": (times_us[-1] - times_us[0]) * 1000}], NO_STEP)
+
+
+def _allocations(segments: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> Allocations:
+    """The allocations, with numbers of events for times: between two, the tensors are known that the first one made."""
+    changes = np.array([np.multiply(_CHANGES[one["action"]], one["size"]) for one in events], np.int64)
+    blocks = list(_blocks(segments))
+    at_end = np.array([sum(size for _, size, _ in blocks), sum(one["total_size"] for one in segments)])
+    levels = at_end - changes.sum(axis=0) + np.cumsum(changes, axis=0)
+    freed_at: dict[int, int] = {}
+    tensors = []
+    for index in reversed(range(len(events))):
+        event, address = events[index], int(events[index]["addr"])
+        if event["action"] == "alloc":
+            frames = event.get("frames", ())
+            kind = _kind(frames, stays=address not in freed_at)
+            tensors.append(KnownTensor(2 * index + 1, address, event["size"], kind, line=_line(frames)))
+            freed_at.pop(address, None)
+        elif event["action"] == "free_requested":
+            freed_at[address] = index
+    in_trace = {tensor.address for tensor in tensors}
+    tensors += [
+        KnownTensor(2 * len(events), address, size, _kind(frames, stays=True), line=_line(frames))
+        for address, size, frames in blocks
+        if address not in in_trace
+    ]
+    given_out = changes[:, 0] != 0
+    address = np.array([event["addr"] for event in events], np.int64)[given_out]
+    time_ns = 2 * np.flatnonzero(given_out)
+    of_blocks = (changes[given_out, 0], address, levels[given_out, 0], levels[given_out, 1])
+    return Allocations(time_ns, np.zeros(len(time_ns), np.int64), *of_blocks, tensors)
+
+
+def _blocks(segments: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, Frames]]:
+    """Address, size and stack of the blocks that are allocated at the end; old versions give no address of a block."""
+    for segment in segments:
+        address = segment["address"]
+        for block in segment["blocks"]:
+            if block["state"] == "active_allocated":
+                yield block.get("address", address), block["size"], block.get("frames", ())
+            address += block["size"]
+
+
+def _kind(frames: Frames, *, stays: bool) -> str:
+    """What a block is likely to be, by the stack of its allocation, and by whether it is allocated to the end."""
+    python = [frame for frame in frames if str(frame["filename"]).endswith(".py")]
+    names = {frame["name"] for frame in python}
+    if any("torch/optim/" in frame["filename"] for frame in python):
+        return STATE if stays else WORKSPACE
+    if not python:
+        return GRADIENTS if stays else ACTIVATION_GRADIENTS
+    if names & {"_apply", "__init__", "reset_parameters"}:
+        return PARAMETERS
+    return ACTIVATIONS if "forward" in names else HELD
+
+
+def _line(frames: Frames) -> Line | None:
+    """The innermost line outside installed packages; only the file's name, as the path may name people."""
+    for frame in frames:
+        if str(frame["filename"]).endswith(".py") and not _INSTALLED.search(frame["filename"]):
+            return Line(re.split(r"[/\\\\]", frame["filename"])[-1], int(frame["line"]))
+    return None

@@ -153,6 +153,7 @@ class StepRunner(Runner):
         """End all workers."""
         for name in [*self._workers]:
             self._end(name)
+        self._running.clear()
 
     def _end(self, name: str | None) -> None:
         """End the worker of a variant, which gets no more visits."""
@@ -194,6 +195,9 @@ class StepRunner(Runner):
         if not isinstance(timed, Empty):
             self.add(condition, round_, timed)
             return
+        if self._late:  # a start took longer than those before it, so the rounds end here
+            self._running.clear()
+            return
         self._end(name)
         why = f"batch {batch}: {_clause(timed)}"
         if name is not None:
@@ -209,6 +213,7 @@ class StepRunner(Runner):
             for other in [*self._workers]:
                 self._workers.pop(other).end()
             if (failed := self._start(name)) is not None:
+                self._late |= self._left_s() <= 0
                 return Empty("failed", failed)
         longest_s = max(_LEAST_VISIT_S, _VISIT_SHARE * self._start_s[name])
         try:

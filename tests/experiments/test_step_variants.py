@@ -323,6 +323,24 @@ def test_processes_take_turns_with_a_memory_that_holds_one(tmp_path, monkeypatch
     }
 
 
+def test_a_turn_that_starts_too_late_ends_the_rounds_and_fails_nothing(tmp_path):
+    """The first four starts take 2 s, the fifth is not done after 30 s, the deadline."""
+
+    class Starts(dict):
+        number = 0
+
+        def get(self, _factor, _default):
+            self.number += 1
+            return 2 if self.number < 5 else 60
+
+    workers = Workers(FakeClock(), starts_s=Starts({None: 2}), available=2 * GB)
+    wanted = replace(experiment("one_thread", rounds=(9, 9)), deadline_s=30.0)
+    done, rows = run(tmp_path / "r", workers, wanted)
+    assert (done.done, done.untested, workers.most) == (False, {}, 1)
+    assert not any("failed" in note for note in done.notes)
+    assert {row["factor"] for row in rows if row["round"] == 1} == {None, "one_thread"}
+
+
 @pytest.mark.parametrize("lost", [None, "channels_last"])
 def test_a_process_that_fails_in_its_turn_ends_the_others_only_if_it_is_unmodified(tmp_path, lost):
     workers = Workers(FakeClock(), fails={lost: Empty("killed", "SIGKILL")}, available=2 * GB)

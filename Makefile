@@ -61,9 +61,14 @@ rooms: $(INSTALLED)  ## draw the rooms of the code from its imports, in CONTRIBU
 	$(BIN)/python docs/draw_rooms.py
 
 .PHONY: package
-package: $(INSTALLED)  ## build sdist and wheel into build/dist, reproducibly, and try them in empty environments
+package: $(INSTALLED)  ## build sdist, wheel and pure wheel into build/dist, reproducibly, and try them in empty environments
 	$(PIP) auditwheel build wheel
 	$(BIN)/python .ci/package.py
+
+.PHONY: release
+release:  ## make VERSION=1.2.3 of what is committed: changelog, commit, tag, and the files of `make package`
+	$(PYTHON) .ci/release.py $(VERSION)
+	$(MAKE) package
 
 .PHONY: audit
 audit: $(INSTALLED)  ## bill of materials (build/sbom.json), and known vulnerabilities of what users install

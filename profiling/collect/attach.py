@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -24,6 +23,7 @@ from typing import Any
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
+from ...base.masking import without_secrets
 from ...base.own_process import python_command
 from ...base.torch_runtime import import_torch
 from ..recording.store import RecordingWriter, new_recording_path
@@ -36,17 +36,14 @@ _PAUSE_S = 0.01  # between two slices, which take some half a millisecond each
 _META = "meta"
 _MISSING = {"between_steps": "a step begins with the model's call: what runs before, e.g. the loader, is not in it"}
 _Window = tuple[dict[str, Any], Any]  # what a file has of it, and the profile with its events
-_Waits = dict[str, list[int]]
 
 
 class Attached:
     """Waits in a program for a request to record steps; made by `attach`."""
 
     def __init__(self, folder: Path, steps: int) -> None:
-        self._folder, self._steps = folder, steps
-        self._recorder = _NextSteps(import_torch(), self._begin_writing)
+        self._steps, self._recorder = steps, _NextSteps(import_torch(), folder)
         self._recorder.attach()
-        self._made: list[Path] = []
 
     def start(self, steps: int | None = None) -> None:
         """Record the next steps; while some are recorded, end with the one that runs.
@@ -59,12 +56,7 @@ class Attached:
     def wait(self) -> list[Path]:
         """The recordings that were made, after that which is being written; one that waits for steps ends."""
         self._recorder.end()
-        return list(self._made)
-
-    def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Handle the signal."""
-        del number, frame
-        self.start()
+        return list(self._recorder.made)
 
     def watch(self, file: Path) -> None:
         """Start to record whenever the file appears, as many steps as it says; it is removed."""
@@ -75,44 +67,21 @@ class Attached:
                 self.start(int(text) if text.isdecimal() else None)
             time.sleep(_POLL_S)
 
-    def _begin_writing(self, windows: list[_Window], waits: _Waits) -> threading.Thread:
-        thread = threading.Thread(target=self._write, args=(windows, waits), name="curvescope", daemon=True)
-        thread.start()
-        return thread
-
-    def _write(self, windows: list[_Window], waits: _Waits) -> None:
-        with tempfile.TemporaryDirectory(prefix="curvescope-") as scratch:
-            for number in range(len(windows)):
-                window, profile = windows.pop(0)  # torch holds Python while it frees the events of one
-                _write_window(Path(scratch, f"{window['process']}-{number:06d}.window.json"), window, profile)
-            meta = {"argv": sys.argv, "attached": waits, "missing": _MISSING}
-            Path(scratch, _META).write_text(json.dumps(meta))
-            target = new_recording_path("attached", self._folder)
-            done = subprocess.run(  # noqa: S603 - this Python
-                python_command(__name__, "make_recording", scratch, target),
-                env={**os.environ, "CURVESCOPE_TORCH": "off"},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                check=False,
-            )
-        if done.returncode:
-            print(f"curvescope: the steps were not recorded: {done.stderr.strip()[-500:]}", file=sys.stderr)
-            return
-        self._made.append(target)
-        print(f"curvescope: {counted(len(waits['end_wait_ns']), 'step')} recorded in {target}", file=sys.stderr)
-
 
 class _NextSteps(torch_windows.Recorder):
-    """Records steps when asked to, each as a window."""
+    """Records steps when asked to, each as a window.
 
-    def __init__(self, torch: Any, write: Callable[[list[_Window], _Waits], threading.Thread]) -> None:
-        super().__init__(torch, None)
-        self._begin_writing = write
+    Attributes:
+        made: the recordings.
+    """
+
+    def __init__(self, torch: Any, folder: Path) -> None:
+        super().__init__(torch, folder)
+        self.made: list[Path] = []
         self._writer: threading.Thread | None = None
         self._wanted = 0
         self._ended: list[_Window] = []
-        self._waits: _Waits = {}
+        self._waits: dict[str, list[int]] = {}
 
     def attach(self) -> None:
         """Watch the program's own use of the profiler; calls are hooked later."""
@@ -145,8 +114,9 @@ class _NextSteps(torch_windows.Recorder):
     def _finish(self) -> None:
         self._unhook_calls()
         if self._ended:
-            windows, self._ended = self._ended, []
-            self._writer = self._begin_writing(windows, self._waits)
+            self._writer = threading.Thread(target=self._save, args=(self._ended, self._waits), daemon=True)
+            self._ended = []
+            self._writer.start()
 
     def _called(self, module: Any, arguments: Any) -> None:
         # A request may come inside the model's call, whose hooks torch has already passed: its parts are no models.
@@ -174,8 +144,30 @@ class _NextSteps(torch_windows.Recorder):
         if len(self._ended) >= self._wanted:
             self._finish()
 
-    def _write(self, name: Any, document: Any) -> None:  # noqa: ARG002 - windows go into the queue
+    def _write(self, name: Any, document: Any) -> None:  # noqa: ARG002 - windows are kept
         print(f"curvescope: {document['status']}", file=sys.stderr)
+
+    def _save(self, windows: list[_Window], waits: dict[str, list[int]]) -> None:
+        with tempfile.TemporaryDirectory(prefix="curvescope-") as scratch:
+            for number in range(len(windows)):
+                window, profile = windows.pop(0)  # torch holds Python while it frees the events of one
+                _write_window(Path(scratch, f"{window['process']}-{number:06d}.window.json"), window, profile)
+            Path(scratch, _META).write_text(
+                json.dumps({"argv": without_secrets(sys.argv), "attached": waits, "missing": _MISSING})
+            )
+            target = new_recording_path("attached", self._folder)
+            done = subprocess.run(  # noqa: S603 - this Python
+                python_command(__name__, "make_recording", scratch, target),
+                env={**os.environ, "CURVESCOPE_TORCH": "off"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        if done.returncode:
+            print(f"curvescope: the steps were not recorded: {done.stderr.strip()[-500:]}", file=sys.stderr)
+            return
+        self.made.append(target)
+        print(f"curvescope: {counted(len(waits['end_wait_ns']), 'step')} recorded in {target}", file=sys.stderr)
 
 
 def _is_in_module() -> bool:
@@ -251,7 +243,7 @@ def attach(
             raise CurvescopeError(f"{signals.Signals(signal).name} has a handler: give another signal=, or file=.")
     attached = Attached(Path(folder), steps)
     if signal is not None:
-        signals.signal(signal, attached.on_signal)
+        signals.signal(signal, lambda *_: attached.start())
     if file is not None:
         threading.Thread(target=attached.watch, args=(Path(file),), daemon=True, name="curvescope-watch").start()
     return attached

@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from curvescope.analysis.causes import UNEXPLAINED  # noqa: E402
 from curvescope.analysis.decompose.functionals import excess  # noqa: E402
 from curvescope.analysis.diagnosis.split import diagnose, explain  # noqa: E402
 from tests.analysis.causes.planted_causes import PLANS, planted  # noqa: E402
@@ -26,12 +27,15 @@ _NOISY = {"not significant": 0.4}
 
 
 def named(cause: str, jitter: float, seed: int) -> str:
-    """The cause that is named of one sweep."""
+    """The cause that is named of one sweep, or suspected where it is unexplained."""
     steps, kernels, beside = planted(cause, seed, _NOISY.get(cause, jitter))
     found = diagnose(steps, times_of(steps, kernels), recorded=beside)
     assert found.terms is not None
     verdict = explain(excess(8, 16), found.curve, found.terms, found.kernel_times, beside).attribution.verdict
-    return verdict.cause if verdict else "none"
+    if verdict is None:
+        return "none"
+    suspected = next((term.claim.cause for term in verdict.terms if term.claim), verdict.cause)
+    return suspected if verdict.cause == UNEXPLAINED else verdict.cause
 
 
 def main() -> None:

@@ -88,9 +88,11 @@ class Case:
 
     @cached_property
     def claiming(self) -> list[str]:
-        """Causes that explain some of the term, the largest total first."""
-        totals, label = self.target.attribution.causes, self.term.label
-        return [total.cause for total in totals for term in total.terms if term.label == label]
+        """Causes that explain some of the term, or are suspected to, the largest total first."""
+        terms = [(total, term) for total in self.target.attribution.causes for term in total.terms]
+        return [
+            term.claim.cause if term.claim else total.cause for total, term in terms if term.label == self.term.label
+        ]
 
     @cached_property
     def amounts(self) -> dict[str, float]:

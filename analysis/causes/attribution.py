@@ -21,6 +21,7 @@ from .catalogue import (
     LAST_OF_CONFIRMED,
     MORE_WORK,
     NOT_SIGNIFICANT,
+    ONLY_CONFIRMED,
     UNEXPLAINED,
     interventions,
     interventions_with,
@@ -71,10 +72,10 @@ def attribute(
                 term.give(cause, amount, proof)
     refuted = {cause for cause, proof in steps.items() if proof.verdict in (Verdict.CONFIRMED, Verdict.REFUTED)}
     parts: dict[str, list[TermCause]] = {}
-    for term in terms:
-        for cause, part in term.share_out(refuted):
-            parts.setdefault(cause, []).append(part)
     untried = TIME_IS_UP if waits_for_time else None
+    for term in terms:
+        for cause, part in term.share_out(refuted, untried):
+            parts.setdefault(cause, []).append(part)
     sums = [total for cause, of_terms in parts.items() for total in totals(cause, of_terms, steps.get(cause), untried)]
     noise = math.isfinite(value.low) and value.p >= LEVEL
     return Attribution(functional, value.value, noise, tuple(sorted(sums, key=order)))
@@ -165,21 +166,31 @@ class _Term:
         shown = Claim(cause, amount, 1.0, evidence, refuted_by, claim.detail if claim else None)
         self._add(cause, amount, shown, Verdict.CONFIRMED)
 
-    def share_out(self, refuted: Collection[str]) -> list[tuple[str, TermCause]]:
+    def share_out(self, refuted: Collection[str], untried: str | None) -> list[tuple[str, TermCause]]:
         """The causes of the term, the confirmed ones first, then the best-scored; their amounts add up to the term.
 
         Args:
             refuted: causes that take nothing more, because experiments on complete steps decided on them.
+            untried: reason for causes that factors could have tested and did not.
         """
+        unexplained = 0.0
+        suspected: Claim | None = None
+        why: str | None = None
         for claim in self._ordered:
             proof = self._proofs.get(claim.cause, Proof(Verdict.UNTESTED))
             if claim.cause in refuted or proof.verdict in (Verdict.CONFIRMED, Verdict.REFUTED):
                 continue
             amount = self._up_to_rest(claim.amount)
-            if amount and abs(amount) >= _LEAST_SHARE * abs(self._value):
+            if not amount or abs(amount) < _LEAST_SHARE * abs(self._value):
+                continue
+            if claim.cause in ONLY_CONFIRMED:
+                unexplained, self.left = unexplained + amount, self.left - amount
+                suspected, why = claim, _suspicion(claim.cause, proof.reason or untried)
+            else:
                 self._add(claim.cause, amount, claim, proof.verdict, proof.reason)
-        if self.left or not self._shares:
-            rest = TermCause(self.label, self.left, None, tuple(self._ordered))
+        if (unexplained := unexplained + self.left) or not self._shares:
+            rivals = tuple(claim for claim in self._ordered if claim is not suspected)
+            rest = TermCause(self.label, unexplained, suspected, rivals, reason=why)
             self._shares.append((UNEXPLAINED, rest))
         return self._shares
 
@@ -193,3 +204,10 @@ class _Term:
         rivals = tuple(rival for rival in self._ordered if rival.cause != claim.cause)
         self._shares.append((cause, TermCause(self.label, amount, claim, rivals, verdict, reason)))
         self.left -= amount
+
+
+def _suspicion(cause: str, reason: str | None) -> str:
+    """What would confirm a cause that evidence only suggests, as a clause."""
+    expected = interventions()[cause].expected
+    why = f" ({reason})" if reason else ""
+    return f"a {cause} is suspected and not confirmed{why}; if it is one, {expected[0].lower()}{expected[1:-1]}"

@@ -63,6 +63,8 @@ _MODULES = (
 CAUSES = (*(module.CAUSE for module in _MODULES), UNEXPLAINED)
 # Splitting removes every excess, whatever causes it: a more telling experiment goes before.
 LAST_OF_CONFIRMED = (call_size.CAUSE,)
+# Evidence suggests these only: without a confirmation, what they claim is unexplained.
+ONLY_CONFIRMED = (slow_call.CAUSE,)
 _SCOPES = (Scope.TERM, Scope.STEP)
 
 

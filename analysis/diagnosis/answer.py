@@ -373,7 +373,8 @@ def _sentence(
     if total.cause == UNEXPLAINED:
         refuted = _refuted(evidence)
         tail = f"; experiments refute {' and '.join(refuted)}" if refuted else ""
-        return f"{what} {mostly} {place}; its cause is not known{tail}."
+        suspected = next((f"; {term.reason}" for term in total.terms if term.label == where and term.reason), "")
+        return f"{what} {mostly} {place}; its cause is not known{tail}{suspected}."
     lead = f"{what} {mostly} {place}{'' if where == total.cause else f': {why}'} ({how_sure})."
     of_term = next((one for one in evidence if one.label == where), None)
     if of_term is not None and of_term.reproduction == Reproduction.NOT:

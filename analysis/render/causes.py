@@ -38,7 +38,7 @@ def render_causes(attribution: Attribution, everything: bool = False) -> Rendera
     blocks: list[RenderableType] = [rows]
     blocks += [Text(_measured(total, total.measured, unit)) for total in causes if total.measured is not None]
     blocks += [Text(line, "dim") for line in _reasons(causes)]
-    named = [total for total in causes if total.cause != UNEXPLAINED]
+    named = [total for total in causes if total.cause != UNEXPLAINED or total.terms[0].claim]
     for total in named[: None if everything else _SHOWN_CLAIMS]:
         blocks.append(_claims(total, everything))
     return Indented(*blocks)
@@ -74,7 +74,7 @@ def _reasons(causes: Sequence[CauseTotal]) -> Iterable[str]:
             if (one.verdict, one.reason) == (verdict, reason)
         ]
         listed = f"{', '.join(names[:-1])} and {names[-1]} are" if len(names) > 1 else f"{names[0]} is"
-        yield f"{listed} {verdict}: {reason}."
+        yield f"{listed}{'' if names == [UNEXPLAINED] else f' {verdict}'}: {reason}."
 
 
 def _measured(total: CauseTotal, measured: Estimate, unit: str) -> str:
@@ -107,7 +107,8 @@ def _claims(total: CauseTotal, everything: bool) -> RenderableType:
     lines: list[RenderableType] = []
     for term in total.terms[: None if everything else 1]:
         if term.claim is not None:
-            lines.append(Text.assemble((f"{total.cause}", "bold"), f" in {term.label} ({signed(term.amount)})"))
+            what = "" if total.cause == term.claim.cause else f": {term.claim.cause} suspected"
+            lines.append(Text.assemble((total.cause, "bold"), f"{what} in {term.label} ({signed(term.amount)})"))
             lines += [Indented(Text(evidence_text(e)), label="  - ") for e in term.claim.evidence]
             if total.verdict not in (Verdict.CONFIRMED, Verdict.REFUTED):
                 lines.append(Indented(Text(refutation_text(term.claim), "dim")))

@@ -41,6 +41,7 @@ JOBS = {
     "find out more about a recording": (
         Command("confirm", "test by experiment why the anomalies of a recording are there, on the same machine"),
         Command("counters", "measure memory traffic and executed FLOPs of a recording's kernels by hardware counters"),
+        Command("apply", "run a program with a recording's measured remedies that the environment can set"),
     ),
     "work with other tools": (
         Command("import", "turn a profile of another profiler into a recording"),

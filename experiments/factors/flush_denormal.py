@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
+from ...profiling.collect.inject import FLUSH_VARIABLE, startup_path
 from ..factor import Factor, StepChange, Target
 
 
@@ -18,5 +19,10 @@ FACTOR = Factor(
     what="denormal numbers count as 0",
     remedy="flush denormal numbers in {where}",
     refuses={"cuda": "the work runs on the GPU"},
-    step=StepChange(how="torch.set_flush_denormal(True) before the first operator", common=12, prepare=_prepare),
+    step=StepChange(
+        how="torch.set_flush_denormal(True) before the first operator",
+        environment=lambda _: {FLUSH_VARIABLE: "1", "PYTHONPATH": startup_path()},
+        common=12,
+        prepare=_prepare,
+    ),
 )

@@ -23,6 +23,7 @@ FACTOR = Factor(
     refuses={"cuda": "the work runs on the GPU"},
     step=StepChange(
         how="torch.set_num_threads(torch.get_num_threads() // 2), or OMP_NUM_THREADS in the environment",
+        environment=lambda _: {"OMP_NUM_THREADS": str(import_torch().get_num_threads() // 2)},
         common=4,
         reason_against=_reason_against,
         prepare=_prepare,

@@ -23,6 +23,7 @@ FACTOR = Factor(
     refuses={"cuda": "PyTorch's allocator keeps the GPU's memory already"},
     step=StepChange(
         how=heap.HOW_TO_KEEP,
+        environment=lambda _: heap.KEEPING,
         screen=1,
         screen_on=("cpu",),
         common=1,

@@ -46,7 +46,11 @@ FACTOR = Factor(
         around=_one_thread,
     ),
     step=StepChange(
-        how="torch.set_num_threads(1), or OMP_NUM_THREADS=1 in the environment", screen=4, common=6, prepare=_prepare
+        how="torch.set_num_threads(1), or OMP_NUM_THREADS=1 in the environment",
+        environment=lambda _: {"OMP_NUM_THREADS": "1"},
+        screen=4,
+        common=6,
+        prepare=_prepare,
     ),
     sets="threads",
 )

@@ -28,6 +28,7 @@ from .merge import PROBE, merge_chunks
 from .shared_memory import drained_meanwhile, shared_memory
 
 FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
+FLUSH_VARIABLE = "CURVESCOPE_FLUSH_DENORMAL"  # for `startup`: torch flushes denormal numbers
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
 CUDA_VARIABLE = "CUDA_INJECTION64_PATH"
 CUPTI_FOLDERS_VARIABLE = "CURVESCOPE_CUPTI_FOLDERS"
@@ -60,8 +61,7 @@ def record_command(command: Sequence[str], path: AnyPath, options: Options | Non
     ):
         environment = {**os.environ, NVTX_VARIABLE: library, CUDA_VARIABLE: library, FOLDER_VARIABLE: folder}
         environment[CUPTI_FOLDERS_VARIABLE] = _own_cupti_folders()
-        python_path = filter(None, (str(STARTUP), os.environ.get("PYTHONPATH")))
-        environment["PYTHONPATH"] = os.pathsep.join(python_path)
+        environment["PYTHONPATH"] = startup_path()
         with drained_meanwhile(Path(folder)):
             code, interrupted = run_command(command, _GRACE_S, environment)
         merge_chunks(Path(folder), writer, options)
@@ -69,6 +69,11 @@ def record_command(command: Sequence[str], path: AnyPath, options: Options | Non
         if interrupted:
             raise KeyboardInterrupt
     return code
+
+
+def startup_path() -> str:
+    """The value of PYTHONPATH with which every Python of a command runs `startup` first."""
+    return os.pathsep.join(filter(None, (str(STARTUP), os.environ.get("PYTHONPATH"))))
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""Runs at the start of every Python of a command under `curvescope record`, which puts this folder on PYTHONPATH.
+"""Runs at the start of every Python of a command under `curvescope record` or `apply`: this folder is on PYTHONPATH.
 
-It waits for the program to import torch and then loads `torch_windows.py`, on a GPU also `torch_ranges.py`, and
-`../cupti_turns.py`. The program notices nothing: this folder is removed from `sys.path`, and the program's own
-`sitecustomize` runs as usual. Only the standard library is used, because the program may run in any Python.
+It waits for the program to import torch. To record, it then loads `torch_windows.py`, on a GPU also `torch_ranges.py`,
+and `../cupti_turns.py`; to apply, it makes torch flush denormal numbers. The program notices nothing: this folder is
+removed from `sys.path`, and the program's own `sitecustomize` runs as usual. Only the standard library is used, because
+the program may run in any Python.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
+_FLUSH_VARIABLE = "CURVESCOPE_FLUSH_DENORMAL"
 
 
 def _load(name: Any, path: Any) -> Any:
@@ -26,7 +28,7 @@ def _load(name: Any, path: Any) -> Any:
 
 
 class _TorchFinder:
-    """Finds torch with the other finders, and starts to record it once it is loaded."""
+    """Finds torch with the other finders, and sets or records it once it is loaded."""
 
     def find_spec(self, name: Any, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
         if name != "torch":
@@ -35,15 +37,19 @@ class _TorchFinder:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             with suppress(AttributeError):  # the loader takes no attributes: torch is not recorded
-                self._record_after_load(spec.loader)
+                self._follow_load(spec.loader)
         return spec
 
-    def _record_after_load(self, loader: Any) -> None:
+    def _follow_load(self, loader: Any) -> None:
         load = loader.exec_module
 
         def exec_module(module: Any) -> None:
             del loader.exec_module
             load(module)
+            if os.environ.get(_FLUSH_VARIABLE):
+                module.set_flush_denormal(True)
+            if not os.environ.get(_FOLDER_VARIABLE):
+                return
             with suppress(Exception):  # the program continues
                 if module.version.cuda is not None:
                     turns = _load("_curvescope_cupti_turns", os.path.join(os.path.dirname(_HERE), "cupti_turns.py"))
@@ -66,6 +72,6 @@ def _run_shadowed_sitecustomize() -> None:
 
 
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
-if os.environ.get(_FOLDER_VARIABLE):
+if os.environ.get(_FOLDER_VARIABLE) or os.environ.get(_FLUSH_VARIABLE):
     sys.meta_path.insert(0, _TorchFinder())
 _run_shadowed_sitecustomize()

@@ -1,0 +1,79 @@
+"""`curvescope apply`: what the environment can set of the measured remedies, and the rest as lines to add."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+from curvescope.analysis.render.remedies import remedy_table
+from curvescope.cli import main
+from curvescope.commands.apply import _divided
+from curvescope.experiments.factors import step_change
+from curvescope.profiling.recording.axis import Axis
+
+from ..experiments.test_remedies import Machine
+from .recordings import write_planted
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "recordings" / "alexnet-cpu"  # kept_memory saves 30 % at batch 1
+PROGRAM = "import os, sys; sys.exit(os.environ.get('MALLOC_TOP_PAD_') == '67108864' and 7)"
+
+
+def divided(saves):
+    """Names of the changes that the environment sets, and of the others, after a plan on a machine of known costs."""
+    remedies = Machine(saves, noise=0.01).run(seconds=200.0).remedies
+    settings, others = _divided(SimpleNamespace(remedies=remedies, axis=Axis()), "cpu")
+    return [row.factors[0] for row, _ in settings], [row.factors[0] for row in others]
+
+
+def test_a_program_runs_with_the_measured_remedies_and_its_exit_code_is_passed_on(capfd, monkeypatch):
+    monkeypatch.delenv("MALLOC_TOP_PAD_", raising=False)
+    assert main(["apply", str(EXAMPLE), "--", sys.executable, "-c", PROGRAM]) == 7
+    said = " ".join(capfd.readouterr().err.split())
+    assert "MALLOC_TOP_PAD_=67108864 set (keep freed memory in the process: it saved 30 %" in said
+    assert "of the step at batch 1)" in said
+
+
+def test_a_variable_that_is_set_stays(capfd, monkeypatch):
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
+    assert main(["apply", str(EXAMPLE), "--", sys.executable, "-c", PROGRAM]) == 0
+    assert "MALLOC_TOP_PAD_ stays as it is set." in " ".join(capfd.readouterr().err.split())
+
+
+def test_what_the_environment_cannot_set_is_left_to_the_program():
+    assert divided({"fused_optimizer": lambda _: 0.3, "kept_memory": lambda _: 0.2}) == (
+        ["kept_memory"],
+        ["fused_optimizer"],
+    )
+    assert divided({"fused_optimizer": lambda _: 0.3}) == ([], ["fused_optimizer"])
+
+
+def test_of_two_that_do_not_add_only_the_better_one_is_set():
+    class Overlapping(Machine):
+        def time_ms(self, name, batch):
+            one = "one_thread" if name and "one_thread" in name else name
+            return super().time_ms(one, batch)
+
+    remedies = Overlapping({"one_thread": lambda _: 0.3, "kept_memory": lambda _: 0.2}, noise=0.01).run(200.0).remedies
+    settings, others = _divided(SimpleNamespace(remedies=remedies, axis=Axis()), "cpu")
+    assert [row.factors[0] for row in remedy_table(remedies, Axis()).rows] == ["one_thread", "kept_memory"]
+    assert [(row.factors, variables) for row, variables in settings] == [(("one_thread",), {"OMP_NUM_THREADS": "1"})]
+    assert not others
+
+
+def test_denormal_numbers_are_flushed_once_a_program_has_loaded_torch():
+    program = "import torch; print(float(torch.tensor([1e-40]) * 2))"
+    variables = step_change("flush_denormal").environment("cpu")
+    for more, expected in (({}, "e-40"), (variables, "0.0")):
+        done = subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, **more}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip().endswith(expected)
+
+
+def test_a_recording_without_a_remedy_says_how_to_get_one(tmp_path, capsys):
+    path = write_planted(tmp_path / "r")
+    assert main(["apply", str(path), "--", sys.executable, "-c", "pass"]) == 2
+    assert "`curvescope confirm " in capsys.readouterr().err

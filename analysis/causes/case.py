@@ -103,6 +103,19 @@ class MeanHostUse:
         return self.cpu_ms / (self.cpu_ms + self.run_queue_wait_ms)
 
 
+@dataclass(frozen=True)
+class TermNumbers:
+    """The numbers in the operands of a term at one batch size; means over its calls by their time.
+
+    Attributes:
+        denormals: share of denormal numbers in operands and results.
+        distinct: share of distinct indices; None for calls without indices.
+    """
+
+    denormals: float
+    distinct: float | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class BatchFacts:
     """Facts about one batch size besides its kernels; None or empty if not recorded.
@@ -122,6 +135,7 @@ class BatchFacts:
         graph_batch: batch size that the replayed CUDA graph was captured for; None if the steps replay none.
         graph_marked: whether marks of the steps tell it.
         term_faults: page faults in one step by term with kernels; None if not counted.
+        numbers: numbers in the operands by term with kernels; empty if not recorded.
     """
 
     timed_ms: Floats
@@ -138,6 +152,7 @@ class BatchFacts:
     graph_batch: int | None = None
     graph_marked: bool = False
     term_faults: Mapping[Key, float] | None = None
+    numbers: Mapping[Key, TermNumbers] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from . import (
     roof_change,
     slow_call,
     throttling,
+    values,
     weights,
 )
 from .case import Case, Claim, Intervention
@@ -52,6 +53,7 @@ _MODULES = (
     beside_communication,
     cpu_contention,
     idle_threads,
+    values,
     slow_call,
     call_size,
     weights,

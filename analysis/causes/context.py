@@ -16,12 +16,13 @@ from ...profiling.hardware.clocks import reasons_in
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import Disturbances, used_steps
+from ...profiling.recording.operand_numbers import CallNumbers, decode_numbers
 from ...profiling.recording.store import STEP
 from ..decompose.functionals import Functional
 from ..decompose.source_lines import Lines
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Samples, Share, undisturbed, undisturbed_steps
 from ..verdicts.outcome import Outcome
-from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, Use
+from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, TermNumbers, Use
 from .graph_padding import graph_batches
 
 # CUDA API calls by their effect on the host; the first match counts.
@@ -56,6 +57,7 @@ class Recorded:
         notes: sentences on the choice of the steps.
         slow_downs: result of `communication.slow_downs`; None without communication.
         term_faults: result of `count_faults`.
+        numbers: result of `read_numbers`.
         sampled: keys and samples of marked steps, see `marked.Marked.settle`; None if none were marked.
         groups: repeated layers that are one term, by its name.
         disturbances: the disturbed visits; None without one.
@@ -75,6 +77,7 @@ class Recorded:
     notes: tuple[str, ...] = ()
     slow_downs: pd.DataFrame | None = None
     term_faults: Mapping[int, Mapping[Key, float]] = field(default_factory=dict)
+    numbers: Mapping[int, Mapping[Key, TermNumbers]] = field(default_factory=dict)
     sampled: tuple[Sequence[Key], Mapping[int, Samples]] | None = None
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     disturbances: Disturbances | None = None
@@ -161,6 +164,31 @@ def count_faults(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dic
     return faults
 
 
+def read_numbers(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dict[Key, TermNumbers]]:
+    """The numbers in the operands of each term, by batch size; without the terms whose numbers nobody looked at.
+
+    Args:
+        operators: columns `batch`, `layer`, `phase`, `duration_ns` and `numbers` of the `operators` table.
+        names: group of each repeated layer.
+    """
+    calls: dict[int, dict[Key, list[tuple[float, CallNumbers]]]] = {}
+    for row in operators.filter(pc.is_valid(operators["numbers"])).to_pylist():
+        key = Key.of(names.get(row["layer"] or "", row["layer"]), row["phase"], KERNELS)
+        found = float(row["duration_ns"] or 1), decode_numbers(row["numbers"])
+        calls.setdefault(row["batch"], {}).setdefault(key, []).append(found)
+    return {batch: {key: _mean_numbers(of_term) for key, of_term in terms.items()} for batch, terms in calls.items()}
+
+
+def _mean_numbers(calls: Sequence[tuple[float, CallNumbers]]) -> TermNumbers:
+    whole = sum(time for time, _ in calls)
+    indexed = [(time, numbers.distinct) for time, numbers in calls if numbers.distinct is not None]
+    of_indexed = sum(time for time, _ in indexed)
+    return TermNumbers(
+        sum(time * numbers.denormals for time, numbers in calls) / whole,
+        sum(time * distinct for time, distinct in indexed) / of_indexed if indexed else None,
+    )
+
+
 def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:
     """By term and batch size: of every layer and phase, and of communication as a whole."""
     slowed: dict[Key, dict[int, SlowDown]] = {}
@@ -232,6 +260,7 @@ def _facts(
         graph_batch=graph_batch,
         graph_marked=graph_marked,
         term_faults=recorded.term_faults.get(batch),
+        numbers=recorded.numbers.get(batch, {}),
     )
 
 

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ...profiling.collect.inject import FLUSH_VARIABLE, startup_path
-from ..factor import Factor, StepChange, Target
+from ...profiling.recording.operand_numbers import LEAST_DENORMAL
+from ..factor import Factor, StepChange, Target, TermChange
+from ..replay.recorded_call import CallFamily
+
+_HOW = "torch.set_flush_denormal(True) before the first operator"
+
+
+def _reason_against(family: CallFamily) -> str | None:
+    if all(call.numbers.denormals < LEAST_DENORMAL for call in family.calls.values()):
+        return "no denormal numbers of its operands and results are recorded"
+    threads = import_torch().get_num_threads()
+    return None if threads == 1 else f"{threads} threads run, and those that have begun keep their setting"
+
+
+@contextmanager
+def _flushing() -> Iterator[None]:
+    torch = import_torch()
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def _prepare(_: Target) -> None:
@@ -19,8 +43,9 @@ FACTOR = Factor(
     what="denormal numbers count as 0",
     remedy="flush denormal numbers in {where}",
     refuses={"cuda": "the work runs on the GPU"},
+    term=TermChange(how=_HOW, reason_against=_reason_against, around=_flushing),
     step=StepChange(
-        how="torch.set_flush_denormal(True) before the first operator",
+        how=_HOW,
         environment=lambda _: {FLUSH_VARIABLE: "1", "PYTHONPATH": startup_path()},
         common=12,
         prepare=_prepare,

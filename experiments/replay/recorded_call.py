@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from ...base.torch_runtime import import_torch, pick_device
+from ...profiling.recording.operand_numbers import CallNumbers, decode_numbers
 from ...profiling.recording.operators import Argument, TensorArgument, TensorList, Value, decode_arguments
 from ...profiling.recording.store import Recording
 
@@ -39,6 +40,7 @@ class RecordedCall:
         duration_ns: time of all these calls in one profiled step; None if it was not recorded.
         kernels: names of the kernels that the calls ran, longest first; None if unknown.
         position: position of the first of the calls among the operators of the step.
+        numbers: what the numbers in its operands were like.
     """
 
     op: str
@@ -50,13 +52,15 @@ class RecordedCall:
     duration_ns: int | None = None
     kernels: tuple[str, ...] | None = None
     position: int = 0
+    numbers: CallNumbers = field(default_factory=CallNumbers)
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> RecordedCall:
         """The call in a row of the table `operators`."""
         known = {name: row.get(name) for name in ("layer", "phase", "batch", "calls", "duration_ns", "position")}
         kernels = None if row["kernels"] is None else tuple(row["kernels"].split(" | "))
-        return cls(row["op"], decode_arguments(row["arguments"]), kernels=kernels, **known)  # type: ignore[arg-type]
+        numbers = decode_numbers(row.get("numbers"))
+        return cls(row["op"], decode_arguments(row["arguments"]), kernels=kernels, numbers=numbers, **known)  # type: ignore[arg-type]
 
     @property
     def label(self) -> str:

@@ -6,6 +6,8 @@
   increment vanishes in rounding, moving averages converge, products stay 0: nothing becomes infinite or denormal.
 - Indices are uniform over their range; those of several dimensions at once each over the extent of their own. Those of
   a max-pool's backward pass are those of its forward pass.
+- What was recorded of the numbers of a call goes before: as many distinct indices, in ascending order if they were; as
+  many zeros in a mask; and of calls with denormal operands or results, numbers of the same distribution.
 """
 
 from __future__ import annotations
@@ -69,6 +71,7 @@ class Values:
         self._torch, self._names, self._mutated, self._device = torch, names, mutated, device
         self._op = call.op.partition("::")[2]
         self._recorded = dict(zip(names, call.arguments, strict=False))
+        self._numbers = call.numbers.operands
         self._generator = torch.Generator(device=device).manual_seed(seed)
         listed = next((tensor.dtype for a in call.arguments for tensor in _single(a)), "float")
         self._list_dtype = listed  # profilers do not record the type of a list's tensors
@@ -100,7 +103,7 @@ class Values:
         made = self.tensor(replace(recorded, dtype=recorded.dtype or "long int", strides=None), index)
         extents = _shape(self._recorded.get("self"))
         if made.dtype != self._torch.bool and dimension < len(extents):
-            made.random_(0, max(extents[dimension], 1), generator=self._generator_of(made))
+            self._fill_indices(made, index, extents[dimension])
         return made
 
     def finish(self, arguments: list[Any]) -> None:
@@ -110,20 +113,28 @@ class Values:
 
     def _filled(self, memory: Any, recorded: TensorArgument, index: int) -> Any:
         name = self._names[index]
+        known = self._numbers.get(index)
         if memory.dtype == self._torch.bool:
             memory.fill_(True)
-            if name not in ("attn_mask", "mask"):
+            if known is not None:
+                memory.bernoulli_(1 - known.zeros, generator=self._generator_of(memory))
+            elif name not in ("attn_mask", "mask"):
                 memory.random_(0, 2, generator=self._generator_of(memory))
         elif not memory.is_floating_point() and not memory.is_complex():
             limit = self._index_limit(name)
             if limit is None:
                 memory.fill_(int(_POSITIVE_OPS.match(self._op) is not None or not recorded.shape))
             else:
-                memory.random_(0, max(limit, 1), generator=self._generator_of(memory))
+                self._fill_indices(memory, index, limit)
         elif index in self._mutated:
             memory.fill_(1 if _ONE_STAYS.fullmatch(self._op) else 0)
         elif not recorded.shape or memory.is_complex() or memory.dtype.itemsize == 1:
             memory.fill_(1)
+        elif known is not None and known.order:
+            order = self._torch.tensor(known.order, dtype=memory.dtype, device=memory.device)
+            at = self._torch.empty(memory.numel(), dtype=self._torch.int64, device=memory.device)
+            drawn = order[at.random_(0, len(order), generator=self._generator_of(at))]
+            memory.copy_(drawn.view(memory.shape))
         elif self._mutated:
             memory.uniform_(0.5, 1.5, generator=self._generator_of(memory))
         elif _POSITIVE_OPS.match(self._op) or _POSITIVE_NAMES.fullmatch(name):
@@ -131,6 +142,18 @@ class Values:
         else:
             memory.normal_(generator=self._generator_of(memory))
         return memory
+
+    def _fill_indices(self, memory: Any, index: int, limit: int) -> None:
+        """Fill with indices below a limit."""
+        limit, known = max(limit, 1), self._numbers.get(index)
+        if known is None or known.distinct is None:
+            memory.random_(0, limit, generator=self._generator_of(memory))
+            return
+        distinct = min(max(round(known.distinct * memory.numel()), 1), limit)
+        chosen = self._torch.randperm(limit, generator=self._generator)[:distinct]
+        drawn = chosen.repeat(-(-memory.numel() // distinct))[: memory.numel()]
+        mixed = drawn[self._torch.randperm(memory.numel(), generator=self._generator)]
+        memory.copy_((mixed.sort().values if known.ascending else mixed).view(memory.shape))
 
     def _generator_of(self, memory: Any) -> Any:
         return self._generator if str(memory.device) == str(self._generator.device) else None

@@ -13,15 +13,17 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from ..recording.operators import Argument, TensorArgument, TensorList, Value, encode_arguments
+from ..recording.operand_numbers import CallNumbers, encode_numbers
+from ..recording.operators import Argument, TensorArgument, TensorList, Value, decode_arguments, encode_arguments
 from .nesting import NONE, Bools, Codes, Ints
 from .operator_work import Operation
 from .placement import HostSpans, Placement
-from .source_lines import Watched, calls_inside, line_rows
+from .source_lines import Watched, WatchedCall, calls_inside, line_rows
 
 _OPERATOR = re.compile(r"(?!autograd::|torch::autograd::|profiler::)\w+::.+")
 _IN_PART = ("aten::einsum",)  # the equation is missing
@@ -150,9 +152,30 @@ def operator_calls(
         row["kernels"] = " | ".join(name for name, _ in names[key].most_common()) or None
     calls = OperatorCalls(list(found.values()), row_of)
     if watched is not None:
-        calls.faults = [sum(call.faults for call in inside) for inside in calls_inside(spans, rows, watched)]
+        within = calls_inside(spans, rows, watched)
+        calls.faults = [sum(call.faults for call in of_call) for of_call in within]
+        for number, of_call in zip(reversed(row_of), reversed(within), strict=True):  # the first of equal calls counts
+            calls.rows[number]["numbers"] = _numbers(calls.rows[number]["arguments"], of_call)
         calls.lines = line_rows(spans, placement, outer, rows, durations_ns, watched, thread)
     return calls
+
+
+def _numbers(arguments: str, inside: Sequence[WatchedCall]) -> str | None:
+    """What the numbers in the arguments of a call were like, seen in the calls inside it; None if nobody looked."""
+    left = [one for call in inside for one in call.operands]
+    if not left:
+        return None
+    found = CallNumbers(denormal_results=max(call.denormal_results for call in inside))
+    for index, argument in enumerate(decode_arguments(arguments)):
+        tensor = argument.tensors[0] if isinstance(argument, TensorList) and argument.tensors else argument
+        if not isinstance(tensor, TensorArgument):
+            continue
+        elements = prod(tensor.shape)
+        same = (one for one in left if one.elements == elements and tensor.dtype in ("", one.dtype))
+        if (match := next(same, None)) is not None:
+            left.remove(match)
+            found.operands[index] = match
+    return encode_numbers(found)
 
 
 def _kernels_of(outer: Ints, kernels: OperatorKernels) -> tuple[dict[int, Counter[str]], Counter[int]]:

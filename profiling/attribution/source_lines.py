@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..recording.operand_numbers import Numbers
 from ..recording.schema import FORWARD
 from .nesting import NONE, Ints, last_at
 from .placement import HostSpans, Placement
@@ -33,11 +34,17 @@ class WatchedCall(NamedTuple):
         time_ns: a time in the middle of the call.
         faults: page faults of the process during the call.
         line: the line that the call comes from; None if no file of a program is on the stack.
+        operands: what the numbers in its operands were like; empty if nobody looked.
+        denormal_results: largest share of denormal numbers in a result.
+        looked_ns: time of looking at them.
     """
 
     time_ns: int
     faults: int
     line: Line | None
+    operands: tuple[Numbers, ...] = ()
+    denormal_results: float = 0.0
+    looked_ns: int = 0
 
 
 @dataclass
@@ -93,7 +100,7 @@ def line_rows(
         if (line := next((call.line for call in calls if call.line), None)) is not None:
             op = spans.operations[int(spans.call[span])].name  # type: ignore[index]
             key = int(placement.layer[span]), int(placement.phase[span]), op, line
-            times[key] += duration_ns
+            times[key] += max(duration_ns - sum(call.looked_ns for call in calls), 0)
             numbers[key] += 1
     moments = np.array([moment for moment, *_ in watched.samples], np.int64)
     around = placement.nest.innermost(np.full(len(moments), thread), moments)

@@ -16,7 +16,7 @@ from ..attribution.operator_calls import CountWork
 from ..attribution.outermost_operators import typed_list
 from ..attribution.range_names import COLLECTIVES, INPUT_PHASE, LAYER_RANGE, PHASE_RANGE, STEP_RANGE
 from ..attribution.source_lines import Watched
-from ..recording.operators import TORCH_DTYPES
+from ..recording.operators import PROFILER_DTYPES
 from . import onednn
 from .allocations import Tensors, allocations_of, without_notes
 from .inductor import COMPILED
@@ -28,7 +28,6 @@ _API_CALL = re.compile(r"(cu|cuda|hip)[A-Z]\w+")  # names of runtime and driver 
 _TENSOR_LIST = "TensorList"
 # The call of a TorchDispatchMode overlaps the ranges that begin or end inside it.
 _NO_WORK = ("PythonDispatchMode", MEMORY_EVENT)
-_PROFILER_DTYPES = {dtype: name for name, dtype in reversed(TORCH_DTYPES.items())}
 
 
 @contextlib.contextmanager
@@ -71,6 +70,7 @@ def record_step(
     watch: bool = False,
     samples: bool = True,
     memory: bool = False,
+    look_at_numbers: bool = False,
     mkl_calls: Sequence[MklCall] | None = None,
 ) -> StepRows:
     """Run one step under the profiler and return its rows.
@@ -88,6 +88,7 @@ def record_step(
         samples: whether to sample the stack of a watched step where no operator runs; that keeps its tensors longer.
         memory: whether to find what holds the memory at its peak. On a CPU such a step ran before: else nothing tells
             when this one frees what is older.
+        look_at_numbers: whether to look at the numbers in the operands of a watched step too.
         mkl_calls: those of another such step, which name the operators' MKL calls; None to have MKL print them, which
             makes a step slower.
     """
@@ -97,11 +98,11 @@ def record_step(
     verbose = contextlib.nullcontext(VerboseLog()) if cuda else onednn.capture(mkl_calls is None)
     config = exposing_config() if cuda else None
     watching: contextlib.AbstractContextManager[Watched | None] = contextlib.nullcontext()
+    layers = list(layers)
     if watch:
         from .watched_calls import watching_calls
 
-        watching = watching_calls(samples=samples)
-    layers = list(layers)
+        watching = watching_calls(_parameters(layers) if look_at_numbers else None, samples=samples)
     tensors = Tensors(layers, device) if memory else None
     with (
         layer_ranges(layers),
@@ -149,6 +150,15 @@ def record_step(
     rows.windows = [(start - offset_ns, duration) for start, duration in rows.windows]
     rows.inputs = [(start - offset_ns, duration) for start, duration in rows.inputs if start >= start_ns]
     return rows
+
+
+def _parameters(layers: Sequence[tuple[str, Any]]) -> dict[int, str]:
+    """The names of parameters by the address of their memory; of one that layers share, the first name."""
+    return {
+        parameter.data_ptr(): f"{path}.{name}"
+        for path, module in reversed(layers)
+        for name, parameter in module.named_parameters(recurse=False)
+    }
 
 
 def take_buffers(device: str) -> None:
@@ -278,6 +288,6 @@ def _list_types(roots: Iterable[Any]) -> dict[int, dict[int, str]]:
         events += event.children
         for index, value in enumerate(getattr(event.extra_fields, "inputs", ())):
             if isinstance(value, list) and all(hasattr(tensor, "dtype") for tensor in value):
-                names = [_PROFILER_DTYPES.get(str(tensor.dtype).removeprefix("torch."), "") for tensor in value]
+                names = [PROFILER_DTYPES.get(str(tensor.dtype).removeprefix("torch."), "") for tensor in value]
                 types.setdefault(event.correlation_id, {})[index] = typed_list(names)
     return types

@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
@@ -25,6 +25,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..attribution.source_lines import Line, Watched, WatchedCall
 from ..hardware.host_usage import read_page_faults
+from ..recording.operand_numbers import LEAST_DENORMAL, Numbers
+from .tensor_numbers import look_at_tensors, with_order
 
 _SAMPLE_S = 0.0003
 _MOST_NS = 1_000_000  # that a sample stands for: after a longer time, the sampling thread itself had to wait
@@ -34,16 +36,18 @@ _OWN = ("torch", (__package__ or "").partition(".")[0])
 
 
 @contextmanager
-def watching_calls(*, samples: bool = True) -> Iterator[Watched]:
+def watching_calls(parameters: Mapping[int, str] | None = None, *, samples: bool = True) -> Iterator[Watched]:
     """Watch every operator that this thread, or a backward pass for it, calls until the block ends.
 
     Args:
+        parameters: names of the model's parameters, by the address of their memory, to look at the numbers in all
+            operands too; None to leave them.
         samples: whether to sample the stack where none runs.
 
     Yields:
         What was seen. It grows as the operators run; its times are of the system clock.
     """
-    mode, end, switch_s = _Mode(), threading.Event(), sys.getswitchinterval()
+    mode, end, switch_s = _Mode(parameters), threading.Event(), sys.getswitchinterval()
     if not samples:
         with mode:
             yield mode.watched
@@ -72,9 +76,9 @@ def _sample(thread: int, mode: _Mode, end: threading.Event) -> None:
 
 
 class _Mode(TorchDispatchMode):
-    def __init__(self) -> None:
+    def __init__(self, parameters: Mapping[int, str] | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.watched, self.lines = Watched(), _Lines()
+        self.watched, self.lines, self._parameters = Watched(), _Lines(), parameters
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -82,15 +86,27 @@ class _Mode(TorchDispatchMode):
         """Run an operator."""
         del types
         line = self.lines.of_operator(sys._getframe(1))
+        looking_ns = time.time_ns()
         self.watched.used.update(_addresses((*args, *(kwargs or {}).values())))
-        began_ns, before = time.time_ns(), read_page_faults()
+        operands = self._look_at((*args, *(kwargs or {}).values()))
+        began_ns, before, returned = time.time_ns(), read_page_faults(), None
         try:
-            return func(*args, **(kwargs or {}))
+            returned = func(*args, **(kwargs or {}))
+            return returned
         finally:
-            faults = read_page_faults() - before
-            self.watched.calls.append(WatchedCall((began_ns + time.time_ns()) // 2, faults, line))
+            faults, ended_ns = read_page_faults() - before, time.time_ns()
+            denormal = max((numbers.denormals for _, numbers in self._look_at(returned)), default=0.0)
+            if max([denormal, *(numbers.denormals for _, numbers in operands)]) >= LEAST_DENORMAL:
+                operands = with_order(operands)
+            seen = tuple(numbers for _, numbers in operands)
+            looked_ns = began_ns - looking_ns + time.time_ns() - ended_ns
+            call = WatchedCall((began_ns + ended_ns) // 2, faults, line, seen, denormal, looked_ns)
+            self.watched.calls.append(call)
             # A sample may still hold this frame: if it held tensors, autograd would copy gradients that it may keep.
-            del args, kwargs
+            del args, kwargs, operands, returned
+
+    def _look_at(self, values: Any) -> list[tuple[Any, Numbers]]:
+        return [] if self._parameters is None else look_at_tensors(values, self._parameters)
 
 
 def _addresses(values: Iterable[Any]) -> Iterator[int]:

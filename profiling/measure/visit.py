@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..attribution.events import StepRows
@@ -337,12 +337,15 @@ def warm_up_profiler(workload: AnyWorkload) -> None:
     watch = not workload.compiled and not COMPILED
     graphed = workload.spec.get("graphed", False)  # replays allocate nothing
     try:
-        rows = record_step(workload, watch=watch, memory=not graphed)
-        lines = rows.operator_calls.lines if rows.operator_calls else []
-        known[workload.loaded] = FirstProfiled(rows.mkl_calls, lines)
+        looks = watch and not workload.cuda
+        rows = record_step(workload, watch=watch, memory=not graphed, look_at_numbers=looks)
+        calls = rows.operator_calls.rows if rows.operator_calls else []
+        numbers = {_identity(row): row["numbers"] for row in calls if row.get("numbers")}
+        first = FirstProfiled(rows.mkl_calls, rows.operator_calls.lines if rows.operator_calls else [], (), numbers)
+        known[workload.loaded] = first
         if not graphed:
             peak = record_step(workload, watch=watch, samples=False, memory=True).peak
-            known[workload.loaded] = FirstProfiled(rows.mkl_calls, lines, peak)
+            known[workload.loaded] = first._replace(peak=peak)
     except Exception:  # a user's step may refuse to be watched, in any way
         known.pop(workload.loaded, None)
         known[workload.loaded] = FirstProfiled(record_step(workload).mkl_calls, [])
@@ -356,10 +359,11 @@ def record_step(
     watch: bool = False,
     samples: bool = True,
     memory: bool = False,
+    look_at_numbers: bool = False,
 ) -> StepRows:
     """Run one step of the loaded batch under the profiler; for the arguments see `torch_step.record_step`."""
     first = None if workload.loaded is None else workload.first_profiled.get(workload.loaded)
-    return torch_step.record_step(
+    rows = torch_step.record_step(
         workload.run,
         workload.layers(),
         device=workload.device,
@@ -368,5 +372,14 @@ def record_step(
         watch=watch,
         samples=samples,
         memory=memory,
+        look_at_numbers=look_at_numbers,
         mkl_calls=None if first is None else first.mkl_calls,
     )
+    if first is not None and rows.operator_calls is not None:
+        for row in rows.operator_calls.rows:
+            row["numbers"] = first.numbers.get(_identity(row))
+    return rows
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["layer"], row["phase"], row["op"], row["arguments"]

@@ -45,6 +45,9 @@ TORCH_DTYPES = {
 }
 
 
+PROFILER_DTYPES = {dtype: name for name, dtype in reversed(TORCH_DTYPES.items())}
+
+
 @dataclass(frozen=True)
 class TensorArgument:
     """A tensor argument.

@@ -341,6 +341,12 @@ OPERATORS = Table(
             "",
             "Page faults of the process inside these calls, in one step on a CPU; null if not counted.",
         ),
+        _key(
+            "numbers",
+            _TEXT,
+            "What the numbers in the operands were like in one step on a CPU, as JSON, see "
+            "`profiling.recording.operand_numbers`; null if unknown.",
+        ),
         _key("source", _TEXT, "Recorder of the row.", nullable=False),
     ),
 )

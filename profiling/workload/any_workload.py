@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..attribution.library_calls import MklCall
@@ -21,11 +22,13 @@ class FirstProfiled(NamedTuple):
         mkl_calls: MKL calls of its operators, in order.
         lines: rows of the table `lines`, without `batch`.
         peak: rows of the table `peaks`, without `batch`.
+        numbers: values of the column `operators.numbers`, by layer, phase, operator and arguments.
     """
 
     mkl_calls: list[MklCall]
     lines: list[dict[str, Any]]
     peak: Sequence[dict[str, Any]] = ()
+    numbers: Mapping[tuple[Any, ...], str] = MappingProxyType({})
 
 
 class AnyWorkload:

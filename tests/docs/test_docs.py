@@ -93,6 +93,7 @@ NOT_RUN = {
     "bench": "measures for minutes",
     "import": "files that are not here",
     "record": "programs that are not here",
+    "apply": "a program that is not here",
     "scale": "measures for minutes",
     "ranks": "a bucket that is not here",
     "runs --store": "a bucket that is not here",

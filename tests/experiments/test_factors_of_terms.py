@@ -17,6 +17,7 @@ from curvescope.experiments.replay.recorded_call import CallFamily, CannotReplay
 from curvescope.experiments.replay.results import difference, try_call
 from curvescope.experiments.replay.runnable import Runnable
 from curvescope.profiling.hardware import heap
+from curvescope.profiling.recording.operand_numbers import CallNumbers, Numbers
 from curvescope.profiling.recording.operators import Argument, TensorArgument, TensorList, Value
 
 torch = pytest.importorskip("torch")
@@ -344,3 +345,36 @@ def test_a_heap_whose_thresholds_are_set_from_outside_is_left_alone(monkeypatch:
     assert heap.can_change()
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
     assert not heap.can_change()
+
+
+def exponentials(**numbers):
+    order = Numbers(8, "float", order=(-90.0,), **numbers)
+    calls = [
+        RecordedCall("aten::exp", (tensor(b, 8),), batch=b, numbers=CallNumbers({0: order}, denormal_results=1.0))
+        for b in BATCHES
+    ]
+    return families(calls)[0]
+
+
+def test_usual_numbers_take_the_place_of_recorded_ones():
+    found = exponentials()
+    plain = Runnable.of(found, rebuild(found.at(4)))
+    usual = term_change("usual_values").call(plain, BATCHES)
+    assert float(plain.run().max()) < 1e-38
+    assert float(usual.run().min()) > 1e-6
+    against = term_change("usual_values").reason_against
+    assert against(found) is None
+    assert against(RELU) == "the numbers of its operands are not recorded"
+
+
+def test_denormal_numbers_are_flushed_on_one_thread_only(monkeypatch):
+    found, change = exponentials(), term_change("flush_denormal")
+    runnable = Runnable.of(found, rebuild(found.at(4)))
+    with change.around():
+        assert float(runnable.run().max()) == 0
+    assert float(runnable.run().max()) > 0
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert change.reason_against(found) is None
+    assert "denormal" in change.reason_against(RELU)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert change.reason_against(found).startswith("2 threads run")

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from curvescope.analysis.causes.case import TermNumbers
 from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.communication import slow_downs
+from curvescope.analysis.decompose.terms import KERNELS, Key
 from curvescope.profiling.hardware.limits import Hardware, hardware_of
 
 from ..synthetic import profiled_step, work_of
@@ -21,6 +23,7 @@ BATCHES = (4, 8, 16)
 GTX_1080 = hardware_of({"device": {"name": "GeForce GTX 1080", "kind": "cuda"}})
 CPU = hardware_of({"device": {"name": "AMD EPYC", "kind": "cpu"}})
 _LAST = BATCHES[-1]
+_CONV3 = Key("conv3", "backward", KERNELS)
 _SECOND_NS = 10**9
 
 
@@ -46,6 +49,7 @@ class Plan:
         beside: number of these calls, the last ones, that run beside an all-reduce; at the last batch size they take
             twice as long as the others.
         graph_batch: batch size of the CUDA graph that a step of a batch size replays.
+        numbers: numbers in the operands of conv3 backward at a batch size.
     """
 
     kernel: object = field(default=lambda b: ("maxwell_scudnn_128x64_relu_small_nn_v1", 3.0 * b, {}))
@@ -64,6 +68,7 @@ class Plan:
     calls: object = field(default=lambda b: 1)
     beside: int = 0
     graph_batch: object = None
+    numbers: object = None
 
 
 def _switch(batch):
@@ -147,6 +152,11 @@ PLANS = {
     "kernels beside communication": Plan(calls=lambda b: 8, beside=4),
     "CPU contention": Plan(host_use=_half_a_core, slow=lambda b: 2.0 if b == _LAST else 1.0, hardware=CPU),
     "idle threads": Plan(host_use=_half_the_threads, slow=lambda b: 2.0 if b == _LAST else 1.0, hardware=CPU),
+    "values of the operands": Plan(
+        slow=lambda b: 2.0 if b == _LAST else 1.0,
+        numbers=lambda b: TermNumbers(0.5 if b == _LAST else 0.0, None),
+        hardware=CPU,
+    ),
     "slow library call": Plan(
         kernel=lambda b: ("maxwell_sgemm_128x64_nn", (3.0 if b < _LAST else 6.0) * b, {"flops": 10**10 * b})
     ),
@@ -217,6 +227,7 @@ def planted(cause, seed, jitter=None, rounds=8):
         pd.DataFrame(clocks, columns=["start_ns", "sm_clock_hz", "throttle_reasons"]) if clocks else None,
         plan.hardware,
         slow_downs=slow_downs(work_of(work), of_steps) if plan.beside else None,
+        numbers={b: {_CONV3: plan.numbers(b)} for b in BATCHES} if plan.numbers else {},
     )
     return recorded.steps, work, recorded
 

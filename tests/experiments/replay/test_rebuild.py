@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from curvescope.experiments.replay.rebuild import rebuild  # noqa: E402
 from curvescope.experiments.replay.recorded_call import CannotReplay, RecordedCall  # noqa: E402
+from curvescope.profiling.recording.operand_numbers import CallNumbers, Numbers  # noqa: E402
 from curvescope.profiling.recording.operators import TensorArgument, TensorList, Value  # noqa: E402
 
 T = TensorArgument
@@ -225,3 +226,32 @@ def test_every_operator_of_a_training_step_in_mixed_precision_but_those_that_pro
         "aten::index": "its tensors indices are not recorded",
         "aten::_index_put_impl_": "its tensors indices are not recorded",
     }
+
+
+def numbers(op, arguments, **operands):
+    recorded = CallNumbers({int(index[1:]): known for index, known in operands.items()})
+    return rebuild(RecordedCall(op, arguments, numbers=recorded)).arguments
+
+
+def test_operands_have_as_many_denormal_numbers_as_recorded():
+    """Half of exp's results are denormal: e^-90 is 8e-40."""
+    order = (-90.0,) * 32 + (-1.0,) * 32
+    (x,) = numbers("aten::exp", (f(40_000),), _0=Numbers(40_000, "float", order=order))
+    assert sorted(set(x.tolist())) == [-90, -1]
+    assert float((x == -90).float().mean()) == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("ascending", [False, True])
+def test_indices_repeat_and_ascend_as_recorded(ascending):
+    known = Numbers(100, "long int", distinct=0.1, ascending=ascending)
+    _, _, index, _ = numbers("aten::gather", (f(100, 5000), Value(1), long(10, 10), Value(False)), _2=known)
+    flat = index.flatten()
+    assert len(flat.unique()) == 10
+    assert bool((flat[1:] >= flat[:-1]).all()) == ascending
+
+
+def test_a_mask_has_as_many_zeros_as_recorded():
+    _, mask, _ = numbers(
+        "aten::masked_fill", (f(100, 100), T((100, 100), "bool"), f()), _1=Numbers(9, "bool", zeros=0.9)
+    )
+    assert float(mask.float().mean()) == pytest.approx(0.1, abs=0.02)

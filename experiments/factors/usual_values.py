@@ -1,0 +1,40 @@
+"""Operands with usual numbers instead of those of the step: an operator that is slow for some numbers gets faster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...profiling.recording.operand_numbers import LEAST_DENORMAL, CallNumbers
+from ..factor import Factor, TermChange
+from ..replay.rebuild import rebuild
+from ..replay.recorded_call import CallFamily
+from ..replay.runnable import Runnable
+
+_FEW_DISTINCT = 0.5  # share of distinct indices that is usual, at least
+
+
+def _reason_against(family: CallFamily) -> str | None:
+    numbers = [call.numbers for call in family.calls.values()]
+    if not any(one.operands for one in numbers):
+        return "the numbers of its operands are not recorded"
+    denormal = any(one.denormals >= LEAST_DENORMAL for one in numbers)
+    repeated = any(one.distinct is not None and one.distinct < _FEW_DISTINCT for one in numbers)
+    return (
+        None
+        if denormal or repeated
+        else "its operands have usual numbers: next to none denormal, most indices distinct"
+    )
+
+
+def _usual(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
+    call = replace(runnable.call, numbers=CallNumbers())
+    tensor = next((one for one in runnable.arguments if hasattr(one, "device")), None)
+    device = "cpu" if tensor is None else str(tensor.device)
+    return runnable.with_arguments(tuple(rebuild(call, device, seed=call.batch or 0, try_run=False).arguments))
+
+
+FACTOR = Factor(
+    name="usual_values",
+    what="operands have usual numbers, and indices are random",
+    term=TermChange(reason_against=_reason_against, call=_usual, same_work=True),
+)

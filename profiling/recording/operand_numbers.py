@@ -1,0 +1,74 @@
+"""What the numbers in the operands of a recorded call were like: the JSON text in the column `operators.numbers`.
+
+Kernels take longer for some numbers: a processor for denormal ones, a gather for indices that are far apart. A replay
+fills its operands alike.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+LEAST_DENORMAL = 0.005  # share of a tensor; below it, no step is slower for them
+
+
+class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The numbers of one tensor, or of a sample of it.
+
+    Attributes:
+        elements: elements of the tensor.
+        dtype: their type, as PyTorch's profiler names it.
+        parameter: name of the parameter of the model that is the tensor, or a view of it; None for other tensors.
+        zeros: share of zeros.
+        denormals: share of denormal numbers.
+        order: equally distant order statistics; empty unless an operand or a result of the call has denormal numbers.
+        distinct: share of distinct numbers; None unless they are whole.
+        ascending: whether they never decrease.
+    """
+
+    elements: int
+    dtype: str
+    parameter: str | None = None
+    zeros: float = 0.0
+    denormals: float = 0.0
+    order: tuple[float, ...] = ()
+    distinct: float | None = None
+    ascending: bool = False
+
+
+class CallNumbers(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The numbers of one call.
+
+    Attributes:
+        operands: by index of the argument; of a list of tensors, those of its first tensor.
+        denormal_results: largest share of denormal numbers in a result.
+    """
+
+    operands: dict[int, Numbers] = msgspec.field(default_factory=dict)
+    denormal_results: float = 0.0
+
+    @property
+    def denormals(self) -> float:
+        """Largest share of denormal numbers in an operand or a result."""
+        return max([self.denormal_results, *(one.denormals for one in self.operands.values())])
+
+    @property
+    def distinct(self) -> float | None:
+        """Smallest share of distinct numbers in an operand of whole numbers; None without one."""
+        return min((one.distinct for one in self.operands.values() if one.distinct is not None), default=None)
+
+
+def encode_numbers(numbers: CallNumbers) -> str:
+    """The numbers of a call as JSON text."""
+    return msgspec.json.encode(numbers).decode()
+
+
+def decode_numbers(text: str | None) -> CallNumbers:
+    """The numbers of a call from their JSON text; none without one.
+
+    Raises:
+        ValueError: the text is damaged.
+    """
+    try:
+        return CallNumbers() if text is None else msgspec.json.decode(text, type=CallNumbers)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"no numbers of operands: {str(text)[:80]}") from error

@@ -76,6 +76,7 @@ class Target:
         phases: phases of the recorded operators; empty if unknown.
         operators: names of the recorded operators; empty if unknown.
         lowest_clock_hz: lowest SM clock of the recorded steps at these batch sizes; None if unknown.
+        weights: names of the parameters that recorded products multiply by; empty if unknown.
     """
 
     configuration: Configuration
@@ -84,6 +85,7 @@ class Target:
     phases: frozenset[str] = frozenset()
     operators: frozenset[str] = frozenset()
     lowest_clock_hz: int | None = None
+    weights: tuple[str, ...] = ()
 
     @property
     def computes_gradients(self) -> bool:

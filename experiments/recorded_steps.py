@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..analysis.causes.context import OPERAND_COLUMNS, read_operands, weights_of
 from ..profiling.measure.configuration import Configuration
 from ..profiling.recording.store import Recording
 from .factor import Target
@@ -29,8 +30,9 @@ def target_of(recording: Recording, configuration: Configuration, batches: tuple
     peaks = _most_bytes(recording, "peak_memory_bytes")
     largest = peaks.get(batches[-1]) if batches else None
     memory_shares = {batch: peak / largest for batch, peak in peaks.items()} if largest else {}
-    rows = recording.arrow("operators", ["phase", "op"])
+    rows = recording.arrow("operators", OPERAND_COLUMNS)
     phases, ops = (frozenset(filter(None, rows[name].unique().to_pylist())) for name in ("phase", "op"))
     clocks = recording.arrow("steps", ["batch", "sm_clock_hz"]).to_pylist()
     known = [row["sm_clock_hz"] for row in clocks if row["sm_clock_hz"] and row["batch"] in batches]
-    return Target(configuration, batches, memory_shares, phases, ops, min(known, default=None))
+    weights = weights_of(read_operands(rows, {}))
+    return Target(configuration, batches, memory_shares, phases, ops, min(known, default=None), weights)

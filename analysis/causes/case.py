@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -104,16 +105,21 @@ class MeanHostUse:
 
 
 @dataclass(frozen=True)
-class TermNumbers:
-    """The numbers in the operands of a term at one batch size; means over its calls by their time.
+class TermOperands:
+    """The operands of a term at one batch size; shares are means over its calls by their time.
 
     Attributes:
-        denormals: share of denormal numbers in operands and results.
-        distinct: share of distinct indices; None for calls without indices.
+        dtypes: floating-point types of the first such operand of each operator, by its name; empty if unknown.
+        weights: names of the parameters that its products multiply by, the one with the most time first; empty if
+            unknown.
+        denormals: share of denormal numbers in operands and results; None if unknown.
+        distinct: share of distinct indices; None if unknown, or for calls without indices.
     """
 
-    denormals: float
-    distinct: float | None
+    dtypes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    weights: tuple[str, ...] = ()
+    denormals: float | None = None
+    distinct: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +141,7 @@ class BatchFacts:
         graph_batch: batch size that the replayed CUDA graph was captured for; None if the steps replay none.
         graph_marked: whether marks of the steps tell it.
         term_faults: page faults in one step by term with kernels; None if not counted.
-        numbers: numbers in the operands by term with kernels; empty if not recorded.
+        operands: operands by term with kernels; empty if not recorded.
     """
 
     timed_ms: Floats
@@ -152,7 +158,7 @@ class BatchFacts:
     graph_batch: int | None = None
     graph_marked: bool = False
     term_faults: Mapping[Key, float] | None = None
-    numbers: Mapping[Key, TermNumbers] = field(default_factory=dict)
+    operands: Mapping[Key, TermOperands] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -260,6 +266,23 @@ class Case:
     def time_ms(self, batch: int, name: str | None = None) -> float:
         """Exclusive time per step at one batch size."""
         return sum(use.time_ms for use in self.at(batch, name))
+
+    def beyond_fastest(self, slow: Callable[[int, int], bool]) -> float:
+        """Amount of the time beyond that at the rate per sample of the fastest batch size: an upper bound.
+
+        Args:
+            slow: whether the time of a batch size counts, given it and the fastest one.
+        """
+        fastest = min(self.functional.conditions, key=lambda batch: self.time_ms(batch) / batch)
+        return math.fsum(
+            weight * (self.time_ms(batch) - batch * self.time_ms(fastest) / fastest)
+            for batch, weight in self.functional.coefficients
+            if slow(batch, fastest)
+        )
+
+    def operands(self, batch: int) -> TermOperands:
+        """The operands of the term at one batch size."""
+        return self.facts[batch].operands.get(self.share.key, TermOperands())
 
     def common_names(self) -> list[str]:
         """Kernels that run at both batch sizes, by decreasing time."""

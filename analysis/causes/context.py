@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,12 +18,13 @@ from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import Disturbances, used_steps
 from ...profiling.recording.operand_numbers import CallNumbers, decode_numbers
+from ...profiling.recording.operators import PRODUCTS, TORCH_DTYPES, TensorArgument, decode_arguments
 from ...profiling.recording.store import STEP
 from ..decompose.functionals import Functional
 from ..decompose.source_lines import Lines
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Samples, Share, undisturbed, undisturbed_steps
 from ..verdicts.outcome import Outcome
-from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, TermNumbers, Use
+from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, TermOperands, Use
 from .graph_padding import graph_batches
 
 # CUDA API calls by their effect on the host; the first match counts.
@@ -38,6 +40,9 @@ _SIZES = ("registers_per_thread", "shared_memory_bytes")
 _WORK = ("flops", "bytes_compulsory", "dram_bytes", "sm_cycles")
 _COUNTED = ["dram_bytes", "sm_cycles"]  # every kernel has them, unless its counters are unknown
 _TERM = ["layer", "phase", "kind"]
+OPERAND_COLUMNS = ["batch", "layer", "phase", "op", "arguments", "duration_ns", "numbers"]
+_DTYPE = re.compile(r'"dtype":"([^"]+)"')
+_FLOATING = [name for name, dtype in TORCH_DTYPES.items() if "float" in dtype]
 _HOST_USE = ("cpu_time_ns", "system_time_ns", "page_faults", "run_queue_wait_ns")
 
 
@@ -57,7 +62,7 @@ class Recorded:
         notes: sentences on the choice of the steps.
         slow_downs: result of `communication.slow_downs`; None without communication.
         term_faults: result of `count_faults`.
-        numbers: result of `read_numbers`.
+        operands: result of `read_operands`.
         sampled: keys and samples of marked steps, see `marked.Marked.settle`; None if none were marked.
         groups: repeated layers that are one term, by its name.
         disturbances: the disturbed visits; None without one.
@@ -77,7 +82,7 @@ class Recorded:
     notes: tuple[str, ...] = ()
     slow_downs: pd.DataFrame | None = None
     term_faults: Mapping[int, Mapping[Key, float]] = field(default_factory=dict)
-    numbers: Mapping[int, Mapping[Key, TermNumbers]] = field(default_factory=dict)
+    operands: Mapping[int, Mapping[Key, TermOperands]] = field(default_factory=dict)
     sampled: tuple[Sequence[Key], Mapping[int, Samples]] | None = None
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     disturbances: Disturbances | None = None
@@ -164,29 +169,57 @@ def count_faults(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dic
     return faults
 
 
-def read_numbers(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dict[Key, TermNumbers]]:
-    """The numbers in the operands of each term, by batch size; without the terms whose numbers nobody looked at.
+def read_operands(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dict[Key, TermOperands]]:
+    """The operands of each term, by batch size.
 
     Args:
-        operators: columns `batch`, `layer`, `phase`, `duration_ns` and `numbers` of the `operators` table.
+        operators: `OPERAND_COLUMNS` of the `operators` table.
         names: group of each repeated layer.
     """
-    calls: dict[int, dict[Key, list[tuple[float, CallNumbers]]]] = {}
-    for row in operators.filter(pc.is_valid(operators["numbers"])).to_pylist():
+    calls: dict[int, dict[Key, list[Mapping[str, Any]]]] = {}
+    for row in operators.to_pylist():
         key = Key.of(names.get(row["layer"] or "", row["layer"]), row["phase"], KERNELS)
-        found = float(row["duration_ns"] or 1), decode_numbers(row["numbers"])
-        calls.setdefault(row["batch"], {}).setdefault(key, []).append(found)
-    return {batch: {key: _mean_numbers(of_term) for key, of_term in terms.items()} for batch, terms in calls.items()}
+        calls.setdefault(row["batch"], {}).setdefault(key, []).append(row)
+    return {batch: {key: _operands(of_term) for key, of_term in terms.items()} for batch, terms in calls.items()}
 
 
-def _mean_numbers(calls: Sequence[tuple[float, CallNumbers]]) -> TermNumbers:
-    whole = sum(time for time, _ in calls)
-    indexed = [(time, numbers.distinct) for time, numbers in calls if numbers.distinct is not None]
-    of_indexed = sum(time for time, _ in indexed)
-    return TermNumbers(
-        sum(time * numbers.denormals for time, numbers in calls) / whole,
-        sum(time * distinct for time, distinct in indexed) / of_indexed if indexed else None,
+def weights_of(operands: Mapping[int, Mapping[Key, TermOperands]]) -> tuple[str, ...]:
+    """Names of all parameters that products multiply by, each once."""
+    terms = (term for of_batch in operands.values() for term in of_batch.values())
+    return tuple(dict.fromkeys(name for term in terms for name in term.weights))
+
+
+def _operands(calls: Sequence[Mapping[str, Any]]) -> TermOperands:
+    dtypes: dict[str, set[str]] = {}
+    weights: Counter[str] = Counter()
+    known = []
+    for row in calls:
+        if types := [dtype for dtype in _DTYPE.findall(row["arguments"]) if dtype in _FLOATING]:
+            dtypes.setdefault(row["op"], set()).add(TORCH_DTYPES[types[0]])
+        if row["numbers"] is not None:
+            known.append((row["duration_ns"] or 1, numbers := decode_numbers(row["numbers"])))
+            if row["op"].removeprefix("aten::") in PRODUCTS:
+                weights += Counter(dict.fromkeys(_matrices(row["arguments"], numbers), row["duration_ns"] or 1))
+
+    def mean(shares: Iterable[tuple[int, float | None]]) -> float | None:
+        found = [(time, share) for time, share in shares if share is not None]
+        return sum(time * share for time, share in found) / sum(time for time, _ in found) if found else None
+
+    return TermOperands(
+        {op: frozenset(names) for op, names in dtypes.items()},
+        tuple(name for name, _ in weights.most_common()),
+        mean((time, numbers.denormals) for time, numbers in known),
+        mean((time, numbers.distinct) for time, numbers in known),
     )
+
+
+def _matrices(arguments: str, numbers: CallNumbers) -> Iterator[str]:
+    """Names of the parameters among the operands of a call that are matrices."""
+    for index, argument in enumerate(decode_arguments(arguments)):
+        known = numbers.operands.get(index)
+        is_matrix = isinstance(argument, TensorArgument) and len(argument.shape) == 2
+        if is_matrix and known is not None and known.parameter is not None:
+            yield known.parameter
 
 
 def _slow_downs(rows: pd.DataFrame) -> dict[Key, dict[int, SlowDown]]:
@@ -260,7 +293,7 @@ def _facts(
         graph_batch=graph_batch,
         graph_marked=graph_marked,
         term_faults=recorded.term_faults.get(batch),
-        numbers=recorded.numbers.get(batch, {}),
+        operands=recorded.operands.get(batch, {}),
     )
 
 

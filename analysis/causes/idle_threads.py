@@ -5,9 +5,11 @@ Amount: the time at each size beyond what as many threads as at the best size wo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from .case import Case, Claim, Intervention, seen
+from .case import Case, Claim, Evidence, Intervention, seen
 
 CAUSE = "idle threads"
 INTERVENTION = Intervention(
@@ -21,23 +23,33 @@ _FALLEN = 0.9
 
 def weigh(case: Case) -> Claim | None:
     """Claim the time explained by fewer working threads."""
-    if case.share.key.kind != "kernels" or case.hardware.kind != "cpu":
+    busy = threads_at_work(case)
+    best = max(busy.values(), default=0.0)
+    if min(busy.values(), default=0.0) > _FALLEN * best or not busy:
         return None
-    busy = {}
+    amount = sum(case.coefficient(b) * case.time_ms(b) * (1 - threads / best) for b, threads in busy.items())
+    return Claim(CAUSE, amount, 0.5, evidence_of_threads(case, busy), "On one thread the term keeps its value.")
+
+
+def threads_at_work(case: Case) -> dict[int, float]:
+    """Mean number of threads of a step that work, by batch size; empty if unknown, and on a GPU."""
+    busy: dict[int, float] = {}
+    if case.share.key.kind != "kernels" or case.hardware.kind != "cpu":
+        return busy
     for batch in case.functional.conditions:
         facts = case.facts[batch]
         if facts.host_use is None or facts.host_use.cpu_ms <= 0 or not len(facts.timed_ms):
-            return None
+            return {}
         # Threads that wait for a core have work.
         working_ms = facts.host_use.cpu_ms + (facts.host_use.run_queue_wait_ms or 0.0)
         busy[batch] = working_ms / float(np.median(facts.timed_ms))
-    best = max(busy.values())
-    if min(busy.values()) > _FALLEN * best:
-        return None
-    amount = sum(case.coefficient(b) * case.time_ms(b) * (1 - threads / best) for b, threads in busy.items())
+    return busy
+
+
+def evidence_of_threads(case: Case, busy: Mapping[int, float]) -> tuple[Evidence, ...]:
+    """The threads at work and the time of the term at both batch sizes."""
     sides = (case.before, case.after)
-    evidence = (
+    return (
         seen("threads at work", (busy[batch] for batch in sides), "threads", "steps.cpu_time_ns, run_queue_wait_ns"),
         seen("time per step", map(case.time_ms, sides), "ms", "kernels.duration_ns"),
     )
-    return Claim(CAUSE, amount, 0.5, evidence, "On one thread the term keeps its value.")

@@ -6,10 +6,7 @@ per sample of the fastest batch size, where a share differs from there: an upper
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
-from .case import Case, Claim, Evidence, Intervention, TermNumbers, seen
+from .case import Case, Claim, Intervention, TermOperands, seen
 
 CAUSE = "values of the operands"
 INTERVENTION = Intervention(
@@ -27,32 +24,27 @@ def weigh(case: Case) -> Claim | None:
     """Claim the time beyond that with the numbers of the fastest batch size."""
     if case.share.key.kind != "kernels" or case.hardware.kind != "cpu":
         return None
-    batches = case.functional.conditions
-    numbers = {batch: of for batch in batches if (of := case.facts[batch].numbers.get(case.share.key)) is not None}
-    if len(numbers) < len(batches):
+    if not (
+        amount := case.beyond_fastest(lambda batch, fastest: _differ(case.operands(batch), case.operands(fastest)))
+    ):
         return None
-    fastest = min(batches, key=lambda batch: case.time_ms(batch) / batch)
-    others = {batch: _differs(numbers[batch], numbers[fastest]) for batch in batches}
-    slow = [batch for batch, differs in others.items() if differs]
-    if not slow:
-        return None
-    beyond = {batch: case.time_ms(batch) - batch * case.time_ms(fastest) / fastest for batch in slow}
-    amount = math.fsum(case.coefficient(batch) * time_ms for batch, time_ms in beyond.items())
-    sides = (case.before, case.after)
-    evidence: tuple[Evidence, ...] = ()
-    shares: dict[str, Callable[[TermNumbers], float | None]] = {
-        "share of denormal numbers in operands and results": lambda of: of.denormals,
-        "share of distinct indices": lambda of: of.distinct,
-    }
-    for what, share in shares.items():
-        found = [share(numbers[batch]) for batch in sides]
-        if any(found):
-            evidence += (seen(what, found, "1", "operators.numbers"),)
-    return Claim(CAUSE, amount, _SCORE, evidence, _REFUTATION)
+    sides = [case.operands(batch) for batch in (case.before, case.after)]
+    evidence = [
+        seen(what, shares, "1", "operators.numbers")
+        for what, shares in (
+            ("share of denormal numbers in operands and results", [of.denormals for of in sides]),
+            ("share of distinct indices", [of.distinct for of in sides]),
+        )
+        if any(shares)
+    ]
+    return Claim(CAUSE, amount, _SCORE, tuple(evidence), _REFUTATION) if evidence else None
 
 
-def _differs(numbers: TermNumbers, fastest: TermNumbers) -> bool:
-    if numbers.denormals > fastest.denormals + _MORE_DENORMAL:
-        return True
-    known = numbers.distinct is not None and fastest.distinct is not None
-    return known and abs(numbers.distinct - fastest.distinct) > _LESS_DISTINCT  # type: ignore[operator]
+def _differ(numbers: TermOperands, fastest: TermOperands) -> bool:
+    """Whether the numbers at a batch size may be slower than those at the fastest one; False if unknown."""
+    denormal = _difference(numbers.denormals, fastest.denormals) > _MORE_DENORMAL
+    return denormal or abs(_difference(numbers.distinct, fastest.distinct)) > _LESS_DISTINCT
+
+
+def _difference(share: float | None, of_fastest: float | None) -> float:
+    return 0.0 if share is None or of_fastest is None else share - of_fastest

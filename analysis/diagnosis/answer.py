@@ -23,6 +23,7 @@ from ..causes import (
     outcomes_of_steps,
     page_faults,
 )
+from ..causes.context import weights_of
 from ..decompose.functionals import FIXED_COST, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, OPTIMIZER, Share
@@ -30,7 +31,7 @@ from ..verdicts.outcome import Outcome
 from ..verdicts.proof import about, decisive, isolated_of, reproduces
 from ..verdicts.shape import Shape, shape
 from ..verdicts.words import Reproduction, Verdict
-from .remedies import find_remedies
+from .remedies import find_remedies, naming
 
 if TYPE_CHECKING:
     from .result import Diagnosis, Explanation
@@ -141,7 +142,8 @@ class Answer:
 
 def answered(diagnosis: Diagnosis, recording: Recording, outcomes: tuple[Outcome, ...]) -> Diagnosis:
     """The diagnosis of a recording with the outcomes of its experiments, and with the answers."""
-    diagnosis = replace(diagnosis, outcomes=outcomes, remedies=find_remedies(outcomes))
+    weights = weights_of(diagnosis.recorded.operands) if diagnosis.recorded else ()
+    diagnosis = replace(diagnosis, outcomes=outcomes, remedies=find_remedies(outcomes, weights))
     return replace(diagnosis, answers=answers(diagnosis, recording))
 
 
@@ -171,7 +173,7 @@ def _answer(explanation: Explanation, diagnosis: Diagnosis, rows: pd.DataFrame, 
     on_step = total.confirmed_on_steps and alone is None
     where = None if on_step else alone or total.terms[0].label
     deciding = _decisive(total, where, evidence)
-    remedy = _remedy(evidence, diagnosis)
+    remedy = _remedy(explanation, evidence, diagnosis)
     how_sure = _how_sure(total, deciding, on_step)
     cause = None if total.cause == UNEXPLAINED else total.cause
     why = None if cause is None else _why(total, deciding, _portion(explanation, where))
@@ -408,8 +410,10 @@ def _refuted(evidence: Sequence[TermEvidence]) -> list[str]:
     ]
 
 
-def _remedy(evidence: Sequence[TermEvidence], diagnosis: Diagnosis) -> Remedy | None:
+def _remedy(explanation: Explanation, evidence: Sequence[TermEvidence], diagnosis: Diagnosis) -> Remedy | None:
     """What helped most: on complete steps if that was measured, in any experiment, else on the largest term."""
+    weights = {term.label: term.case.operands(term.case.after).weights for term in explanation.weighed}
+    weights[THE_STEP] = weights_of(diagnosis.recorded.operands) if diagnosis.recorded else ()
     of_step = {saving.factor: saving for saving in diagnosis.remedies.savings if saving.fresh}
     candidates: list[tuple[bool, float, Remedy]] = []
     for of_term in evidence:
@@ -433,7 +437,10 @@ def _remedy(evidence: Sequence[TermEvidence], diagnosis: Diagnosis) -> Remedy | 
                 factor=outcome.factor,
                 where=where,
                 what=outcome.facts.remedy.format(where=where),
-                how=(outcome.facts.how_training if _trains(diagnosis) else None) or outcome.facts.how,
+                how=naming(
+                    (outcome.facts.how_training if _trains(diagnosis) else None) or outcome.facts.how,
+                    weights.get(where, ()),
+                ),
                 batch=batch,
                 term_gain=None if of_term.share is None else gain,
                 step_gain=step_gain,

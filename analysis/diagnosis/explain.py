@@ -14,7 +14,7 @@ from ...profiling.recording.disturbed import disturbances, with_set_aside
 from ...profiling.recording.probes import jumps_of, probes_sentence
 from ...profiling.recording.store import Recording, is_modelled
 from ..causes.algorithm_switch import changed_for_good
-from ..causes.context import Recorded, count_faults, read_numbers
+from ..causes.context import OPERAND_COLUMNS, Recorded, count_faults, read_operands
 from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE
 from ..decompose.findings import FindingVerdict, found_jumps
@@ -149,7 +149,7 @@ def with_times(evidence: Recorded, recording: Recording, *, by_instance: bool = 
     keys = (*KEYS, "start_ns") if modelled else KEYS
     times, sampled, groups = step_times(recording, evidence.steps, keys, by_instance=by_instance or modelled)
     names = group_of(groups)
-    operators = recording.arrow("operators", ["batch", "layer", "phase", "duration_ns", "page_faults", "numbers"])
+    operators = recording.arrow("operators", [*OPERAND_COLUMNS, "page_faults"])
     evidence = replace(
         evidence,
         sampled=sampled,
@@ -157,7 +157,7 @@ def with_times(evidence: Recorded, recording: Recording, *, by_instance: bool = 
         layer_classes=classes_with(evidence.layer_classes, groups),
         lines=main_lines(lines_of(recording, names)),
         term_faults=count_faults(operators, names),
-        numbers=read_numbers(operators, names),
+        operands=read_operands(operators, names),
     )
     return times, _with_slow_downs(_with_notes(evidence, recording, times), recording, times)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ...profiling.recording.experiments import Scope
@@ -12,6 +12,9 @@ from ..verdicts.outcome import Outcome
 from ..verdicts.savings import Saving, savings
 from ..verdicts.words import Verdict
 
+_WEIGHTS = "{weights}"  # in instructions, for a list of names
+_FEW_NAMES = 4
+_UNKNOWN = "[…]  # the parameters that it multiplies by; where weights are tied, that of the embedding"
 _ADDS = 0.01  # least part of the step that several changes save beyond the best one of them
 
 
@@ -54,12 +57,37 @@ class Remedies:
         return self.together or max(kept, key=_saved, default=None)
 
 
-def find_remedies(outcomes: Iterable[Outcome]) -> Remedies:
-    """The plan of remedies from all experiments of a recording."""
-    found = savings(outcomes)
+def find_remedies(outcomes: Iterable[Outcome], weights: Sequence[str] = ()) -> Remedies:
+    """The plan of remedies from all experiments of a recording.
+
+    Args:
+        outcomes: outcomes of all experiments.
+        weights: names of the parameters that the products of a step multiply by.
+    """
+    found = [
+        replace(one, facts=replace(one.facts, how=naming(one.facts.how, weights))) if one.facts else one
+        for one in savings(outcomes)
+    ]
     return Remedies(
         tuple(one for one in found if len(one.members) == 1), tuple(one for one in found if len(one.members) > 1)
     )
+
+
+def naming(how: str | None, weights: Sequence[str]) -> str | None:
+    """Instructions with the names of the parameters in the place of `{weights}`.
+
+    Args:
+        how: the instructions.
+        weights: the names; empty if unknown.
+    """
+    if how is None or _WEIGHTS not in how:
+        return how
+    if len(weights) <= _FEW_NAMES:
+        names = repr(list(weights)) if weights else _UNKNOWN
+    else:
+        ends = tuple(dict.fromkeys(".".join(name.split(".")[-2:]) for name in weights))
+        names = f"[name for name, _ in model.named_parameters() if name.endswith({ends!r})]"
+    return how.replace(_WEIGHTS, names)
 
 
 def cause_of(saving: Saving) -> str | None:

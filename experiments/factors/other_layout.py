@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ...base.errors import CurvescopeError
@@ -50,32 +51,37 @@ def _store_other_way(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     return runnable.with_arguments(tuple(arguments))
 
 
-def _store_weights(module: Any) -> None:
+def _store_weights(module: Any, names: tuple[str, ...]) -> None:
     kind = import_torch().nn.Linear
+    layers = (layer for layer in module.modules() if isinstance(layer, kind))
     # A weight that layers share is stored once; `dict` keeps each parameter once.
-    weights = dict.fromkeys(layer.weight for layer in module.modules() if isinstance(layer, kind))
+    weights = dict.fromkeys([_parameter(module, name) for name in names] or [layer.weight for layer in layers])
     if not weights:
         raise CurvescopeError("the steps have no linear layer")
     for weight in weights:
         weight.data = weight.data.t().contiguous().t()
 
 
+def _parameter(module: Any, name: str) -> Any:
+    try:
+        return module.get_parameter(name)
+    except AttributeError:  # a layer that is the whole model has the name of its class
+        return module.get_parameter(name.rpartition(".")[2])
+
+
+_HOW = """for name in {weights}:
+    weight = model.get_parameter(name)
+    weight.data = weight.data.t().contiguous().t()"""
+
 FACTOR = Factor(
     name="other_layout",
     what="weights of matrix products are stored in the other order",
     remedy="store the weights of {where} in the other order",
-    term=TermChange(
-        how="weight.data = weight.data.t().contiguous().t(), with the parameter that the layer multiplies by: "
-        "layer.weight of an nn.Linear, that of the embedding where weights are tied",
-        screen=2,
-        reason_against=_reason_against,
-        call=_store_other_way,
-    ),
+    term=TermChange(how=_HOW, screen=2, reason_against=_reason_against, call=_store_other_way),
     step=StepChange(
-        how="for layer in model.modules():\n    if isinstance(layer, torch.nn.Linear):\n"
-        "        layer.weight.data = layer.weight.data.t().contiguous().t()",
+        how=_HOW,
         common=11,
-        change=lambda workload, _: ChangedModule(workload, _store_weights),
+        change=lambda workload, target: ChangedModule(workload, partial(_store_weights, names=target.weights)),
     ),
     sets="weights",
 )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from ...profiling.hardware.precisions import PRECISIONS
+from ...profiling.recording.operators import PRODUCTS
 from .recorded_call import CallFamily, RecordedCall, tensors_of
 
 FLOAT32 = PRECISIONS["fp32"].profiler_dtype
 HALF = frozenset({PRECISIONS["bf16"].profiler_dtype, PRECISIONS["fp16"].profiler_dtype})
-_PRODUCTS = frozenset({"linear", "addmm", "mm", "bmm", "baddbmm", "matmul"})
 _IMAGE_OPERATORS = ("conv", "batch_norm", "pool", "upsample")
 
 
 def is_product(call: RecordedCall) -> bool:
     """Whether the call is a product of matrices."""
-    return _name(call) in _PRODUCTS
+    return _name(call) in PRODUCTS
 
 
 def is_convolution(call: RecordedCall) -> bool:

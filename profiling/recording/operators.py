@@ -45,6 +45,8 @@ TORCH_DTYPES = {
 }
 
 
+# Products of matrices, without `aten::`.
+PRODUCTS = frozenset({"linear", "addmm", "mm", "bmm", "baddbmm", "matmul"})
 PROFILER_DTYPES = {dtype: name for name, dtype in reversed(TORCH_DTYPES.items())}
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from curvescope.analysis.diagnosis.remedies import naming
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.factor import Target
 from curvescope.experiments.factors import factor_of, step_change
@@ -144,6 +145,33 @@ def test_weights_are_stored_in_the_other_order_once_where_layers_share_them():
     steps_of("other_layout", Training(module=module)).submit()
     assert {layer.weight.stride() for layer in module} == {(1, 6), (1, 2)}
     assert all(parameter.grad is not None for parameter in module.parameters())
+
+
+def test_the_weights_that_recorded_products_multiply_by_are_stored_in_the_other_order():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.other = nn.Embedding(5, 6), nn.Linear(6, 6)
+
+        def forward(self, x):
+            return self.other(x) @ self.table.weight.t()
+
+    module = Tied()
+    steps_of("other_layout", Training(module=module), weights=("table.weight",)).submit()
+    assert (module.table.weight.stride(), module.other.weight.stride()) == ((1, 5), (6, 1))
+    whole = nn.Linear(6, 2)  # a layer that is the whole model has the name of its class
+    steps_of("other_layout", Training(module=whole), weights=("Linear.weight",)).submit()
+    assert whole.weight.stride() == (1, 2)
+
+
+def test_instructions_name_the_parameters():
+    how = step_change("other_layout").how
+    one, ends = naming(how, ["decoder.token_embedding.weight"]), naming(how, [f"h.{i}.fc.weight" for i in range(12)])
+    assert one.startswith("for name in ['decoder.token_embedding.weight']:\n    weight = model.get_parameter(name)")
+    assert "[name for name, _ in model.named_parameters() if name.endswith(('fc.weight',))]" in ends
+    assert "that of the embedding" in naming(how, ())
+    assert naming("fused=True", ["a"]) == "fused=True"
+    assert naming(None, ["a"]) is None
 
 
 def test_threads_are_halved_only_where_half_of_them_is_no_other_change(monkeypatch):

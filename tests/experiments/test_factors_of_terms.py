@@ -378,3 +378,30 @@ def test_denormal_numbers_are_flushed_on_one_thread_only(monkeypatch):
     assert "denormal" in change.reason_against(RELU)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert change.reason_against(found).startswith("2 threads run")
+
+
+def copying(found: CallFamily) -> CallFamily:
+    """The family with a copy among its kernels."""
+    return replace(found, calls={b: replace(call, kernels=("gemm", "aten::copy_")) for b, call in found.calls.items()})
+
+
+SHARED = copying(family("aten::bmm", lambda b: (tensor(b, 4, 8), TensorArgument((b, 8, 6), "float", (0, 6, 1)))))
+
+
+def test_a_shared_matrix_is_multiplied_once_with_all_rows():
+    change = term_change("stored_operands")
+    assert change.reason_against(SHARED) is None
+    plain = Runnable.of(SHARED, rebuild(SHARED.at(4)))
+    stored = change.call(plain, BATCHES)
+    assert stored.run.func.__name__ == "_product_of_rows"
+    assert difference(try_call(plain, "cpu"), try_call(stored, "cpu"), tf32=False) is None
+
+
+def test_operands_are_stored_where_a_copy_was_recorded():
+    strided = family("aten::bmm", lambda b: (TensorArgument((b, 4, 8), "float", (32, 1, 4)), tensor(b, 8, 6)))
+    change = term_change("stored_operands")
+    stored = change.call(Runnable.of(strided, rebuild(strided.at(4))), BATCHES)
+    assert stored.arguments[0].is_contiguous()
+    assert change.reason_against(copying(strided)) is None
+    assert change.reason_against(strided) == "no copy of its operands is recorded"
+    assert change.reason_against(LINEAR) == "its operands are contiguous already"

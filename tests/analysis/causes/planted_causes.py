@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from curvescope.analysis.causes.case import TermNumbers
+from curvescope.analysis.causes.case import TermOperands
 from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.communication import slow_downs
 from curvescope.analysis.decompose.terms import KERNELS, Key
@@ -49,7 +49,8 @@ class Plan:
         beside: number of these calls, the last ones, that run beside an all-reduce; at the last batch size they take
             twice as long as the others.
         graph_batch: batch size of the CUDA graph that a step of a batch size replays.
-        numbers: numbers in the operands of conv3 backward at a batch size.
+        operands: operands of conv3 backward at a batch size.
+        copies_ms: time of copies in conv3 backward at a batch size.
     """
 
     kernel: object = field(default=lambda b: ("maxwell_scudnn_128x64_relu_small_nn_v1", 3.0 * b, {}))
@@ -68,7 +69,8 @@ class Plan:
     calls: object = field(default=lambda b: 1)
     beside: int = 0
     graph_batch: object = None
-    numbers: object = None
+    operands: object = None
+    copies_ms: object = None
 
 
 def _switch(batch):
@@ -116,6 +118,11 @@ def _half_the_threads(batch, duration_ns):
     return {"cpu_time_ns": cpu_ns, "run_queue_wait_ns": 0, "system_time_ns": 0, "page_faults": 100}
 
 
+def _twice_the_threads(batch, duration_ns):
+    cpu_ns = 2 * duration_ns if batch == _LAST else duration_ns
+    return {"cpu_time_ns": cpu_ns, "run_queue_wait_ns": 0, "system_time_ns": 0, "page_faults": 100}
+
+
 PLANS = {
     "algorithm switch": Plan(kernel=_switch),
     "more calls": Plan(
@@ -154,7 +161,18 @@ PLANS = {
     "idle threads": Plan(host_use=_half_the_threads, slow=lambda b: 2.0 if b == _LAST else 1.0, hardware=CPU),
     "values of the operands": Plan(
         slow=lambda b: 2.0 if b == _LAST else 1.0,
-        numbers=lambda b: TermNumbers(0.5 if b == _LAST else 0.0, None),
+        operands=lambda b: TermOperands(denormals=0.5 if b == _LAST else 0.0),
+        hardware=CPU,
+    ),
+    "start of threads": Plan(host_use=_twice_the_threads, slow=lambda b: 2.0 if b == _LAST else 1.0, hardware=CPU),
+    "copies of operands": Plan(
+        kernel=lambda b: ("mkl SGEMM(N,N)", 3.0 * b, {"op": "aten::bmm", "flops": 10**9 * b}),
+        copies_ms=lambda b: 60.0 if b == _LAST else b / 2,
+        hardware=CPU,
+    ),
+    "precision": Plan(
+        slow=lambda b: 2.0 if b == _LAST else 1.0,
+        operands=lambda b: TermOperands({"aten::mm": frozenset({"float32" if b == _LAST else "bfloat16"})}),
         hardware=CPU,
     ),
     "slow library call": Plan(
@@ -190,6 +208,7 @@ def planted(cause, seed, jitter=None, rounds=8):
             ("conv1", "forward", *plan.first(batch)),
             *[call] * (plan.calls(batch) - plan.beside),
             *[slow] * plan.beside,
+            *([(*call[:2], "aten::copy_", plan.copies_ms(batch), {"op": "aten::bmm"})] if plan.copies_ms else []),
             (None, "optimizer", "at::native::multi_tensor_apply_kernel<4>", plan.optimizer_ms, {}),
         ]
         noise = np.exp(jitter * random.standard_normal(len(rows)))
@@ -227,7 +246,7 @@ def planted(cause, seed, jitter=None, rounds=8):
         pd.DataFrame(clocks, columns=["start_ns", "sm_clock_hz", "throttle_reasons"]) if clocks else None,
         plan.hardware,
         slow_downs=slow_downs(work_of(work), of_steps) if plan.beside else None,
-        numbers={b: {_CONV3: plan.numbers(b)} for b in BATCHES} if plan.numbers else {},
+        operands={b: {_CONV3: plan.operands(b)} for b in BATCHES} if plan.operands else {},
     )
     return recorded.steps, work, recorded
 

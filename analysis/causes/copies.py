@@ -1,0 +1,42 @@
+"""Copies: an operator copies an operand before it works, as it is expanded, not contiguous or of another type.
+
+`torch.bmm` on a CPU copies a matrix that all samples share, once for each sample. Amount: the contribution of the
+copying kernels inside other operators, and of operators that only copy; computed from the recording without a model.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ..decompose.terms import OPTIMIZER
+from .case import Case, Claim, Intervention, Use, seen
+
+CAUSE = "copies of operands"
+INTERVENTION = Intervention(
+    expected="With operands that are stored as the operator reads them, the term's share goes away.",
+    term=("stored_operands",),
+)
+_COPY = re.compile(r"(?!Mem)(.*(copy|clone|contiguous|nchw|nhwc|permute)|reorder\b)", re.IGNORECASE)
+_LEAST_SHARE = 0.1  # of the term's time at one of the sizes
+_SCORE = 0.7
+
+
+def weigh(case: Case) -> Claim | None:
+    """Claim the contribution of copying kernels."""
+    if case.share.key.kind != "kernels" or case.share.key.phase == OPTIMIZER:
+        return None
+    copying = [use for use in case.uses if use.op is not None and _COPY.match(use.name)]
+    sides = [_ms(copying, batch) for batch in (case.before, case.after)]
+    shares = [time_ms / case.time_ms(b) for b, time_ms in zip((case.before, case.after), sides, strict=True) if time_ms]
+    if max(shares, default=0.0) < _LEAST_SHARE:
+        return None
+    most = max(copying, key=lambda use: (use.batch == case.after, use.time_ms))
+    inside = f" in {most.op}" if most.op != most.name else ""
+    evidence = (seen(f"time of {most.name}{inside} and other copies per step", sides, "ms", "kernels.duration_ns"),)
+    amount = math.fsum(use.share for use in copying)
+    return Claim(CAUSE, amount, _SCORE, evidence, "Without the copies the term keeps its value.")
+
+
+def _ms(uses: list[Use], batch: int) -> float:
+    return math.fsum(use.time_ms for use in uses if use.batch == batch)

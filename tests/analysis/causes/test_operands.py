@@ -1,0 +1,62 @@
+"""The operands of terms: types, weights and shares of numbers, from rows of the table `operators`."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from curvescope.analysis.causes.case import TermOperands
+from curvescope.analysis.causes.context import OPERAND_COLUMNS, read_operands, weights_of
+from curvescope.analysis.decompose.terms import KERNELS, Key
+from curvescope.profiling.recording.operand_numbers import CallNumbers, Numbers, encode_numbers
+from curvescope.profiling.recording.operators import TensorArgument, encode_arguments
+
+
+def row(op, shapes, duration_ns, operands=None, dtype="float", layer="fc", **numbers):
+    arguments = encode_arguments([TensorArgument(shape, dtype) for shape in shapes])
+    text = None if operands is None else encode_numbers(CallNumbers(operands, **numbers))
+    return dict(zip(OPERAND_COLUMNS, (8, layer, "forward", op, arguments, duration_ns, text), strict=True))
+
+
+def operands_of(*rows, names=None):
+    return read_operands(pa.Table.from_pylist(list(rows)), names or {})[8]
+
+
+FC = Key.of("fc", "forward", KERNELS)
+
+
+def test_shares_are_means_by_time():
+    half = {0: Numbers(8, "float", denormals=0.5)}
+    found = operands_of(
+        row("aten::mul", [(8, 8)], 300, half),
+        row("aten::exp", [(8, 8)], 100, {}, denormal_results=0.9),
+        row("aten::embedding", [(8, 8)], 600, {1: Numbers(9, "long int", distinct=0.25)}),
+        row("aten::add", [(8, 8)], 10_000),  # nobody looked
+    )[FC]
+    # (0.5 * 300 + 0.9 * 100 + 0 * 600) / 1000
+    assert (round(found.denormals, 9), found.distinct) == (0.24, 0.25)
+    assert operands_of(row("aten::add", [(8, 8)], 10))[FC] == TermOperands({"aten::add": frozenset({"float32"})})
+
+
+def test_weights_are_the_parameters_that_products_multiply_by():
+    def numbers(name):
+        return {0: Numbers(32, "float"), 1: Numbers(64, "float", parameter=name), 2: Numbers(8, "float", parameter="b")}
+
+    found = operands_of(
+        row("aten::linear", [(4, 8), (8, 8), (8,)], 100, numbers("small.weight")),
+        row("aten::mm", [(4, 8), (8, 8)], 500, numbers("table.weight")),
+        row("aten::embedding", [(8, 8), (4, 4)], 900, numbers("not.multiplied")),
+        row("aten::linear", [(4, 8), (8, 8)], 50, numbers("h.0.weight"), layer="h.0"),
+        names={"h.0": "h.*"},
+    )
+    assert found[FC].weights == ("table.weight", "small.weight")
+    assert found[Key.of("h.*", "forward", KERNELS)].weights == ("h.0.weight",)
+    assert weights_of({8: found, 16: found}) == ("table.weight", "small.weight", "h.0.weight")
+
+
+def test_types_are_kept_by_operator():
+    found = operands_of(
+        row("aten::to", [(8,)], 9, dtype="float"),
+        row("aten::to", [(8,)], 8, dtype="c10::BFloat16"),
+        row("aten::embedding", [(8,)], 8, dtype="long int"),
+    )[FC]
+    assert found.dtypes == {"aten::to": frozenset({"float32", "bfloat16"})}

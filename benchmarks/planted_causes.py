@@ -105,7 +105,7 @@ def _case(
 
 
 SLOW, SWITCH, FAULTS, TILES = "slow library call", "algorithm switch", "page faults", "wave and tile quantisation"
-WORK = "more work than in proportion"
+WORK, VALUES, COPIES = "more work than in proportion", "values of the operands", "copies of operands"
 CASES = {
     case.make: case
     for case in (
@@ -118,6 +118,10 @@ _case("few_rows", "distances that are slow up to 25 rows; padding is faster", (1
         _case("fresh_memory_always", "memory mapped anew in every step", (4, 8, 16), "fixed cost", (4, 8), "gather", FAULTS),
         _case("outgrown_cache", "a working set that outgrows the cache", (4, 16, 64), "excess", (16, 64), "scale", "cache capacity"),
         _case("idle_threads", "3 items for 2 threads", (2, 3, 4), "bend", (2, 3, 4), "best", "idle threads", threads=2),
+        _case("threads_begin", "additions that two threads share from 32,769 elements on", (16, 32, 64), "excess", (32, 64), "special", "start of threads", threads=2),
+        _case("denormal_values", "an exponential with denormal results from 16 on", (4, 8, 16), "excess", (8, 16), "special", VALUES),
+        _case("shared_matrix", "a matrix that is copied for each sample", (4, 8, 16), "excess", (8, 16), "special", COPIES),
+        _case("other_precision", "a product in fp16 from 16 on", (4, 8, 16), "excess", (8, 16), "special", f"precision|{SWITCH}|{WORK}"),
         _case("odd_length", "a Fourier transform of prime length", (48, 56, 61, 64), "excess", (56, 61), "mixing", TILES, axis="tokens"),
         _case("host_work", "work in Python in every step", (4, 8, 16), "fixed cost", (4, 8), "", "launch- or host-bound"),
         _case("busy_neighbour", "a busy neighbour on the core from 8 on", (2, 4, 8), "excess", (4, 8), "", "CPU contention"),

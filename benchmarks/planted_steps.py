@@ -381,6 +381,90 @@ def host_work(batch: int, depth: int, planted: int = 1) -> Step:
     return forward(PositionNet(depth, planted), torch.randn(batch, 64, 64))
 
 
+class Around(nn.Module):
+    """A perceptron on tokens, with a layer on further features."""
+
+    def __init__(self, depth: int, layer: nn.Module) -> None:
+        super().__init__()
+        self.body, self.special = _blocks("mixer", depth), layer
+
+    def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        return self.body(x).mean((1, 2)) + self.special(features).flatten(1).mean(1)
+
+
+class Energies(nn.Module):
+    """exp(-energy), whose results are denormal numbers for energies of 90."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(-x)
+
+
+def denormal_values(batch: int, depth: int, planted: int = 1) -> Step:
+    """20,000 energies a sample; from 16 samples on half of them are large."""
+    energies = torch.ones(batch, 20_000)
+    if planted and batch >= 16:
+        energies[batch // 2 :] = 90.0
+    return forward(Around(depth, Energies()), torch.randn(batch, 4, 64), energies)
+
+
+class SharedMatrix(nn.Module):
+    """A product with one matrix, written as a batch of products: PyTorch copies the matrix for each sample."""
+
+    def __init__(self, planted: int) -> None:
+        super().__init__()
+        self.matrix, self.planted = nn.Parameter(torch.randn(512, 512, dtype=torch.bfloat16) / 23), planted
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        half = x.bfloat16()
+        if not self.planted:
+            return (half.flatten(0, 1) @ self.matrix).view(x.shape).float()
+        return torch.bmm(half, self.matrix.expand(len(x), 512, 512)).float()
+
+
+def shared_matrix(batch: int, depth: int, planted: int = 1) -> Step:
+    """4 rows of 512 numbers a sample, in bf16."""
+    return forward(Around(depth, SharedMatrix(planted)), torch.randn(batch, 4, 64), torch.randn(batch, 4, 512))
+
+
+class HalfFrom16(nn.Module):
+    """A product that the model itself computes in fp16 from 16 samples on."""
+
+    def __init__(self, planted: int) -> None:
+        super().__init__()
+        self.weight, self.planted = nn.Parameter(torch.randn(1024, 512) / 23), planted
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) < 16 or not self.planted:
+            return F.linear(x, self.weight)
+        return F.linear(x.half(), self.weight.half()).float()
+
+
+def other_precision(batch: int, depth: int, planted: int = 1) -> Step:
+    """A product of 512 inputs and 1024 outputs."""
+    return forward(Around(depth, HalfFrom16(planted)), torch.randn(batch, 4, 64), torch.randn(batch, 512))
+
+
+class Shifts(nn.Module):
+    """Additions, which PyTorch divides among threads from 32,768 elements on."""
+
+    def __init__(self, planted: int) -> None:
+        super().__init__()
+        self.planted = planted
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(threads if self.planted else 1)
+        for _ in range(20):
+            x = x + 1.0
+        torch.set_num_threads(threads)
+        return x
+
+
+def threads_begin(batch: int, depth: int, planted: int = 1) -> Step:
+    """20 additions of 1,024 numbers a sample."""
+    return forward(Around(depth, Shifts(planted)), torch.randn(batch, 1, 64), torch.randn(batch, 1024))
+
+
 _NEIGHBOUR = """
 import ctypes, os, select, sys, time
 ctypes.CDLL(None).prctl(1, 9)  # it ends with its parent (prctl(2), PR_SET_PDEATHSIG)

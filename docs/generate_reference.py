@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from curvescope.analysis.causes import interventions
+from curvescope.analysis.diagnosis.remedies import naming
 from curvescope.base.arguments import default_experiments_s
 from curvescope.cli import COMMANDS
 from curvescope.commands.bench import BENCHES, Bench
@@ -252,7 +253,7 @@ def factors_page() -> str:
         lines += ["", f"## {title}", "", "| factor | what changes | what a user does | how |", "|---|---|---|---|"]
         for name, one in all_facts(scope).items():
             remedy = (one.remedy or "").format(where="the layer" if scope == "term" else "the step")
-            lines.append(f"| `{name}` | {_cell(one.what)} | {_cell(remedy)} | {_cell(one.how or '')} |")
+            lines.append(f"| `{name}` | {_cell(one.what)} | {_cell(remedy)} | {_cell(naming(one.how, ()) or '')} |")
     return "\n".join([*lines, *_tested_causes(), *_feasible_on_a_gpu()]) + "\n"
 
 

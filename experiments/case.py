@@ -221,11 +221,12 @@ class Case:
         """The factors of terms: first those of causes that claim some of the term, last those of other devices."""
         owner = causes.factors(Scope.TERM, self.claiming)
         ranks = {cause: self.claiming.index(cause) for cause in self.claiming}
-        changes = ((name, FACTORS[name].term) for name in names_of(Scope.TERM))
-        usual = {name: change.screen for name, change in changes if change and change.screen}
+        changes = {name: change for name in names_of(Scope.TERM) if (change := FACTORS[name].term) is not None}
+        usual = {name: change.screen for name, change in changes.items() if change.screen}
         last = len(ranks), max(usual.values()) + 1
+        evident = [name for name, change in changes.items() if not change.needs_evidence or owner.get(name) in ranks]
         return sorted(
-            owner,
+            (name for name in owner if name in evident),
             key=lambda name: (
                 self.known.budget.refused(name),
                 ranks.get(owner[name], last[0]),

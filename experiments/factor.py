@@ -35,6 +35,7 @@ class TermChange:
         how: instructions to set it for one layer; None if it is an experiment only.
         how_training: the same for steps that compute gradients; None if `how` is for these too.
         screen: its place in a screen without evidence; None to come after all that have one.
+        needs_evidence: whether a screen has it only where its cause explains some of the term.
         reason_against: the reason why it cannot be changed for a call, as a clause; None if it can.
         around: function that makes the context of all runs of a visit.
         call: function that returns the changed call, from the call and the increasing batch sizes of the experiment.
@@ -50,6 +51,7 @@ class TermChange:
     how: str | None = None
     how_training: str | None = None
     screen: int | None = None
+    needs_evidence: bool = False
     reason_against: Callable[[CallFamily], str | None] = lambda _: None
     around: Callable[[], AbstractContextManager[object]] = nullcontext
     call: Callable[[Runnable, tuple[int, ...]], Runnable] | None = None

@@ -43,7 +43,7 @@ FACTOR = Factor(
     what="denormal numbers count as 0",
     remedy="flush denormal numbers in {where}",
     refuses={"cuda": "the work runs on the GPU"},
-    term=TermChange(how=_HOW, reason_against=_reason_against, around=_flushing),
+    term=TermChange(how=_HOW, needs_evidence=True, reason_against=_reason_against, around=_flushing),
     step=StepChange(
         how=_HOW,
         environment=lambda _: {FLUSH_VARIABLE: "1", "PYTHONPATH": startup_path()},

@@ -52,7 +52,7 @@ FACTOR = Factor(
     term=TermChange(
         how="operand = operand.contiguous() once, before the steps; for a matrix w that all samples share, "
         "(x.flatten(0, 1) @ w).view(*x.shape[:2], -1) instead of torch.bmm(x, w.expand(len(x), -1, -1))",
-        screen=12,
+        needs_evidence=True,
         reason_against=_reason_against,
         call=_store,
     ),

@@ -36,5 +36,5 @@ def _usual(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
 FACTOR = Factor(
     name="usual_values",
     what="operands have usual numbers, and indices are random",
-    term=TermChange(reason_against=_reason_against, call=_usual, same_work=True),
+    term=TermChange(needs_evidence=True, reason_against=_reason_against, call=_usual, same_work=True),
 )

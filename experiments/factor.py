@@ -101,8 +101,8 @@ class StepChange:
 
     Attributes:
         how: instructions to set it for the complete step, or these by kind of device; None if it is an experiment only.
-        environment: the same as variables of the environment of a process, by name, from the kind of device; empty if
-            they cannot set it.
+        variables: function that returns the same as variables of the environment of a process; none if they cannot set
+            it, or are those of `environment`.
         screen: its place in a screen without evidence; None to be left out of it.
         screen_on: kinds of devices whose screens have it.
         common: its place among what commonly helps, which every step is screened for; None if it is not one of these.
@@ -123,7 +123,7 @@ class StepChange:
     """
 
     how: str | Mapping[str, str] | None = None
-    environment: Callable[[str], Mapping[str, str]] = lambda _: {}
+    variables: Callable[[], Mapping[str, str]] = dict
     screen: int | None = None
     screen_on: tuple[str, ...] = ("cpu", "cuda")
     common: int | None = None

@@ -34,7 +34,6 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.diagnosis.explain import explain
     from ..analysis.render.remedies import saving_sentence
     from ..analysis.render.terminal import print_prose
-    from ..base.arguments import device_kind
     from ..base.errors import CurvescopeError
     from ..profiling.collect.command import require_program, run_command
     from ..profiling.recording.store import open_recording
@@ -48,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError(
             f"No change is measured to help in {args.recording}: `curvescope confirm {args.recording}` tries more."
         )
-    settings, by_hand = _divided(diagnosis, device_kind(recording.meta))
+    settings, by_hand = _divided(diagnosis)
     environment = dict(os.environ)
     for row, variables in settings:
         kept = [name for name in variables if name in environment and name != "PYTHONPATH"]
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     return run_command(command, _GRACE_S, environment)[0]
 
 
-def _divided(diagnosis: Diagnosis, kind: str) -> tuple[list[tuple[RemedyRow, Mapping[str, str]]], list[RemedyRow]]:
+def _divided(diagnosis: Diagnosis) -> tuple[list[tuple[RemedyRow, Mapping[str, str]]], list[RemedyRow]]:
     """The remedies that the environment sets, with its variables, and the others.
 
     Of the best set all that it can set; if that is nothing, the largest single remedy that it can.
@@ -85,7 +84,7 @@ def _divided(diagnosis: Diagnosis, kind: str) -> tuple[list[tuple[RemedyRow, Map
 
     rows = [row for row in remedy_table(diagnosis.remedies, diagnosis.axis).rows if len(row.factors) == 1]
     changes = {row.factors[0]: FACTORS[row.factors[0]].step for row in rows if row.factors[0] in FACTORS}
-    variables = {name: change.environment(kind) for name, change in changes.items() if change is not None}
+    variables = {name: change.variables() or change.environment for name, change in changes.items() if change}
     changing = {one.factor for one in diagnosis.remedies.helping if one.changed_results}
     best = diagnosis.remedies.best
     able = [row for row in rows if variables.get(row.factors[0]) and row.factors[0] not in changing]

@@ -15,7 +15,7 @@ FACTOR = Factor(
     refuses={"cpu": "cuDNN runs on NVIDIA's GPUs"},
     step=StepChange(
         how="CUDNN_CONV_WSCAP_DBG=16 in the environment of the process",
-        environment=lambda _: dict([_CUDNN]),
+        variables=lambda: dict([_CUDNN]),
         prepare=lambda _: os.environ.update([_CUDNN]),
     ),
     partial=True,

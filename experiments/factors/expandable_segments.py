@@ -30,6 +30,7 @@ FACTOR = Factor(
     refuses={"cpu": "PyTorch allocates only a GPU's memory in segments"},
     step=StepChange(
         how=f"{VARIABLE}={_SETTING} in the environment of the process",
+        variables=lambda: {VARIABLE: _SETTING},
         screen=1,
         screen_on=("cuda",),
         common=1,

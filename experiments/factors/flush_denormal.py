@@ -46,7 +46,7 @@ FACTOR = Factor(
     term=TermChange(how=_HOW, needs_evidence=True, reason_against=_reason_against, around=_flushing),
     step=StepChange(
         how=_HOW,
-        environment=lambda _: {FLUSH_VARIABLE: "1", "PYTHONPATH": startup_path()},
+        variables=lambda: {FLUSH_VARIABLE: "1", "PYTHONPATH": startup_path()},
         common=12,
         prepare=_prepare,
     ),

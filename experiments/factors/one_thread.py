@@ -47,7 +47,7 @@ FACTOR = Factor(
     ),
     step=StepChange(
         how="torch.set_num_threads(1), or OMP_NUM_THREADS=1 in the environment",
-        environment=lambda _: {"OMP_NUM_THREADS": "1"},
+        variables=lambda: {"OMP_NUM_THREADS": "1"},
         screen=4,
         common=6,
         prepare=_prepare,

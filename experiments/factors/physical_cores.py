@@ -28,7 +28,7 @@ FACTOR = Factor(
     refuses={"cuda": "the work runs on the GPU"},
     step=StepChange(
         how="torch.set_num_threads(N) or OMP_NUM_THREADS=N, N the number of physical cores (lscpu)",
-        environment=lambda _: {"OMP_NUM_THREADS": str(physical_cores())},
+        variables=lambda: {"OMP_NUM_THREADS": str(physical_cores())},
         common=5,
         reason_against=_reason_against,
         prepare=_prepare,

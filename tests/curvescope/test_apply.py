@@ -24,7 +24,7 @@ PROGRAM = "import os, sys; sys.exit(os.environ.get('MALLOC_TOP_PAD_') == '671088
 def divided(saves):
     """Names of the changes that the environment sets, and of the others, after a plan on a machine of known costs."""
     remedies = Machine(saves, noise=0.01).run(seconds=200.0).remedies
-    settings, others = _divided(SimpleNamespace(remedies=remedies, axis=Axis()), "cpu")
+    settings, others = _divided(SimpleNamespace(remedies=remedies, axis=Axis()))
     return [row.factors[0] for row, _ in settings], [row.factors[0] for row in others]
 
 
@@ -57,7 +57,7 @@ def test_of_two_that_do_not_add_only_the_better_one_is_set():
             return super().time_ms(one, batch)
 
     remedies = Overlapping({"one_thread": lambda _: 0.3, "kept_memory": lambda _: 0.2}, noise=0.01).run(200.0).remedies
-    settings, others = _divided(SimpleNamespace(remedies=remedies, axis=Axis()), "cpu")
+    settings, others = _divided(SimpleNamespace(remedies=remedies, axis=Axis()))
     assert [row.factors[0] for row in remedy_table(remedies, Axis()).rows] == ["one_thread", "kept_memory"]
     assert [(row.factors, variables) for row, variables in settings] == [(("one_thread",), {"OMP_NUM_THREADS": "1"})]
     assert not others
@@ -65,7 +65,7 @@ def test_of_two_that_do_not_add_only_the_better_one_is_set():
 
 def test_denormal_numbers_are_flushed_once_a_program_has_loaded_torch():
     program = "import torch; print(float(torch.tensor([1e-40]) * 2))"
-    variables = step_change("flush_denormal").environment("cpu")
+    variables = step_change("flush_denormal").variables()
     for more, expected in (({}, "e-40"), (variables, "0.0")):
         done = subprocess.run(
             [sys.executable, "-c", program], env={**os.environ, **more}, capture_output=True, text=True, check=True

@@ -54,6 +54,7 @@ class Visit:
         discarded_steps: number of steps that were not recorded.
         lines: rows of the `lines` table, without `batch`.
         peak: rows of the `peaks` table, without `batch`.
+        warning: what disturbed it, as a sentence; None for nothing.
     """
 
     unprofiled: list[StepRow]
@@ -65,6 +66,7 @@ class Visit:
     discarded_steps: int = 1
     lines: list[dict[str, Any]] = field(default_factory=list)
     peak: Sequence[dict[str, Any]] = ()
+    warning: str | None = None
 
 
 @dataclass(frozen=True)
@@ -227,6 +229,8 @@ class VisitWriter:
             for name, number in profile.lost.items():
                 self.writer.count_lost(name, number)
         self.writer.count_lost("profiles_out_of_memory", int(not visit.profile_fits))
+        if visit.warning is not None and not self.writer.meta.get("warnings"):  # the first stands for all
+            self.writer.update(warnings=[visit.warning])
         if visit.layer_classes and "layer_classes" not in self.writer.meta:
             self.writer.update(layer_classes=visit.layer_classes)
         tables = {name: [{"batch": batch, **row} for row in rows] for name, rows in once.items()}

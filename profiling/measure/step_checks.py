@@ -1,8 +1,7 @@
-"""Checks over the visits of one process: a user's step leaks memory, does more with each call, or changes.
+"""Checks of a user's step over the visits of one process: it leaks memory, does more with each call, or changes.
 
 A network that Curvescope builds does the same in each step. A step of the user may not, and then its times describe
-nothing that stays; nor do they where another process works on the same GPU. What is found is a sentence in
-`recording.json`; no step is left out.
+nothing that stays. What is found is a sentence in `recording.json`; no step is left out.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from statistics import fmean, median
 from typing import Any
 
 from ..hardware.memory_usage import read_current
-from ..hardware.neighbours import Neighbours, find_neighbours
 from ..recording.axis import Axis
 from .loop import Visit
 
@@ -38,22 +36,18 @@ class StepChecks:
     Attributes:
         axis: axis of the batch sizes.
         device: `cpu` or `cuda:N`.
-        is_users: whether the step is a user's, and may do anything.
     """
 
     axis: Axis
     device: str
-    is_users: bool = True
     _steps: int = 0
     _memory: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # by batch: steps so far, bytes
     _operators: dict[int, list[list[Ran]]] = field(default_factory=dict)  # by batch and visit
     _times_ms: dict[int, list[float]] = field(default_factory=dict)  # by batch: median of each visit
-    _neighbours: Neighbours | None = None
 
     def note(self, batch: int, visit: Visit) -> None:
         """Note one visit, right after it."""
         self._steps += visit.discarded_steps + len(visit.unprofiled) + len(visit.marked) + len(visit.profiled)
-        self._neighbours = find_neighbours(self.device) or self._neighbours
         held = read_current(self.device)
         if held is not None:
             self._memory.setdefault(batch, []).append((self._steps, held))
@@ -67,9 +61,7 @@ class StepChecks:
 
     def warnings(self) -> list[str]:
         """One sentence for each thing that is wrong."""
-        own = (self._leak(), self._changes(), self._slowing()) if self.is_users else ()
-        beside = self._neighbours.sentence if self._neighbours else None
-        return [line for line in (*own, beside) if line is not None]
+        return [line for line in (self._leak(), self._changes(), self._slowing()) if line is not None]
 
     def _leak(self) -> str | None:
         """Memory that grows in every round, after the first, at every batch size."""

@@ -65,7 +65,7 @@ def run_sweep(
     clocks = ClockSampler(workload.device)
     meta = describe_sweep(workload.spec, batches, protocol) | describe_machine(workload.device).entry
 
-    checks = StepChecks(axis_of(meta), workload.device, workload.is_users)
+    checks = StepChecks(axis_of(meta), workload.device)
 
     def measure(batch: int) -> Visit | Empty:
         with clocks:
@@ -88,7 +88,8 @@ def run_sweep(
         with RecordingWriter(path, meta) as writer:
             visits = VisitWriter(writer, workload.mode)
             why = sweep_batches(visits, measure, probing, report, clock_s)
-            writer.update(warnings=checks.warnings())
+            if workload.is_users:
+                writer.update(warnings=[*writer.meta.get("warnings", []), *checks.warnings()])
             if why is not None:
                 failed = any(entry["why"] == FAILED for entry in writer.meta["unmeasured"])
                 advice = "" if failed else " Choose smaller sizes with --batch."

@@ -17,6 +17,7 @@ from ..hardware.energy import EnergyMeter, meter_of
 from ..hardware.heap import FEW_FAULTS
 from ..hardware.host_usage import host_use_between, read_host_use
 from ..hardware.memory_usage import read_peak, reset_peak
+from ..hardware.neighbours import find_neighbours
 from ..hardware.stream_clock import StreamClock, stream_clock
 from ..workload.any_workload import AnyWorkload, FirstProfiled
 from .loop import Empty, Visit
@@ -104,7 +105,7 @@ def _visit(workload: AnyWorkload, batch: int, protocol: Protocol, between: Calla
         for rows in profile_steps(workload, most, limit_ns, warm_up=lambda: warm_ups.append(warm_up_device(workload))):
             profiled.append(rows)
         discarded = sum(one.steps for one in warm_ups)
-        first = workload.first_profiled.get(batch)
+        first, neighbours = workload.first_profiled.get(batch), find_neighbours(workload.device)
         return Visit(
             unprofiled,
             profiled,
@@ -113,6 +114,7 @@ def _visit(workload: AnyWorkload, batch: int, protocol: Protocol, between: Calla
             discarded_steps=discarded,
             lines=first.lines if first else [],
             peak=first.peak if first else (),
+            warning=neighbours and neighbours.sentence,
         )
     except (Exception, SystemExit) as error:
         if not isinstance(error, (MemoryError, RuntimeError)) or not memory_ran_out(error):

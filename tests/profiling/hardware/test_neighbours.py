@@ -9,10 +9,12 @@ import pytest
 from curvescope.profiling.hardware import neighbours
 from curvescope.profiling.hardware.neighbours import find_neighbours, neighbours_on
 from curvescope.profiling.hardware.nvml import NvmlDevice
-from curvescope.profiling.measure import step_checks
-from curvescope.profiling.measure.loop import Visit
-from curvescope.profiling.measure.step_checks import StepChecks
-from curvescope.profiling.recording.axis import Axis
+from curvescope.profiling.measure import visit
+from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.recording.store import open_recording
+
+from ..measure.fake_clock import FakeClock, FakeWorkload, record_step
 
 # A shell (10) started this process (20), which started a worker (30); 40 and 50 are of somebody else.
 PARENTS = {10: 1, 20: 10, 30: 20, 40: 1, 50: 40}
@@ -58,14 +60,16 @@ def test_a_neighbour_is_said_with_what_it_holds_and_what_to_do():
     assert "with" not in neighbours_on(on_gpu(20, 40, gigabytes=None), 20).sentence.split(" used")[0]
 
 
-def test_a_neighbour_of_one_visit_is_a_warning_of_the_recording(monkeypatch):
-    """Also of a network that Curvescope builds, whose steps need no other check."""
-    seen = iter((None, neighbours_on(on_gpu(20, 40), 20), None))
-    monkeypatch.setattr(step_checks, "find_neighbours", lambda _: next(seen))
-    checks = StepChecks(Axis(), "cpu", is_users=False)
-    for _ in range(3):
-        checks.note(8, Visit([], []))
-    assert checks.warnings() == [neighbours_on(on_gpu(20, 40), 20).sentence]
+def test_a_neighbour_of_one_visit_is_a_warning_of_the_recording(tmp_path, monkeypatch):
+    """It is there in the second visit and, with other memory, in the third."""
+    held, clock = iter((None, 2, 3)), FakeClock()
+    found = lambda _: (gigabytes := next(held)) and neighbours_on(on_gpu(20, 40, gigabytes=gigabytes), 20)  # noqa: E731
+    monkeypatch.setattr(visit, "find_neighbours", found)
+    monkeypatch.setattr(visit, "record_step", record_step)
+    protocol = Protocol("one round", (1, 1), 1, (1, 1), 0.0, 1, None)
+    run_sweep(FakeWorkload(clock, lambda _: 1_000_000), (1, 2, 4), protocol, tmp_path / "r", clock_s=clock.seconds)
+    warnings = open_recording(tmp_path / "r").meta["warnings"]
+    assert warnings == [neighbours_on(on_gpu(20, 40), 20).sentence]
 
 
 def test_a_cpu_has_its_own_way_to_notice():

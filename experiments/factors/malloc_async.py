@@ -14,7 +14,7 @@ _SETTING = "backend:cudaMallocAsync"
 
 
 def _change(workload: Any, _: Target) -> Steps:
-    if import_torch().cuda.get_allocator_backend() != "cudaMallocAsync":
+    if import_torch().cuda.memory.get_allocator_backend() != "cudaMallocAsync":
         raise CurvescopeError("this PyTorch does not take its allocator from the environment")
     steps: Steps = workload
     return steps

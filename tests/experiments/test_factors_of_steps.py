@@ -124,6 +124,34 @@ def test_a_pause_is_as_long_as_the_step_before_it(monkeypatch):
     assert slept == [0.0, 2e-6, 2e-6, 1.0]
 
 
+@pytest.mark.parametrize(("allocator", "takes_effect"), [("cudaMallocAsync", True), ("native", False)])
+def test_another_allocator_counts_only_where_torch_took_it_from_the_environment(monkeypatch, allocator, takes_effect):
+    assert step_change("malloc_async").environment == {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+    monkeypatch.setattr(torch.cuda.memory, "get_allocator_backend", lambda: allocator)
+    workload = Counting()
+    if takes_effect:
+        assert changed("malloc_async", workload) is workload
+        return
+    with pytest.raises(CurvescopeError, match="does not take its allocator from the environment"):
+        changed("malloc_async", workload)
+
+
+@pytest.mark.parametrize("name", ["expandable_segments", "malloc_async"])
+def test_an_allocator_that_the_user_has_set_stays(monkeypatch, name):
+    on_a_gpu = Target(replace(OWN, device="cuda:0"), (1, 2))
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    assert step_change(name).reason_against(on_a_gpu) is None
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:128")
+    assert step_change(name).reason_against(on_a_gpu) == "PYTORCH_CUDA_ALLOC_CONF is set already"
+
+
+def test_growing_segments_are_a_setting_that_torch_takes(monkeypatch):
+    taken = []
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", taken.append, raising=False)
+    step_change("expandable_segments").prepare(Target(OWN, (1, 2)))
+    assert taken == ["expandable_segments:True"]
+
+
 def test_a_module_is_changed_once_and_needs_convolutions_to_lie_channels_last():
     convolution = nn.Conv2d(2, 4, 3)
     steps = changed("channels_last", Counting(convolution))

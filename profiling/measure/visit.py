@@ -114,7 +114,7 @@ def _visit(workload: AnyWorkload, batch: int, protocol: Protocol, between: Calla
             discarded_steps=discarded,
             lines=first.lines if first else [],
             peak=first.peak if first else (),
-            warning=neighbours and neighbours.sentence,
+            warning=neighbours.sentence if neighbours else None,
         )
     except (Exception, SystemExit) as error:
         if not isinstance(error, (MemoryError, RuntimeError)) or not memory_ran_out(error):

@@ -21,6 +21,7 @@ from ...profiling.recording.operand_numbers import CallNumbers, decode_numbers
 from ...profiling.recording.operators import PRODUCTS, TORCH_DTYPES, TensorArgument, decode_arguments
 from ...profiling.recording.store import STEP
 from ..decompose.functionals import Functional
+from ..decompose.rare_steps import RareSteps
 from ..decompose.source_lines import Lines
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Samples, Share, undisturbed, undisturbed_steps
 from ..verdicts.outcome import Outcome
@@ -69,6 +70,7 @@ class Recorded:
         lines: result of `source_lines.main_lines`.
         unit: what the steps are, see `Recording.unit`.
         jumps: see `Curve.jumps`.
+        rare: rare slow steps by batch size.
     """
 
     steps: pd.DataFrame
@@ -89,6 +91,7 @@ class Recorded:
     lines: Lines = field(default_factory=dict)
     unit: str = STEP
     jumps: tuple[tuple[int, int], ...] = ()
+    rare: tuple[RareSteps, ...] = ()
 
 
 @dataclass(frozen=True)

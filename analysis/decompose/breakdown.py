@@ -28,6 +28,7 @@ from .kernel_times import (
     profiled_steps,
 )
 from .marked import Marked, marked_steps, with_averaged, without_profiler
+from .rare_steps import RareSteps, rare_steps
 from .repeated_layers import classes_with, group_of, repeated_layers, with_groups
 from .source_lines import NO_LINE, by_line, lines_of
 from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key, set_aside_sentence, undisturbed_steps
@@ -116,6 +117,7 @@ class Breakdown:
         busy_ms: of several GPUs together, the busy time of each by its number; empty for one, and for a CPU.
         set_aside: the profiled steps that are not used, with their times, in a sentence; None without one, and where
             unprofiled steps say which are used.
+        rare: the rare slow steps of this batch size, which `time_ms` leaves out; None without any.
     """
 
     batch: int | None
@@ -130,6 +132,7 @@ class Breakdown:
     work: str = KERNEL
     device: int | None = None
     busy_ms: Mapping[int, float] = field(default_factory=dict)
+    rare: RareSteps | None = None
 
     @property
     def groups(self) -> tuple[Row, ...]:
@@ -184,7 +187,8 @@ def recorded_breakdown(
         of_each = {gpu: recorded_breakdown(recording, "phase", breakdown.batch, device=gpu) for gpu in gpus}
         busy_ms = {gpu: math.fsum(row.time_ms for row in one.groups) for gpu, one in of_each.items()}
     unit = RECORDING if steps.empty else recording.unit
-    return replace(breakdown, unit=unit, work=recording.work, device=device, busy_ms=busy_ms)
+    rare = next((one for one in rare_steps(recording, steps) if one.batch == breakdown.batch), None)
+    return replace(breakdown, unit=unit, work=recording.work, device=device, busy_ms=busy_ms, rare=rare)
 
 
 def break_down(

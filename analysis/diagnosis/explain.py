@@ -20,6 +20,7 @@ from ..decompose.curve import NO_CURVE
 from ..decompose.findings import FindingVerdict, found_jumps
 from ..decompose.kernel_times import KEYS, device_work, gpus_of
 from ..decompose.marked import step_times
+from ..decompose.rare_steps import rare_steps
 from ..decompose.repeated_layers import classes_with, group_of
 from ..decompose.source_lines import lines_of, main_lines
 from ..decompose.terms import COMMUNICATION, set_aside_sentence, undisturbed_steps
@@ -120,6 +121,8 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
     disturbed = disturbances(steps)
     if disturbed is not None and not disturbed.prevail:  # else the headline says it
         notes = (*notes, disturbed.sentence)
+    rare = rare_steps(recording, steps)
+    notes = (*notes, *(one.sentence for one in rare))
     return Recorded(
         with_set_aside(steps),
         recording.frame("api_calls"),
@@ -132,6 +135,7 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
         notes,
         disturbances=disturbed,
         unit=recording.unit,
+        rare=rare,
         jumps=jumps_of(recording.meta),
     )
 

@@ -13,6 +13,7 @@ from ..causes import Attribution, Weighed
 from ..decompose.curve import Curve
 from ..decompose.findings import Finding, FindingVerdict
 from ..decompose.functionals import CANCELS, Functional
+from ..decompose.rare_steps import RareSteps
 from ..decompose.statistics import Estimate
 from ..decompose.terms import Share, Terms
 from .difference import Difference
@@ -100,6 +101,11 @@ class Diagnosis:
     def disturbances(self) -> Disturbances | None:
         """The disturbed visits; None without one."""
         return None if self.recorded is None else self.recorded.disturbances
+
+    @property
+    def rare_steps(self) -> tuple[RareSteps, ...]:
+        """The rare slow steps, by batch size."""
+        return () if self.recorded is None else self.recorded.rare
 
     def __str__(self) -> str:
         from ..render.notebook import diagnosis_text

@@ -162,6 +162,7 @@ def render_breakdown(
     whole = breakdown.unit if breakdown.n_profiled else "all"
     rows.add_row(whole, number(total), "", share(total, breakdown.time_ms), *blank)
     notes = [_breakdown_note(breakdown, axis), *([] if mfu is None else [mfu_note(mfu)])]
+    notes += [] if breakdown.rare is None else [breakdown.rare.sentence]
     if breakdown.busy_ms:
         busy = ", ".join(f"GPU {gpu} for {number(time_ms)} ms" for gpu, time_ms in breakdown.busy_ms.items())
         notes.append(

@@ -24,6 +24,7 @@ from ..decompose.findings import Finding
 from ..decompose.functionals import Condition, Functional
 from ..decompose.idle import IdleTime
 from ..decompose.mfu import Mfu
+from ..decompose.rare_steps import RareSteps
 from ..decompose.statistics import Estimate
 from ..decompose.terms import Share
 from ..diagnosis.answer import Answer
@@ -147,6 +148,7 @@ class ExplainDocument:
         warnings: disturbances that were noticed while measuring.
         notes: sentences on the choice of the steps.
         disturbances: visits whose counters say that something disturbed them; null without one.
+        rare_steps: rare slow steps, which the curve leaves out: how many, when, their cost, what they have in common.
         unit: what the times are of: step, or recording where no step is known.
         curve: time of a step, or of the recording, by batch size.
         statistic: statistic of the steps that a time is.
@@ -174,6 +176,7 @@ class ExplainDocument:
     warnings: Sequence[Any]
     notes: Sequence[str]
     disturbances: Disturbances | None
+    rare_steps: Sequence[RareSteps]
     unit: str
     curve: Sequence[CurvePoint]
     statistic: str
@@ -203,13 +206,14 @@ class ExplainDocument:
             remedies=remedy_table(diagnosis.remedies, diagnosis.axis),
             batch_size=batch_sentence(diagnosis.curve, diagnosis.axis, meta),
             answers=diagnosis.answers,
+            notes=diagnosis.notes,
+            disturbances=diagnosis.disturbances,
+            rare_steps=diagnosis.rare_steps,
             modelled=is_modelled(meta),
             complete=meta["status"] == Status.COMPLETE,
             **{name: meta.get(name) for name in ("network", "device", "protocol", "locked_sm_clock_hz", "lost")},
             empty=meta.get("unmeasured", []),
             warnings=meta.get("warnings", []),
-            notes=diagnosis.notes,
-            disturbances=diagnosis.disturbances,
             unit=diagnosis.curve.unit,
             curve=[CurvePoint.of(point) for point in diagnosis.curve.points],
             statistic=diagnosis.curve.statistic,
@@ -313,7 +317,6 @@ class CompareDocument:
 
     @classmethod
     def of(cls, comparison: Comparison, fail_over: float | None = None) -> CompareDocument:
-        """The document of a comparison, see the attributes."""
         failed = fail_over is not None and bool(comparison.regressions(fail_over))
         return cls(
             recordings=[

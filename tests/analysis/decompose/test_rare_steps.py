@@ -1,0 +1,155 @@
+"""Rare slow steps are found with what they have in common, and noise has none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from curvescope.analysis.decompose.rare_steps import InCommon, rare_steps
+from curvescope.profiling.attribution.range_names import INPUT_PHASE, PHASE_RANGE
+
+STEPS = 300
+
+
+def recording(inputs_ns=()):
+    """A recording whose `ranges` table has these times of waiting for input, by step."""
+    rows = [(PHASE_RANGE + INPUT_PHASE, step, ns) for step, ns in dict(inputs_ns).items()]
+    ranges = pd.DataFrame(rows, columns=["name", "step", "duration_ns"])
+    return SimpleNamespace(arrow=lambda *_: SimpleNamespace(to_pandas=lambda: ranges))
+
+
+def steps_of(times_ms, **columns):
+    """Steps of one round, as of a recorded program."""
+    frame = pd.DataFrame({"duration_ns": (np.asarray(times_ms) * 1e6).astype(np.int64), **columns})
+    return frame.assign(step=range(len(frame)), index=range(len(frame)), round=0, batch=8, profiled=False)
+
+
+def quiet(seed=0):
+    return 10.0 * np.exp(0.02 * np.random.default_rng(seed).standard_normal(STEPS))
+
+
+def planted(at, factor=2.0):
+    times_ms = quiet()
+    times_ms[list(at)] *= factor
+    return times_ms
+
+
+EVERY_50 = range(49, STEPS, 50)
+
+
+def test_a_step_in_fifty_that_takes_twice_as_long_is_found_with_its_period_and_cost():
+    (found,) = rare_steps(recording(), steps_of(planted(EVERY_50)))
+    assert found.slow == tuple(EVERY_50)
+    assert (found.steps, found.period, found.in_common) == (300, 50, ())
+    assert found.slow_ms / found.usual_ms == pytest.approx(2, rel=0.05)
+    assert found.cost_share == pytest.approx(6 / 306, rel=0.05)  # six steps more in the time of 306
+    assert found.sentence.startswith("6 of 300 steps of batch 8 take 2.0 times as long (")
+    assert found.sentence.endswith(
+        "ms), 2.0% of all the time, which T leaves out: every 50 steps; no counter tells them from the others."
+    )
+
+
+def test_steps_without_a_period_are_named():
+    (found,) = rare_steps(recording(), steps_of(planted((3, 20, 21, 100, 150, 260))))
+    assert found.period is None
+    assert "steps 3, 20, 21, 100, 150 and later" in found.sentence
+
+
+def with_values(usual, slow):
+    values = np.full(STEPS, float(usual)) + np.arange(STEPS) % 7
+    values[list(EVERY_50)] = slow
+    return values
+
+
+def test_what_slow_steps_have_in_common_is_told_and_nothing_else():
+    faults, system_ns = with_values(100, 5000), with_values(1e6, 1e6)
+    steps = steps_of(planted(EVERY_50), page_faults=faults, system_time_ns=system_ns)
+    (found,) = rare_steps(recording(), steps)
+    assert found.in_common == (InCommon("page faults", 5000, 103),)
+    assert "in common: 5000 page faults instead of 103" in found.sentence
+
+
+def test_waiting_for_input_is_told():
+    waits_ns = {step: 9_000_000 if step in EVERY_50 else 100_000 for step in range(STEPS)}
+    (found,) = rare_steps(recording(waits_ns), steps_of(planted(EVERY_50)))
+    assert found.in_common == (InCommon("ms of waiting for input", 9.0, pytest.approx(0.1)),)
+
+
+def test_a_lower_clock_is_told():
+    steps = steps_of(planted(EVERY_50), sm_clock_hz=with_values(1.4e9, 0.7e9))
+    (found,) = rare_steps(recording(), steps)
+    assert [one.what for one in found.in_common] == ["MHz"]
+    assert found.in_common[0].slow == 700
+
+
+def test_steps_whose_threads_waited_for_a_core_are_of_the_machine():
+    times_ms = planted(EVERY_50)
+    waits_ns = np.where(times_ms > 15, 0.5e6 * times_ms, 0)
+    # As one visit, it would be set aside: here only six of three hundred steps wait, 1 % of the time.
+    assert rare_steps(recording(), steps_of(times_ms, run_queue_wait_ns=waits_ns)) == ()
+
+
+@pytest.mark.parametrize(
+    "unlike",
+    [
+        steps_of(planted((3, 20))),  # two may be chance
+        steps_of(planted(range(0, STEPS, 5))),  # a fifth is not rare
+        steps_of(planted(EVERY_50, 1.3)),
+        steps_of(planted(EVERY_50)).iloc[:25],
+        steps_of(planted(EVERY_50)).assign(tokens=5),  # of an inference server
+        steps_of([]),
+    ],
+    ids=["two", "a fifth", "a third longer", "few steps", "served", "none"],
+)
+def test_what_is_not_rare_or_not_slow_is_not_said(unlike):
+    assert rare_steps(recording(), unlike) == ()
+
+
+def drifting(random):
+    return np.exp(0.02 * random.standard_normal(STEPS)) * np.linspace(1, random.uniform(0.5, 2.5), STEPS)
+
+
+def persistent(random):
+    values = np.zeros(STEPS)
+    for i in range(1, STEPS):
+        values[i] = 0.9 * values[i - 1] + 0.03 * random.standard_normal()
+    return np.exp(values)
+
+
+NOISE = {
+    "normal": lambda random: np.exp(0.02 * random.standard_normal(STEPS)),
+    "wide": lambda random: np.exp(0.3 * random.standard_normal(STEPS)),
+    "skewed": lambda random: 1 + random.gamma(1.0, 0.05, STEPS),
+    "long tails": lambda random: np.exp(0.02 * random.standard_t(3, STEPS)),
+    "two paces": lambda random: (
+        np.where(random.random(STEPS) < 0.25, 1.3, 1) * np.exp(0.01 * random.standard_normal(STEPS))
+    ),
+    "a slower machine for a while": lambda random: (
+        np.where(np.arange(STEPS) // 60 == 2, 1.4, 1.0) * np.exp(0.02 * random.standard_normal(STEPS))
+    ),
+    "drifting": drifting,
+    "persistent": persistent,
+}
+
+
+@pytest.mark.parametrize("noise", NOISE)
+def test_noise_has_rare_slow_steps_in_at_most_two_of_a_hundred_recordings(noise):
+    claims = sum(
+        bool(rare_steps(recording(), steps_of(10 * NOISE[noise](np.random.default_rng(seed))))) for seed in range(100)
+    )
+    assert claims <= 2
+
+
+def test_slow_steps_at_random_have_no_period_and_nothing_in_common_by_chance():
+    claims = 0
+    for seed in range(100):
+        random = np.random.default_rng(seed)
+        times_ms = quiet(seed)
+        times_ms[random.choice(STEPS, 6, replace=False)] *= 2
+        counters = {name: random.gamma(2, 100, STEPS) for name in ("page_faults", "system_time_ns")}
+        (found,) = rare_steps(recording(), steps_of(times_ms, **counters))
+        claims += found.period is not None or bool(found.in_common)
+    assert claims <= 2

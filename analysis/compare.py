@@ -13,7 +13,7 @@ significant change whose interval in cycles contains 1 is said to be the clock's
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from ..profiling.attribution.kernel_names import ALGORITHMS, family
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware
 from ..profiling.recording.store import RECORDING, STEP, TOGETHER
 from .aligned_rows import align
+from .change import Change
 from .decompose.curve import UNKNOWN
 from .decompose.statistics import FASTER_HALF, LEVEL, Floats, estimate, holm
 from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
@@ -32,47 +33,7 @@ from .side import Side, side
 LAYER, OPERATOR, FAMILY, KERNEL = BY = ("layer", "operator", "family", "kernel")
 # Devices reach different shares of their peaks: within this factor of a ratio of roofs a speed-up still follows it.
 _SPARE = 1.1
-# Of versions that are measured until the answer is known: p of a growth that fails, and of one that ends the run while
-# the interval is wide, because many looks at few processes find some growth by chance (benchmarks/version_checks.py).
-_FAILS, _SURE = 0.02, 0.001
-_PRECISE = 0.6  # half-width of an interval, as a share of a limit, at which the estimate says on which side a growth is
-
-
-@dataclass(frozen=True)
-class Change:
-    """A time compared with the base's.
-
-    Attributes:
-        speedup: time of the base over this time; above 1 is faster.
-        low: lower end of its 95 % interval; infinite if unknown.
-        high: upper end; infinite if unknown.
-        p_adjusted: p of no change, adjusted over the family; 1 if unknown.
-        real: whether it is significant: the interval and the adjusted p exclude no change.
-    """
-
-    speedup: float
-    low: float
-    high: float
-    p_adjusted: float
-    real: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "real", self.p_adjusted < LEVEL and not self.low <= 1 <= self.high)
-
-    @property
-    def growth(self) -> float:
-        """Relative increase of the time over the base's; below 0 is faster."""
-        return 1 / self.speedup - 1
-
-    @property
-    def bounds_of_growth(self) -> tuple[float, float]:
-        """The ends of its 95 % interval; infinite if unknown."""
-        return 1 / self.high - 1, 1 / self.low - 1 if self.low > 0 else np.inf
-
-    def decides(self, over: float) -> bool:
-        """Whether the growth is known well enough to say that it is over a share, or not."""
-        low, high = self.bounds_of_growth
-        return (low > over and self.p_adjusted < _SURE) or high < over or high - low < 2 * _PRECISE * over
+_FAILS = 0.02  # p of a growth that fails, of versions that are measured until the answer is known
 
 
 @dataclass(frozen=True)
@@ -151,21 +112,18 @@ class Comparison:
     def regressions(self, over: float) -> list[tuple[str, str, Change]]:
         """Significant increases of step times above a share `over`: name of the recording, batch size, change."""
         level = _FAILS if self.together else LEVEL
-        return [
-            (side.name, line.label, change)
-            for line in self.steps
-            for side, change in zip(self.sides[1:], line.changes, strict=True)
-            if change is not None and change.real and change.growth > over and change.p_adjusted < level
-        ]
+        return [one for one in self._changes() if one[2].real and one[2].growth > over and one[2].p_adjusted < level]
 
-    def undecided(self, over: float) -> list[tuple[str, str, float]]:
-        """Where neither a growth above a share nor its absence is known: recording, batch size, largest growth."""
-        return [
-            (side.name, line.label, change.bounds_of_growth[1])
-            for line in self.steps
-            for side, change in zip(self.sides[1:], line.changes, strict=True)
-            if change is not None and not change.decides(over)
-        ]
+    def undecided(self, over: float) -> list[tuple[str, str, Change]]:
+        """Where the measurement rules out neither a growth above a share nor its absence; as `regressions`."""
+        failed = self.regressions(over)
+        return [one for one in self._changes() if not one[2].decides(over) and one not in failed]
+
+    def _changes(self) -> Iterator[tuple[str, str, Change]]:
+        for line in self.steps:
+            for one, change in zip(self.sides[1:], line.changes, strict=True):
+                if change is not None:
+                    yield one.name, line.label, change
 
 
 def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = None) -> Comparison:
@@ -223,7 +181,8 @@ def decided(rows: Sequence[Mapping[str, Any]], names: Sequence[str], over: float
     meta = {TOGETHER: {"run": "", "rounds_of_process": rounds_of_process}}
     of_names = [steps[steps["factor"] == name].drop(columns="factor") for name in names]
     sides = [side(name, meta, of_name, statistic=FASTER_HALF) for name, of_name in zip(names, of_names, strict=True)]
-    return not Comparison(tuple(sides), _steps(sides, _common(sides)), None, LAYER, (), ()).undecided(over)
+    changes = [change for line in _steps(sides, _common(sides)) for change in line.changes]
+    return all(change is not None and change.decides(over) for change in changes)
 
 
 def _common_rows(sides: Sequence[Side]) -> str:

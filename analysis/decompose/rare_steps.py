@@ -72,6 +72,7 @@ class RareSteps:
         cost_share: what they take longer than the steps around them, as a share of the time of all steps.
         period: number of steps from one to the next; None if there is no fixed one.
         in_common: what they have in common.
+        sentence: the same in a sentence.
     """
 
     batch: int | None

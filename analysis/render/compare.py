@@ -10,7 +10,8 @@ from rich.text import Text
 
 from ...base.counted import counted
 from ...base.numbers import number, quantity
-from ..compare import Change, Comparison, Line
+from ..change import Change
+from ..compare import Comparison, Line
 from ..decompose.terms import RECORD_DEVICE
 from .tables import table
 from .words import UNITS, hidden_note
@@ -56,15 +57,15 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
 def render_check(comparison: Comparison, over: float) -> list[Text]:
     """What `--fail-over` found: each growth that fails, or that there is none; and where more may have grown."""
     lines = []
-    for name, grown_at, change in comparison.regressions(over):
+    for name, batch, change in comparison.regressions(over):
         growth = f"+{change.growth:.1%} (at least {change.bounds_of_growth[0]:+.1%})"
-        lines.append(Text(f"Failed: {name} at batch {grown_at} takes {growth}, over {over:.1%}.", "bold red"))
-    if lines:
-        return lines
-    lines.append(Text(f"No step time grew significantly and by more than {over:.1%}."))
-    if open_ := comparison.undecided(over):
-        listed = ", ".join(f"{name} at batch {batch} by up to {most:.1%}" for name, batch, most in open_)
-        lines.append(Text(f"But the measurement does not rule it out: {listed}.", "yellow"))
+        lines.append(Text(f"Failed: {name} at batch {batch} takes {growth}, over {over:.1%}.", "bold red"))
+    if not lines:
+        lines.append(Text(f"No step time grew significantly and by more than {over:.1%}."))
+    for name, batch, change in comparison.undecided(over):
+        most = change.bounds_of_growth[1]
+        known = f"it may be up to {most:.1%}" if math.isfinite(most) else "no interval is known"
+        lines.append(Text(f"A growth of {name} at batch {batch} is not ruled out: {known}.", "yellow"))
     return lines
 
 

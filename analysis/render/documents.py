@@ -300,7 +300,7 @@ class CompareDocument:
         roof_ratios: one per recording after the first, by memory level or precision.
         fail_over: growth that fails the check; null if none was asked for.
         failed: whether a step time grew by more and significantly.
-        undecided: whether none did, and the measurement does not rule it out.
+        undecided: whether the measurement does not rule it out at another batch size, or at all.
     """
 
     recordings: Sequence[ComparedRecording]
@@ -317,21 +317,20 @@ class CompareDocument:
 
     @classmethod
     def of(cls, comparison: Comparison, fail_over: float | None = None) -> CompareDocument:
-        failed = fail_over is not None and bool(comparison.regressions(fail_over))
+        """The document of a comparison, see the attributes."""
         return cls(
             recordings=[
                 ComparedRecording(side.name, side.hardware.name, side.name in comparison.profiled)
                 for side in comparison.sides
             ],
             without_device_work=comparison.unseen,
-            differences=comparison.differences,
-            **{name: getattr(comparison, name) for name in ("steps", "batch", "by", "rows")},
+            **{name: getattr(comparison, name) for name in ("differences", "steps", "batch", "by", "rows")},
             roof_ratios=[
                 {level: RoofRatio(*ratio) for level, ratio in ratios.items()} for ratios in comparison.roof_ratios
             ],
             fail_over=fail_over,
-            failed=failed,
-            undecided=fail_over is not None and not failed and bool(comparison.undecided(fail_over)),
+            failed=fail_over is not None and bool(comparison.regressions(fail_over)),
+            undecided=fail_over is not None and bool(comparison.undecided(fail_over)),
         )
 
 

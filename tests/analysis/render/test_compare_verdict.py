@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from curvescope.analysis.compare import Change, Line
+from curvescope.analysis.change import Change
+from curvescope.analysis.compare import Line
 from curvescope.analysis.render.compare import verdicts
 
 

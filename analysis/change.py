@@ -1,0 +1,51 @@
+"""A time compared with another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .decompose.statistics import LEVEL
+
+# p of a growth that ends a run of versions while the interval is wide: many looks at few processes find some growth by
+# chance (benchmarks/version_checks.py).
+_SURE = 0.001
+_PRECISE = 0.6  # half-width of an interval, as a share of a limit, at which the estimate says on which side a growth is
+
+
+@dataclass(frozen=True)
+class Change:
+    """A time compared with the base's.
+
+    Attributes:
+        speedup: time of the base over this time; above 1 is faster.
+        low: lower end of its 95 % interval; infinite if unknown.
+        high: upper end; infinite if unknown.
+        p_adjusted: p of no change, adjusted over the family; 1 if unknown.
+        real: whether it is significant: the interval and the adjusted p exclude no change.
+    """
+
+    speedup: float
+    low: float
+    high: float
+    p_adjusted: float
+    real: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "real", self.p_adjusted < LEVEL and not self.low <= 1 <= self.high)
+
+    @property
+    def growth(self) -> float:
+        """Relative increase of the time over the base's; below 0 is faster."""
+        return 1 / self.speedup - 1
+
+    @property
+    def bounds_of_growth(self) -> tuple[float, float]:
+        """The ends of its 95 % interval; infinite if unknown."""
+        return 1 / self.high - 1, 1 / self.low - 1 if self.low > 0 else np.inf
+
+    def decides(self, over: float) -> bool:
+        """Whether the growth is known well enough to say that it is over a share, or not."""
+        low, high = self.bounds_of_growth
+        return (low > over and self.p_adjusted < _SURE) or high < over or high - low < 2 * _PRECISE * over

@@ -70,6 +70,17 @@ def test_a_step_under_a_power_cap_has_the_clock_that_it_had_itself(step_ms, cloc
     assert [row["duration_ns"] for row in rows] == [card.step_ns] * 3  # the readings are outside
 
 
+def test_a_driver_that_refuses_a_reading_costs_the_clock_and_not_the_step():
+    card = Card(20_000_000)
+    clock = StreamClock("cuda:0", lambda: 7, card)
+
+    def refused(*_):
+        raise BackendMissingError("cuLaunchKernel answered CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900).")
+
+    card.launch = refused
+    assert [row["sm_clock_hz"] for row in time_steps(card, 2, exactly=True, clock=clock)] == [None, None]
+
+
 @pytest.mark.parametrize("architecture", [50, 70, 80, 90, 100, 120])
 def test_the_kernel_assembles_and_reads_both_counters_before_it_writes(architecture, tmp_path):
     ptxas = _of_package()

@@ -24,6 +24,7 @@ from curvescope.experiments.factors import factor_of
 from curvescope.experiments.plan import _known, candidates
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.experiments import Scope, record_experiment
+from curvescope.profiling.recording.operators import TensorArgument, encode_arguments
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ..analysis.causes.planted_causes import Plan
@@ -50,6 +51,7 @@ class Scenario:
         term_ms: time of the term alone, by batch size.
         removing: times by factor where the cause is right, of the term or of the step.
         wrong: time of the term alone where it is wrong, if that differs at the sizes that were not recorded.
+        dtype: type of the term's operands, by batch size.
     """
 
     cause: str
@@ -58,10 +60,12 @@ class Scenario:
     term_ms: Cost
     removing: Mapping[str, Cost] = field(default_factory=dict)
     wrong: Cost | None = None
+    dtype: Callable[[int], str] = lambda _: "float"
 
     def step_ms(self, batch: int) -> float:
         """Time of the complete step."""
         others = self.plan.first(batch)[1] + self.plan.idle_ms(batch) + self.plan.optimizer_ms
+        others += self.plan.copies_ms(batch) if self.plan.copies_ms else 0.0
         return float((self.plan.kernel(batch)[1] + others) * self.plan.slow(batch))
 
 
@@ -166,6 +170,24 @@ SCENARIOS = (
         {"cublaslt": line},
     ),
     Scenario(
+        "copies of operands",
+        "60 ms of copies at batch 16",
+        _plan(
+            kernel=lambda b: ("sgemm_128x64_nn", line(b), {"op": "aten::mm", "flops": 10**9 * b}),
+            copies_ms=_last(60.0, 1.0),
+        ),
+        lambda b: line(b) + (60.0 if b == 16 else 1.0),
+        {"stored_operands": line},
+    ),
+    Scenario(
+        "precision",
+        "fp32 at batch 16, bf16 below",
+        _plan(kernel=lambda b: ("sgemm_128x64_nn", doubled(b), {})),
+        doubled,
+        {"bf16_autocast": step_of(line), "before_switch": line},
+        dtype=lambda b: "float" if b == 16 else "c10::BFloat16",
+    ),
+    Scenario(
         "weights read every step",
         "40 MB of weights in 50 MB of L2",
         _plan(
@@ -211,14 +233,14 @@ def decide(scenario: Scenario, path: Path, *, right: bool) -> Decided:
     write_planted(path, scenario.plan, device=DEVICE)
     with RecordingWriter.extend(path) as writer:
         rows = [
-            {"batch": b, "layer": "conv3", "phase": "backward", "op": "aten::mm", "arguments": "[]", "calls": 1}
-            | {"position": 0, "source": "torch"}
+            {"batch": b, "layer": "conv3", "phase": "backward", "op": "aten::mm", "calls": 1, "position": 0}
+            | {"arguments": encode_arguments([TensorArgument((b, 8), scenario.dtype(b))]), "source": "torch"}
             for b in (4, 8, 16)
         ]
         writer.write("operators", {name: [row[name] for row in rows] for name in rows[0]})
     wanted = Verdict.CONFIRMED if right else Verdict.REFUTED
     diagnosis, used_s = explain(open_recording(path)), 0.0
-    functional = next(one.functional for one in _targets(diagnosis) if scenario.cause in _verdicts(one))
+    functional = next(one.functional for one in _targets(diagnosis) if _claims(one, scenario.cause))
     while used_s < DEFAULT_S:
         recording = open_recording(path)
         diagnosis = explain_again(diagnosis, recording)
@@ -235,6 +257,12 @@ def decide(scenario: Scenario, path: Path, *, right: bool) -> Decided:
 
 def _targets(diagnosis: Any) -> list[Any]:
     return [*diagnosis.explanations, *filter(None, [diagnosis.fixed_cost])]
+
+
+def _claims(target: Any, cause: str) -> bool:
+    """Whether a cause claims some of an anomaly; an unproven slow call is none of its causes all the same."""
+    claims = (term.claims[cause].amount for term in target.weighed if cause in term.claims)
+    return any(amount * target.value.value > 0 for amount in claims)
 
 
 def _verdicts(target: Any) -> dict[str, Verdict]:

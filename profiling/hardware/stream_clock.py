@@ -18,7 +18,7 @@ from ...base.errors import BackendMissingError
 from .cuda_driver import CudaDriver
 
 _MOST_SMS = 256  # an SM's number is below it on every device so far; GB202 has 192
-# The global timer advances by up to 1 µs at once on some devices: over such a time the clock is right within 1 %.
+# The global timer advances by up to 1 µs at once on some devices: over such a time the clock is right within 0.5 %.
 _LEAST_NS = 200_000
 # One thread per SM writes the number of cycles and the time, both together, to the place of its SM.
 _PTX = f"""

@@ -16,6 +16,7 @@ CAUSE = "copies of operands"
 INTERVENTION = Intervention(
     expected="With operands that are stored as the operator reads them, the term's share goes away.",
     term=("stored_operands",),
+    shared=("channels_last",),
 )
 _COPY = re.compile(r"(?!Mem)(.*(copy|clone|contiguous|nchw|nhwc|permute)|reorder\b)", re.IGNORECASE)
 _LEAST_SHARE = 0.1  # of the term's time at one of the sizes
@@ -27,6 +28,9 @@ def weigh(case: Case) -> Claim | None:
     if case.share.key.kind != "kernels" or case.share.key.phase == OPTIMIZER:
         return None
     copying = [use for use in case.uses if use.op is not None and _COPY.match(use.name)]
+    # A layer whose work is to copy has no operand that it copies before it.
+    if all(_COPY.match(use.op or "") for use in case.uses):
+        return None
     sides = [_ms(copying, batch) for batch in (case.before, case.after)]
     shares = [time_ms / case.time_ms(b) for b, time_ms in zip((case.before, case.after), sides, strict=True) if time_ms]
     if max(shares, default=0.0) < _LEAST_SHARE:

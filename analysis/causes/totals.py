@@ -21,8 +21,8 @@ class TermCause:
     Attributes:
         label: label of the term.
         amount: explained amount, in the functional's unit.
-        claim: claim of the cause; of what is unexplained, that of a cause which is only suspected, see
-            `catalogue.ONLY_CONFIRMED`, or None.
+        claim: claim of the cause; of what is unexplained, that of a cause which is only suspected, e.g. a slow library
+            call, or None.
         rivals: claims of other causes on the same term, the best first, whatever they explain.
         verdict: verdict of experiments on the cause in this term.
         reason: reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if

@@ -28,7 +28,7 @@ from curvescope.profiling.recording.store import open_recording
 
 from ...curvescope.recordings import write_planted
 from ..synthetic import times_of
-from .planted_causes import PLANS, Plan, planted
+from .planted_causes import CPU, PLANS, Plan, planted
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 
@@ -281,3 +281,29 @@ def test_a_switch_is_a_kernel_that_runs_on_one_side_only(times_ms, switched):
     use = case.uses[0]
     uses = [replace(use, batch=b, name=name, time_ms=ms) for b, of in times_ms.items() for name, ms in of.items()]
     assert replace(case, uses=tuple(uses), before=8, after=16).switched == switched
+
+
+def test_a_layer_that_only_copies_has_no_operand_that_it_copies_before_it():
+    copies = Plan(kernel=lambda b: ("aten::copy_", (3.0 if b < 16 else 6.0) * b, {"op": "aten::copy_"}), hardware=CPU)
+    assert named(copies) == UNEXPLAINED
+    in_a_product = replace(copies, kernel=lambda b: (*copies.kernel(b)[:2], {"op": "aten::bmm"}))
+    assert named(in_a_product) == "copies of operands"
+
+
+def test_threads_begin_only_where_about_one_worked():
+    def use(first):
+        def of_step(batch, duration_ns):
+            threads = first if batch < 16 else 2 * first
+            return {"cpu_time_ns": threads * duration_ns, "run_queue_wait_ns": 0, "system_time_ns": 0, "page_faults": 9}
+
+        return Plan(host_use=of_step, slow=lambda b: 2.0 if b == 16 else 1.0, hardware=CPU)
+
+    assert named(use(1)) == "start of threads"
+    assert named(use(2)) == UNEXPLAINED
+
+
+def named(plan):
+    """The cause that is named of the excess from 8 to 16 of a plan."""
+    steps, kernels, beside = planted(plan, 1)
+    found = diagnose(steps, times_of(steps, kernels), recorded=beside)
+    return explain(excess(8, 16), found.curve, found.terms, found.kernel_times, beside).attribution.verdict.cause

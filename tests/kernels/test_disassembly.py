@@ -110,4 +110,7 @@ def test_the_memory_kernels_load_four_times_before_they_store(architecture):
         accesses = [one for one in listed[f"memory_{name}"] if one in ("LDG", "STG")]
         stores = 4 if name in ("copy", "scale") else 2
         assert accesses == ["LDG"] * 4 + ["STG"] * stores, name
+    # Of the unrolled loop, behind what is left over by four: four loads of four numbers, then their sums.
+    read = [one for one in listed["memory_read"] if one in ("LDG", "FADD")]
+    assert read[-20:] == ["LDG"] * 4 + ["FADD"] * 16
     assert all(kernel.local_bytes == 0 for kernel in read_cubin(cubin).kernels)  # no register is spilled

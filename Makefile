@@ -17,7 +17,7 @@ $(INSTALLED): pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard na
 	@touch $@
 
 .PHONY: run
-run: $(INSTALLED)  ## set up, diagnose AlexNet on this machine and test the causes (under four minutes)
+run: $(INSTALLED)  ## set up, diagnose AlexNet on this machine and test the causes (two and a half minutes)
 	$(BIN)/curvescope diagnose alexnet
 
 # Only these are collected for what nothing else may run beside.

@@ -169,7 +169,7 @@ def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, swee
     """Sweeps over `BATCHES` of a cost fixed plus proportional, with `effect` more from batch 16 on."""
     random = np.random.default_rng(seed)
     noise = SHAPES[shape]
-    cost_ms = {b: (20.0 + 10.0 * b) * (1 + effect * (b >= PLACE[1])) for b in BATCHES}
+    cost_ms = cost_with(effect)
     drawn = noise(np.random.default_rng(0), 4000, steps)
     drawn = drawn[drawn.min(axis=1) < SLOWED] if shape == WAITS else drawn
     middle = float(faster_half(drawn.ravel())) if shape in CENTRED else 1.0
@@ -187,6 +187,16 @@ def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, swee
         covered += bool(held.low <= truth <= held.high)
         points += sum(bool(p.time_ms.low <= middle * cost_ms[p.condition] <= p.time_ms.high) for p in curve.points)
     return Tally(sweeps, alarms, covered, points)
+
+
+def sweep_of(random: np.random.Generator, shape: str, effect: float, rounds: int, steps: int) -> pd.DataFrame:
+    """Steps over `BATCHES` of a cost fixed plus proportional, with `effect` more from batch 16 on."""
+    return _sweep(random, SHAPES[shape], cost_with(effect), rounds, steps)
+
+
+def cost_with(effect: float) -> dict[int, float]:
+    """The cost in ms by batch size."""
+    return {b: (20.0 + 10.0 * b) * (1 + effect * (b >= PLACE[1])) for b in BATCHES}
 
 
 def _sweep(

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .base.arguments import PROBE_SHARE, default_experiments_s, duration_text
+from .base.arguments import (
+    FAST_TOTAL_S,
+    LEAST_EXPERIMENTS_S,
+    PROBE_SHARE,
+    duration_text,
+    experiments_after_s,
+)
 from .base.counted import counted
 from .base.errors import CurvescopeError
+
+_FAST_S = FAST_TOTAL_S - LEAST_EXPERIMENTS_S  # for rounds of fast steps
 
 if TYPE_CHECKING:
     from .analysis.diagnosis.result import Diagnosis
@@ -60,8 +69,8 @@ def diagnose(
         name: name of the recording; default: that of the function.
         protocol: name of a protocol, e.g. quick, or a `Protocol`.
         time_limit_s: seconds to measure; None for the protocol's own.
-        experiments_s: time limit of the experiments after it, seconds; 0 for none, None for 90 s, on a GPU 180 s.
-            `confirm` makes more of them later.
+        experiments_s: time limit of the experiments after it, seconds; 0 for none, None for what measuring leaves of
+            140 s, of 80 s where steps take under 20 ms, and on a GPU 180 s. `confirm` makes more of them later.
         curvature: axis of curvatures: log2, linear or throughput.
         output: folder to create for the recording.
         probe: share of the time to measure in which sizes between `batches` are probed for jumps; 0 for none.
@@ -94,8 +103,7 @@ def diagnose(
     )
     workload = GraphedSteps(steps) if cuda_graph else steps
     path = new_recording_path(workload.name) if output is None else as_path(str(output))
-    seconds_of = default_experiments_s if experiments_s is None else lambda _: experiments_s
-    measure(workload, sorted(set(batches)), how, path, seconds_of, probe_share=probe)
+    measure(workload, sorted(set(batches)), how, path, lambda _: experiments_s, probe_share=probe)
     return explain(open_recording(path), curvature)
 
 
@@ -132,7 +140,7 @@ def record_curve(name: str, args: argparse.Namespace, protocol_on: Callable[[str
     protocol, path = protocol_on(device), args.output or new_recording_path(configuration.network)
     with options.clocks(args, device) if "lock_clocks" in args else nullcontext():
         workload = configuration.build(find_device=args.device is None)
-        measure(workload, axes.values, protocol, path, lambda _: 0.0, options.precise_enough(protocol))
+        measure(workload, axes.values, protocol, path, lambda _: 0.0, options.precise_enough(protocol), complete=True)
     return open_recording(path)
 
 
@@ -141,9 +149,11 @@ def measure(
     values: Sequence[int],
     protocol: Protocol,
     path: AnyPath,
-    experiments_s_of: Callable[[str], float],
+    experiments_s_of: Callable[[str], float | None],
     precise: Precise = lambda _: False,
     probe_share: float = 0.0,
+    *,
+    complete: bool = False,
 ) -> None:
     """Measure one curve in this process and record it, then run experiments; with the curve so far on stderr.
 
@@ -152,9 +162,11 @@ def measure(
         values: values of its axis, increasing.
         protocol: number and length of visits.
         path: folder to create for the recording.
-        experiments_s_of: gives the time limit of the experiments on a device, seconds; 0 for none.
+        experiments_s_of: gives the time limit of the experiments on a device, seconds; 0 for none, None for what
+            measuring leaves, see `base.arguments`.
         precise: whether the rows of `steps` so far are precise enough; asked after each round.
         probe_share: share of the time in which sizes between the values are probed; a published protocol has no probes.
+        complete: whether rounds visit every value until the end of the protocol, whatever is decided by then.
 
     Raises:
         CurvescopeError: see `run_sweep`.
@@ -163,11 +175,13 @@ def measure(
     from .analysis.render import terminal
     from .analysis.render.live import LiveCurve
     from .experiments.confirming import confirm_with_bars
-    from .experiments.focusing import FURTHER_SHARE, focused
+    from .experiments.focusing import Focused, all_fast, focused
     from .profiling.hardware.host import describe_device
-    from .profiling.measure.stopping import Until
+    from .profiling.measure.protocol import PROTOCOLS
+    from .profiling.measure.stopping import Complete, Until
     from .profiling.measure.sweep import run_sweep
     from .profiling.recording.axis import axis_of
+    from .profiling.recording.store import open_recording
 
     workload.try_step(values[0])
     experiments_s = experiments_s_of(workload.device)
@@ -180,27 +194,39 @@ def measure(
         f"Measuring {workload.name} ({workload.mode} step), {axis_of(spec).name} {listed}{fixed}, on "
         f"{describe_device(workload.device)['name']} ({workload.device}): {takes}, into {path}."
     )
-    focus = focused(protocol, path, FURTHER_SHARE * experiments_s)
-    then = f"up to {duration_text(experiments_s)} of experiments" if experiments_s else ""
-    with LiveCurve(protocol.statistic, axis_of(spec), lambda: focus.deciding, then) as view:
+    is_usual = protocol.time_limit_s == PROTOCOLS["default"].time_limit_s
+    rule = Complete[int].of(protocol) if complete else focused(protocol, path, _FAST_S if is_usual else math.inf)
+    deciding = (lambda: rule.deciding) if isinstance(rule, Focused) else (lambda: None)
+    with LiveCurve(protocol.statistic, axis_of(spec), deciding, _then(experiments_s)) as view:
         try:
             probe_s = 0.0 if protocol.is_fixed else probe_share * (protocol.time_limit_s or 0.0)
-            run_sweep(workload, values, protocol, path, view.report, Until(focus, precise), probe_s=probe_s)
+            run_sweep(workload, values, protocol, path, view.report, Until(rule, precise), probe_s=probe_s)
         except KeyboardInterrupt:
             view.console.print("Interrupted. The measured data is kept, and this reads it:")
             terminal.print_commands(view.console, f"curvescope explain {path}")
             raise
-    if experiments_s > focus.further_taken_s:
+    if experiments_s is None:
+        recording = open_recording(path)
+        fast = all_fast(recording.arrow("steps", ["batch", "profiled", "duration_ns"]).to_pylist())
+        experiments_s = experiments_after_s(workload.device, float(recording.meta["elapsed_s"]), fast=fast)
+    if experiments_s:
         try:
-            confirm_with_bars(path, experiments_s - focus.further_taken_s)
+            confirm_with_bars(path, experiments_s)
         except CurvescopeError as error:  # what was measured is explained without experiments
             messages.print(f"No experiments: {error}", style="yellow", markup=False)
 
 
-def _duration(protocol: Protocol, experiments_s: float) -> str:
+def _duration(protocol: Protocol, experiments_s: float | None) -> str:
     """What a run takes, in words."""
     if protocol.time_limit_s is None:
         sweep = f"{counted(protocol.rounds[0], 'round')} without a time limit"
     else:
-        sweep = f"{'at most' if protocol.until else 'about'} {duration_text(protocol.time_limit_s)}"
-    return f"{sweep}, then up to {duration_text(experiments_s)} of experiments" if experiments_s else sweep
+        sweep = f"at most {duration_text(protocol.time_limit_s)}"
+    return ", then ".join(filter(None, (sweep, _then(experiments_s))))
+
+
+def _then(experiments_s: float | None) -> str:
+    """What follows the sweep, in words."""
+    if experiments_s is None:
+        return "experiments"
+    return f"up to {duration_text(experiments_s)} of experiments" if experiments_s else ""

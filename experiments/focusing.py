@@ -1,103 +1,112 @@
-"""Chooses the batch sizes of further rounds, so that rounds go where a verdict is open."""
+"""When the rounds of a sweep end, and which batch sizes the last ones visit: rounds go where a verdict is open."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..base.arguments import FAST_STEP_NS
 from ..base.errors import CurvescopeError
-from ..profiling.measure.stopping import Complete, Further, Look, StoppingRule
+from ..profiling.measure.stopping import Complete, Look, StepRow, StoppingRule
 
 if TYPE_CHECKING:
+    from ..analysis.decompose.curve import Curve
+    from ..analysis.decompose.findings import Finding
     from ..analysis.diagnosis.result import Diagnosis
     from ..profiling.measure.protocol import Protocol
     from ..profiling.recording.remote_store import AnyPath
 
-# Share of the time limit for rounds over all batch sizes, which the curve and the choice of its anomalies need.
-COMPLETE_SHARE = 0.5
-# Rounds until the next look at the diagnosis, as a share of those so far: each look at growing data is another chance
-# to take noise for an effect, and takes about a second.
+# Rounds until the next look, as a share of those so far: each look at growing data is another chance to take noise for
+# an effect, and takes up to a second.
 _UNTIL_NEXT_LOOK = 0.5
 _LEAST_UNTIL_NEXT_LOOK = 3
-FURTHER_SHARE = 1 / 3  # of the time for experiments that goes to further rounds while there is no anomaly to test
 
 
 class Focused(StoppingRule[int]):
-    """The stopping rule of a sweep that gives rounds to the largest anomaly, while terms of it are open.
+    """The stopping rule of a sweep whose rounds end when no open verdict can be decided in the time.
 
-    Half of the time limit goes to complete rounds. After that, rounds visit only the batch sizes of the largest anomaly
-    while terms that cannot be distinguished from 0 make a fifth of it or more, else all batch sizes again.
-
-    Where no anomaly is found at the time limit though one may be there, more rounds follow: of the batch sizes where it
-    may be, or of all.
+    While a functional of the curve is open, rounds visit all batch sizes. After that they visit only those of the
+    largest anomaly, while terms that cannot be distinguished from 0 make a fifth of it or more. What further rounds are
+    not expected to decide is not open, see `findings.decidable`.
 
     Attributes:
         deciding: label of the anomaly whose batch sizes rounds visit; None for all.
     """
 
     def __init__(
-        self, rule: Complete[int], diagnose: Callable[[], Diagnosis], further_s: float = 0.0, *, fixed: bool = False
+        self,
+        rule: Complete[int],
+        curve_of: Callable[[Sequence[StepRow]], tuple[Curve, Sequence[Finding]]],
+        diagnose: Callable[[], Diagnosis],
+        fast_s: float = math.inf,
     ) -> None:
         """Define the rule.
 
         Args:
-            rule: the limits of the sweep; without a time limit, every round stays complete.
+            rule: the limits of the sweep.
+            curve_of: the curve of the steps so far, and its findings.
             diagnose: diagnosis of the recording so far.
-            further_s: seconds for more rounds at the end.
-            fixed: whether every round stays complete, whatever the time limit is.
+            fast_s: time limit where all steps are fast, seconds.
         """
         super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
         self.deciding: str | None = None
-        whole = fixed or rule.time_limit_s is None
-        self._complete_until_s = math.inf if whole else COMPLETE_SHARE * (rule.time_limit_s or 0.0)
-        self._rule = Further(rule, self._wanted_s)
-        self._diagnose, self._further_s, self._further = diagnose, further_s, False
+        self._rule, self._curve_of, self._diagnose, self._fast_s = rule, curve_of, diagnose, fast_s
         self._next_look = 0
         self._batches: Collection[int] | None = None
 
-    @property
-    def further_taken_s(self) -> float:
-        """Seconds that the rounds at the end took."""
-        return self._rule.taken_s
-
     def next_round(self, look: Look[int]) -> Sequence[int] | None:
         """The batch sizes that a round visits; None to end the sweep."""
-        late = look.round_ >= self.least and look.elapsed_s >= self._complete_until_s
-        if late and look.round_ >= self._next_look:
+        if look.round_ >= self.least and look.round_ >= self._next_look:
             self._next_look = look.round_ + max(_LEAST_UNTIL_NEXT_LOOK, round(_UNTIL_NEXT_LOOK * look.round_))
-            self._batches = self._open()
-        return self._rule.next_round(look if self._batches is None else look.of(self._batches))
+            if all_fast(look.rows()):
+                self.time_limit_s = min(self._fast_s, self.time_limit_s or math.inf)
+                self._rule.time_limit_s = self.time_limit_s
+            self._batches = self._open(look)
+        if self._batches is None:
+            return self._rule.next_round(look)
+        return self._rule.next_round(look.of(self._batches)) if self._batches else None
 
-    def _wanted_s(self, round_: int) -> float:
-        """Seconds of more rounds, if a curve without an anomaly may have one that they would show."""
-        if math.isinf(self._complete_until_s) or not self._further_s:
-            return 0.0
-        self._further = True
-        self._batches, self._next_look = self._open(), round_ + max(_LEAST_UNTIL_NEXT_LOOK, round_)
-        return 0.0 if self._batches is None else self._further_s
-
-    def _open(self) -> Collection[int] | None:
-        from ..analysis.diagnosis.split import open_finding
+    def _open(self, look: Look[int]) -> Collection[int] | None:
+        """The batch sizes that further rounds visit: None for all, and none to end."""
+        from ..analysis.decompose.findings import decidable, undecided
         from .plan import open_terms
 
         self.deciding = None
         try:
+            if undecided(*self._curve_of(look.rows()), self._more(look)):
+                return None
             diagnosis = self._diagnose()
         except CurvescopeError:  # e.g. no batch size has two rounds yet: a complete round is right for it
             return None
-        if self._further:
-            finding = open_finding(diagnosis)
-            functional = finding.tested if finding else None
-        else:
-            functional = diagnosis.explanations[0].functional if open_terms(diagnosis) else None
-        if functional is None:
-            return None
+        if not diagnosis.explanations:
+            return ()
+        functional = diagnosis.explanations[0].functional
+        more = self._more(look.of(functional.conditions))
+        if not any(decidable(share.value, more) for share in open_terms(diagnosis)):
+            return ()
         self.deciding = functional.label
         return frozenset(functional.conditions)
 
+    def _more(self, look: Look[int]) -> float:
+        """Rounds over the conditions at the time limit, as a factor on those so far."""
+        most = math.inf if self._rule.most is None else self._rule.most / look.round_
+        round_s = look.end_s - look.elapsed_s
+        left_s = math.inf if self.time_limit_s is None else max(self.time_limit_s - look.elapsed_s, 0.0)
+        return min(1 + left_s / max(round_s, 1e-9) / look.round_, max(most, 1.0))
 
-def focused(protocol: Protocol, path: AnyPath, further_s: float) -> Focused:
+
+def all_fast(rows: Sequence[StepRow]) -> bool:
+    """Whether every batch size has a step that is fast."""
+    fastest: dict[int, int] = {}
+    for row in rows:
+        if not row["profiled"]:
+            fastest[row["batch"]] = min(row["duration_ns"], fastest.get(row["batch"], row["duration_ns"]))
+    return bool(fastest) and max(fastest.values()) < FAST_STEP_NS
+
+
+def focused(protocol: Protocol, path: AnyPath, fast_s: float = math.inf) -> StoppingRule[int]:
     """The rule of a sweep with a protocol.
 
     Rounds stay complete for a published protocol, whose number of rounds is fixed, and for `until`, which asks every
@@ -106,10 +115,22 @@ def focused(protocol: Protocol, path: AnyPath, further_s: float) -> Focused:
     Args:
         protocol: protocol of the sweep.
         path: folder of the recording.
-        further_s: seconds for more rounds at the end, where an anomaly may be there.
+        fast_s: time limit where all steps are fast, seconds.
     """
+    import pandas as pd
+
+    from ..analysis.decompose.curve import cost_curve
+    from ..analysis.decompose.findings import find
     from ..analysis.diagnosis.explain import explain
+    from ..profiling.recording.probes import jumps_of
     from ..profiling.recording.store import open_recording
 
-    fixed = protocol.until is not None or protocol.is_fixed
-    return Focused(Complete.of(protocol), lambda: explain(open_recording(path)), further_s, fixed=fixed)
+    def curve_of(rows: Sequence[StepRow]) -> tuple[Curve, Sequence[Finding]]:
+        curve = cost_curve(pd.DataFrame(rows), protocol.statistic)
+        curve = replace(curve, jumps=jumps_of(open_recording(path).meta))
+        return curve, find(curve)
+
+    rule: Complete[int] = Complete.of(protocol)
+    if protocol.until is not None or protocol.is_fixed:
+        return rule
+    return Focused(rule, curve_of, lambda: explain(open_recording(path)), fast_s)

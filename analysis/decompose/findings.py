@@ -33,6 +33,8 @@ class FindingVerdict(Word):
     UNKNOWN = "unknown"  # without an interval: one step of each size, so that whether it repeats is unknown
 
 
+LARGE = 0.05  # of a step: worth more rounds while it is not distinguished from 0
+LEVEL_OF_A_LOOK = 0.01  # of the tests of a sweep that goes on
 UNDECIDED = (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT)  # more rounds may make it an anomaly
 
 
@@ -74,6 +76,42 @@ def find(curve: Curve, axis: str = "log2") -> tuple[Finding, ...]:
         Finding(show, curve.evaluate(show), test, value, p, _verdict(curve, show, test, value, p))
         for show, test, value, p in zip(shown, tested, values, adjusted, strict=True)
     )
+
+
+def undecided(curve: Curve, findings: Sequence[Finding], more: float) -> list[Finding]:
+    """The findings of a look at a sweep that goes on: neither decided yet, nor beyond what the time allows.
+
+    Decided are anomalies at a stricter level than that of the end, as each look may err; and what is none of 5 % or
+    more of the step by its interval. A negative excess is none of any size.
+
+    Args:
+        curve: the curve so far.
+        findings: its findings.
+        more: rounds at the time limit, as a factor on those so far.
+    """
+    left = []
+    for finding in findings:
+        value = finding.tested_value
+        large = LARGE * curve.at(finding.tested.last).time_ms.value
+        reach = value.high if finding.tested.kind == "excess" else max(value.high, -value.low)
+        if finding.p_adjusted < LEVEL_OF_A_LOOK or reach < large:
+            continue
+        if more > 1 and (decidable(value, more) or reach / math.sqrt(more) < large):
+            left.append(finding)
+    return left
+
+
+def decidable(value: Estimate, more: float) -> bool:
+    """Whether more rounds may distinguish a value from 0, if it then lies half an interval's half farther from it.
+
+    Args:
+        value: the value so far; infinite ends become finite.
+        more: number of rounds, as a factor on those so far.
+    """
+    if not math.isfinite(value.high):
+        return more > 1
+    half = value.high - value.value
+    return (abs(value.value) + half / 2) * math.sqrt(more) > half
 
 
 def found_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Condition, Condition]]:

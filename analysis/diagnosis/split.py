@@ -14,13 +14,12 @@ from ..causes.case import Case
 from ..causes.context import Examined, Recorded, cases, examine
 from ..causes.more_work import weights_of_work
 from ..decompose.curve import Curve, cost_curve
-from ..decompose.findings import UNDECIDED, Finding, FindingVerdict, find, find_fixed_cost
+from ..decompose.findings import FindingVerdict, find, find_fixed_cost
 from ..decompose.functionals import Functional
 from ..decompose.terms import IDLE, KERNELS, OVERHEAD, Share, Terms, Work, estimate_terms, in_rounds, main_kernels
 from ..verdicts.outcome import Outcome
 from .result import Diagnosis, Explanation
 
-LARGE = 0.05  # of a step: worth more rounds while it is not distinguished from 0
 _LAST = {IDLE: 1, OVERHEAD: 2}  # of the shares, after those of kernels
 
 
@@ -165,21 +164,6 @@ def diagnose_curve(
     explained = explain(fixed, curve, terms, kernel_times, recorded, examined) if fixed else None
     folded = tuple(_fold(explanations))
     return Diagnosis(curve, findings, folded, terms, kernel_times, explained, axis=recorded.axis, notes=recorded.notes)
-
-
-def open_finding(diagnosis: Diagnosis) -> Finding | None:
-    """What may be an anomaly, where none was found: of the findings whose intervals reach it, the smallest p.
-
-    An interval reaches a large one from 5 % of the step on. With a fixed cost, a negative excess is a part of it.
-    """
-    large = []
-    for finding in diagnosis.findings:
-        value = finding.tested_value
-        upwards = finding.tested.kind == "excess" and diagnosis.fixed_cost is not None
-        reach = value.high if upwards else max(value.high, -value.low)
-        if finding.verdict in UNDECIDED and reach >= LARGE * diagnosis.curve.at(finding.tested.last).time_ms.value:
-            large.append(finding)
-    return None if diagnosis.anomalies else min(large, key=lambda finding: finding.tested_value.p, default=None)
 
 
 def _fold(explanations: Sequence[Explanation]) -> list[Explanation]:

@@ -7,8 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-DEFAULT_EXPERIMENTS_S = 90.0
-CUDA_EXPERIMENTS_S = 180.0  # there every process starts, and every visit warms up, for longer
+# Of `diagnose`: what measuring leaves of the time of both, but at least so long.
+TOTAL_S, FAST_TOTAL_S, LEAST_EXPERIMENTS_S = 140.0, 80.0, 45.0
+FAST_STEP_NS = 20_000_000  # a step under it is fast
+DEFAULT_EXPERIMENTS_S = 90.0  # of `confirm`
+CUDA_EXPERIMENTS_S = 180.0  # of both: there every process starts, and every visit warms up, for longer
 QUICK_EXPERIMENTS_S = 15.0  # with --quick
 PROBE_SHARE = 0.15  # of the time of a sweep, for sizes between its own
 
@@ -21,6 +24,19 @@ def device_kind(meta: Mapping[str, Any]) -> str:
 def default_experiments_s(device: str) -> float:
     """Seconds for experiments on `cpu` or `cuda:N`."""
     return CUDA_EXPERIMENTS_S if device.startswith("cuda") else DEFAULT_EXPERIMENTS_S
+
+
+def experiments_after_s(device: str, taken_s: float, *, fast: bool) -> float:
+    """Seconds for the experiments of `diagnose` on `cpu` or `cuda:N`.
+
+    Args:
+        device: the device.
+        taken_s: seconds that measuring took.
+        fast: whether all steps are fast.
+    """
+    if device.startswith("cuda"):
+        return CUDA_EXPERIMENTS_S
+    return max((FAST_TOTAL_S if fast else TOTAL_S) - taken_s, LEAST_EXPERIMENTS_S)
 
 
 def parse_share(option: str, text: str, form: str = "a share, e.g. 5% or 0.05") -> float:

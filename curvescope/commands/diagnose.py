@@ -1,8 +1,8 @@
 """Measure a network, or a step of your own, over batch sizes on this machine and explain its cost curve.
 
-Runs on CUDA if there is a device, else on the CPU. Measures (--time-limit), and then tests the causes by experiment
-(--experiments). After Ctrl-C everything measured is kept, and `curvescope explain` reads it; `curvescope confirm` makes
-the missing experiments later.
+Runs on CUDA if there is a device, else on the CPU. Measures until every verdict is decided, or cannot be in the time
+(--time-limit), then tests the causes by experiment (--experiments). After Ctrl-C everything measured is kept, and
+`curvescope explain` reads it; `curvescope confirm` makes the missing experiments later.
 
 `curvescope energy` tests the energy of steps instead, and `curvescope model` predicts them on a GPU that is not here.
 """
@@ -14,7 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .. import options
-from ..base.arguments import CUDA_EXPERIMENTS_S, DEFAULT_EXPERIMENTS_S, QUICK_EXPERIMENTS_S, default_experiments_s
+from ..base.arguments import (
+    CUDA_EXPERIMENTS_S,
+    FAST_STEP_NS,
+    FAST_TOTAL_S,
+    QUICK_EXPERIMENTS_S,
+    TOTAL_S,
+    default_experiments_s,
+)
 from ..base.standard_output import prints_to_stderr
 from ..diagnosing import measure
 
@@ -30,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_probe_argument(parser)
     options.add_experiments_argument(
         parser,
-        f"; 0 for none (default: {DEFAULT_EXPERIMENTS_S:g}s, on a GPU {CUDA_EXPERIMENTS_S:g}s, with --quick "
-        f"{QUICK_EXPERIMENTS_S:g}s)",
+        f"; 0 for none (default: what measuring leaves of {TOTAL_S:g}s, of {FAST_TOTAL_S:g}s where steps take under "
+        f"{FAST_STEP_NS / 1e6:g} ms; on a GPU {CUDA_EXPERIMENTS_S:g}s, with --quick {QUICK_EXPERIMENTS_S:g}s)",
     )
 
 
@@ -47,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
     configurations = options.configurations_of(args, axes, device)
     path = args.output or new_recording_path(configurations[0].network)
 
-    def experiments_s(device: str) -> float:
+    def experiments_s(device: str) -> float | None:
+        if args.experiments is None and protocol.name != "quick" and len(axes.curves) == 1:
+            return None
         default_s = QUICK_EXPERIMENTS_S if protocol.name == "quick" else default_experiments_s(device)
         return options.experiments_s_of(args, default_s) / len(axes.curves)
 

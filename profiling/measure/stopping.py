@@ -120,35 +120,3 @@ class Until(StoppingRule[C]):
         """What the other rule names; None if the rows are enough."""
         chosen = self._rule.next_round(look)
         return None if chosen and look.round_ >= self.least and self._enough(look.rows()) else chosen
-
-
-class Further(StoppingRule[C]):
-    """Complete rounds, and once more where they would end: for some seconds, up to twice the maximum number.
-
-    Attributes:
-        taken_s: seconds that the further rounds took so far.
-    """
-
-    def __init__(self, rule: Complete[C], wanted_s: Callable[[int], float]) -> None:
-        """Define the rule.
-
-        Args:
-            rule: rounds until the first end.
-            wanted_s: seconds of further rounds, by the number of rounds so far; asked once.
-        """
-        super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
-        self._rule, self._wanted_s, self.taken_s = rule, wanted_s, 0.0
-        self._began_s: float | None = None
-
-    def next_round(self, look: Look[C]) -> Sequence[C] | None:
-        """All conditions, within the first limits or the further ones."""
-        chosen = self._rule.next_round(look)
-        if self._began_s is not None:
-            self.taken_s = look.elapsed_s - self._began_s
-        elif chosen is None:
-            self._began_s, most = look.elapsed_s, self._rule.most
-            if wanted_s := self._wanted_s(look.round_):
-                rounds = (0, None if most is None else 2 * most)
-                self._rule = Complete(rounds, look.elapsed_s + wanted_s)
-                return look.conditions
-        return chosen

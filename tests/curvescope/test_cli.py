@@ -76,7 +76,7 @@ def test_diagnose_prints_the_curve_and_what_to_do_next(recorded):
     assert "ms/sample" in out
     assert "curvescope explain mine --all" in out
     assert "curvescope breakdown mine" in out
-    assert "about 1 s, then up to 2 s of experiments" in " ".join(recorded.stderr.split())
+    assert "at most 1 s, then up to 2 s of experiments" in " ".join(recorded.stderr.split())
     assert max(map(len, out.splitlines())) <= 80
 
 

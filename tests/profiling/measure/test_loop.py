@@ -31,7 +31,7 @@ from curvescope.profiling.measure.loop import Loop, Progress, Visit, VisitWriter
 from curvescope.profiling.measure.process_group import ProcessGroup
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint
-from curvescope.profiling.measure.stopping import Complete, Further
+from curvescope.profiling.measure.stopping import Complete
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.recording.rank_info import RankInfo
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
@@ -137,33 +137,6 @@ def test_a_focused_round_that_ends_beyond_the_time_limit_does_not_start(tmp_path
         .size()
     )
     assert visits.to_dict() == {1: 2, 2: 2, 4: 4}
-
-
-@pytest.mark.parametrize(
-    ("rounds", "limit_s", "further_s", "asked", "made"),
-    [
-        ((2, 3), None, 0.0, [3], 3),
-        ((2, 3), None, 2.5, [3], 5),  # of one second each; twice as many may run
-        ((2, 3), None, 99.0, [3], 6),
-        ((2, None), 4.0, 0.0, [4], 4),
-        ((2, None), 4.0, 3.0, [4], 7),
-        ((2, 3), 2.0, 99.0, [2], 6),
-    ],
-)
-def test_further_rounds_are_asked_for_once_where_the_run_would_end(clock, rounds, limit_s, further_s, asked, made):
-    questions = []
-
-    def further(round_):
-        questions.append(round_)
-        return further_s
-
-    def visit(_, __):
-        clock.now_ns += 10**9
-
-    rule = Further(Complete(rounds, limit_s), further)
-    assert Loop(conditions=[1], visit=visit, rule=rule, clock_s=clock.seconds).run() == made
-    assert questions == asked
-    assert rule.taken_s == made - asked[0]
 
 
 def test_conditions_of_a_group_stay_together():

@@ -58,11 +58,18 @@ def test_sources_that_are_none(source, says):
         feed(source)
 
 
-def test_an_error_of_the_module_itself_says_nothing_of_where_it_is_searched(tmp_path, monkeypatch):
-    (tmp_path / "fails.py").write_text("print('hello')\n1 / 0\n")
+@pytest.mark.parametrize(
+    ("name", "line", "says"),
+    [
+        ("divides", "1 / 0", "ZeroDivisionError: division by zero"),
+        ("imports", "import no_such_package", "ModuleNotFoundError: No module named 'no_such_package'"),
+    ],
+)
+def test_an_error_of_the_module_itself_says_nothing_of_where_it_is_searched(tmp_path, monkeypatch, name, line, says):
+    (tmp_path / f"{name}.py").write_text(f"print('hello')\n{line}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(CurvescopeError, match=r"failed with ZeroDivisionError: division by zero\.$"):
-        feed("fails:f")
+    with pytest.raises(CurvescopeError, match=f"failed with {says}\\.$"):
+        feed(f"{name}:f")
 
 
 def test_a_loader_without_batches_is_refused():

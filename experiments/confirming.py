@@ -97,8 +97,8 @@ def confirm(
         opened = opened.extended(writer.meta)
         left = rest(opened, explain_again(diagnosis, opened))
         writer.update(
-            experiments_wait_for_time=left.of_causes,
-            experiments_rest={"seconds": round(left.seconds, 1), "what": left.what} if left.what else None,
+            experiments_wait_for_time=bool(left.of),
+            experiments_rest=left.entry,
         )
     return open_recording(opened.path)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby, product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..analysis import causes
 from ..analysis.decompose.repeated_layers import group_of
@@ -116,12 +116,19 @@ class Rest:
     Attributes:
         seconds: expected seconds, at least: some experiments depend on the outcome of others.
         what: labels of the terms, and names of the changes of complete steps, that it is about.
-        of_causes: whether some of it tests causes.
+        of: labels of the anomalies, and of the fixed cost, whose causes it tests.
+        changes: number of changes whose savings it measures.
     """
 
     seconds: float
     what: tuple[str, ...]
-    of_causes: bool
+    of: tuple[str, ...]
+    changes: int
+
+    @property
+    def entry(self) -> dict[str, Any] | None:
+        """Its entry of `recording.json`; None if nothing is left."""
+        return {**asdict(self), "seconds": round(self.seconds, 1)} if self.what else None
 
 
 def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
@@ -134,10 +141,14 @@ def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
         for label in ([work_label(one.layer, one.phase)] if one.scope == Scope.TERM else one.factors)
         if one.scope == Scope.TERM or not known.budget.refused(label)
     ]
+    labels = {target.functional.weights: target.functional.label for target, _ in known.targets}
+    tested = [test.functional for one in unique.values() for test in one.by_functional()]
+    tried = {name for one in unique.values() if one.functional_kind == TIME for name in one.factors}
     return Rest(
         sum(map(known.budget.shortest_s, unique.values())),
         tuple(dict.fromkeys(what)),
-        any(one.functional_kind != TIME for one in unique.values()),
+        tuple(dict.fromkeys(labels[functional] for functional in tested if functional in labels)),
+        sum(not known.budget.refused(name) for name in tried),
     )
 
 

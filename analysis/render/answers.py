@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ...base.counted import counted
 from ...base.numbers import signed
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.replayable import why_not_replayed
@@ -66,7 +68,10 @@ def how_to_test(recording: Recording, found: Diagnosis) -> tuple[str, str | None
         seconds, what = (left["seconds"], left["what"]) if left else (_USUAL_REST_S, [])
         minutes = max(1, math.ceil(_REST_MARGIN * seconds / 60))
         named = f" ({', '.join(what[:_NAMED_REST])}{', …' if len(what) > _NAMED_REST else ''})" if what else ""
-        lead = f"The time for experiments was up. On the same machine, the rest{named} takes about {minutes} min:"
+        still = _still_open(left or {})
+        lead = (
+            f"The time for experiments was up. On the same machine, the rest{named} takes about {minutes} min{still}:"
+        )
         return lead, f"curvescope confirm {recording.path} --experiments {minutes}m"
     why = why_not_replayed(recording)
     if (not found.answers and why) or found.difference is not None:
@@ -77,6 +82,14 @@ def how_to_test(recording: Recording, found: Diagnosis) -> tuple[str, str | None
         "No cause is tested and no remedy is tried yet. On the same machine, this runs the experiments:",
         f"curvescope confirm {recording.path}",
     )
+
+
+def _still_open(left: Mapping[str, Any]) -> str:
+    """What the rest of the experiments may decide, as a part of a sentence; empty where a recording does not say."""
+    of, changes = left.get("of", ()), left.get("changes", 0)
+    parts = [f"the causes of {' and '.join(of[:_NAMED_REST])}"] if of else []
+    parts += [f"what {counted(changes, 'change')} save{'s' if changes == 1 else ''}"] if changes else []
+    return f" and may decide {', and '.join(parts)}" if parts else ""
 
 
 def remedy_text(remedy: Remedy | None) -> str | None:

@@ -77,3 +77,7 @@ def test_the_rest_of_the_experiments_has_its_time_and_what_it_is_about():
     lead, command = left(experiments_rest={"seconds": 130.0, "what": what})
     assert lead.endswith("the rest (fc6 forward, fc7 forward, compiled, conv1 forward, …) takes about 3 min:")
     assert command == "curvescope confirm run --experiments 3m"
+    lead, _ = left(experiments_rest={"seconds": 60.0, "what": ["compiled"], "of": ["bend at 16"], "changes": 1})
+    assert lead.endswith("takes about 2 min and may decide the causes of bend at 16, and what 1 change saves:")
+    lead, _ = left(experiments_rest={"seconds": 60.0, "what": ["compiled"], "of": [], "changes": 2})
+    assert lead.endswith("and may decide what 2 changes save:")

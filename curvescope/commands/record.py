@@ -15,6 +15,7 @@ kernel to measure its bytes, FLOPs and occupancy; `--with nvprof` records a time
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,9 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import sys
-
-    from ..analysis.render.terminal import print_prose
     from ..base.errors import CurvescopeError
     from ..profile_files import describe_rows
     from ..profiling.collect.inject import record_command
@@ -79,29 +77,26 @@ def run(args: argparse.Namespace) -> int:
         return _record_with(args, command, path, options)
     code = record_command(command, path, options)
     recording = open_recording(path)
-    _print_verdict(recording)
     counts = {name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")}
-    print(f"curvescope: {describe_rows(counts)} in {path}", file=sys.stderr)
+    lines = [f"{describe_rows(counts)} in {path}"]
     if (steps := recording.count_rows("steps")) and recording.unit == STEP:
-        print(f"curvescope: {counted(steps, 'step')}, from {recording.meta['steps_from']}", file=sys.stderr)
+        lines.append(f"{counted(steps, 'step')}, from {recording.meta['steps_from']}")
     collectors = recording.meta["collectors"]
-    statuses = {c["cupti_status"]: None for c in collectors if c.get("cupti_status", "recording") != "recording"}
+    statuses = [c["cupti_status"] for c in collectors if c.get("cupti_status", "recording") != "recording"]
     if not any("cupti_status" in c for c in collectors):
-        statuses = {"No process started CUDA: there was no GPU work to record.": None}
-    statuses |= {c["torch_status"]: None for c in collectors if c.get("torch_status", "recorded") != "recorded"}
-    for status in statuses:
-        print_prose(f"curvescope: {status}", stderr=True)
-    for line in describe_lost(recording.meta["lost"]):
-        print_prose(f"curvescope: {line}", stderr=True)
+        statuses = ["No process started CUDA: there was no GPU work to record."]
+    statuses += [c["torch_status"] for c in collectors if c.get("torch_status", "recorded") != "recorded"]
+    lines += [*dict.fromkeys(statuses), *describe_lost(recording.meta["lost"])]
     if not recording.complete:
-        print("curvescope: the recording is not complete: some recorded data is lost", file=sys.stderr)
+        lines.append("the recording is not complete: some recorded data is lost")
     if counts["kernels"]:
-        print(f"curvescope: next: curvescope breakdown {path} --by kernel", file=sys.stderr)
+        lines.append(f"next: curvescope breakdown {path} --by kernel")
+    _say(recording, lines)
     return code
 
 
-def _print_verdict(recording: Recording) -> None:
-    """Say where the time went: by layer if there are layers, else by kernel; nothing if no kernel has a time."""
+def _say(recording: Recording, lines: Sequence[str]) -> None:
+    """Say where the time went, by layer if there are layers, else by kernel if one has a time; then these lines."""
     from ..analysis.decompose.breakdown import recorded_breakdown
     from ..analysis.decompose.terms import is_outside
     from ..analysis.render.breakdown import breakdown_verdict
@@ -112,21 +107,20 @@ def _print_verdict(recording: Recording) -> None:
         found = recorded_breakdown(recording)
         if not any(row.calls and not is_outside(row.label) for row in found.rows):
             found = recorded_breakdown(recording, "kernel")
+        lines = [breakdown_verdict(found), *lines]
     except CurvescopeError:
-        return
-    print_prose(f"curvescope: {breakdown_verdict(found)}", stderr=True)
+        pass
+    for line in lines:
+        print_prose(f"curvescope: {line}", stderr=True)
 
 
 def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, options: Options) -> int:
-    from ..analysis.render.terminal import print_prose
     from ..profile_files import describe_imported, notes
     from ..profiling.collect.nvidia_tools import Request, record_with
     from ..profiling.recording.store import open_recording
 
     code, done = record_with(args.tool, command, path, options, Request(with_metrics=args.metrics))
-    _print_verdict(open_recording(done.path))
-    for line in (f"{describe_imported(done)} in {done.path}", *notes(done)):
-        print_prose(f"curvescope: {line}", stderr=True)
+    _say(open_recording(done.path), [f"{describe_imported(done)} in {done.path}", *notes(done)])
     return code
 
 

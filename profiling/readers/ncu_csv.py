@@ -156,9 +156,13 @@ def _device(described: Mapping[str, str]) -> dict[str, Any] | None:
         "compute_capability": described.get("CC") or None,
         "sm_count": amount(_SMS),
         "clock_hz": None if clock is None else clock * 1000,
-        # Two transfers per clock, as CUDA's own deviceQuery computes it.
-        "memory_bytes_per_s": None if bus is None or memory_clock is None else 2 * memory_clock * 1000 * bus // 8,
+        "memory_bytes_per_s": memory_rate(memory_clock, bus),
     }
+
+
+def memory_rate(clock_khz: int | None, bus_bits: int | None) -> int | None:
+    """Bytes per second of a DRAM with two transfers per clock, as CUDA's own deviceQuery computes it."""
+    return None if clock_khz is None or bus_bits is None else 2 * clock_khz * 1000 * bus_bits // 8
 
 
 def _add_metric(values: dict[str, float], name: str, text: str, unit: str, lost: Counter[str]) -> None:

@@ -22,6 +22,7 @@ from ..attribution.profile import Options, describe_steps
 from ..attribution.range_names import LONGEST_NAME, RangeNames, scrub
 from ..recording.schema import KERNELS
 from ..recording.store import RecordingWriter
+from .ncu_csv import memory_rate
 from .source import Source
 
 NAME = "Proton tree JSON"
@@ -144,15 +145,14 @@ def _device(described: dict[str, dict[str, dict[str, Any]]], number: int | None)
     for kind, by_number in described.items():
         if (facts := by_number.get(str(number))) is None:
             continue
-        arch, bus, clock = str(facts.get("arch", "")), _whole(facts, "bus_width"), _whole(facts, "memory_clock_rate")
+        arch = str(facts.get("arch", ""))
         capability = f"{arch[:-1]}.{arch[-1]}" if arch.isdecimal() and len(arch) > 1 else arch or None
         return {
             "name": f"{kind} {capability}",
             "compute_capability": capability,
             "sm_count": _whole(facts, "num_sms"),
             "clock_hz": _whole(facts, "clock_rate", 1000),
-            # Two transfers per clock, as CUDA's own deviceQuery computes it.
-            "memory_bytes_per_s": None if clock is None or bus is None else 2 * clock * 1000 * bus // 8,
+            "memory_bytes_per_s": memory_rate(_whole(facts, "memory_clock_rate"), _whole(facts, "bus_width")),
         }
     return None
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..base.errors import CurvescopeError
 from ..profiling.attribution import operator_work
+from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
 from .problem import FULL_CHECK_FLOPS, Array, Error, Labelled, allowed_relative_error, compare, normal
 
@@ -77,7 +78,7 @@ class Attention(Labelled):
         return self.batch, self.heads, self.length, self.size
 
     @property
-    def work(self) -> operator_work.Work:
+    def work(self) -> Work:
         """FLOPs of the products over the pairs that the mask leaves, two forward, five backward; each operand once."""
         op, operands, before = _RULE if self.direction == "fwd" else _BACKWARD_RULE
         dtypes = [PRECISIONS[self.precision].profiler_dtype] * operands

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..base.errors import CurvescopeError
 from ..profiling.attribution import operator_work
+from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
 from .problem import FULL_CHECK_FLOPS, Array, Error, Labelled, allowed_error, compare, normal, random_signs
 
@@ -108,7 +109,7 @@ class Conv(Labelled):
         return self.n, self.k, *self.output
 
     @property
-    def work(self) -> operator_work.Work:
+    def work(self) -> Work:
         """FLOPs of the direct algorithm, including products with padding; each operand moved once."""
         dtypes = [PRECISIONS[self.precision].profiler_dtype] * 3
         if self.direction == "fwd":

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..base.errors import CurvescopeError
 from ..profiling.attribution import operator_work
+from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
 from .problem import FULL_CHECK_FLOPS, Array, Error, Labelled, allowed_error, compare, normal, random_signs
 
@@ -51,7 +52,7 @@ class Gemm(Labelled):
         return f"gemm {m}x{n}x{k} {self.transpose} {self.precision}"
 
     @property
-    def work(self) -> operator_work.Work:
+    def work(self) -> Work:
         """2 m n k FLOPs; A and B read, C written (fp8: also two scales)."""
         dtype = PRECISIONS[self.precision].profiler_dtype
         if self.precision == "fp8":

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from ..base.errors import CurvescopeError
-from ..profiling.attribution.operator_work import Work
+from ..profiling.attribution.operation import Work
 from .problem import Array, Error, Labelled, compare
 
 # Cache line of x86 and most ARM cores. NVIDIA's L2 has 32-byte sectors in 128-byte lines, so two items share a line.

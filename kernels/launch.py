@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base.errors import CurvescopeError
-from ..profiling.attribution.operator_work import Work
+from ..profiling.attribution.operation import Work
 from .problem import Array, Error, compare
 
 KINDS = ("call", "synchronize", "throughput", "graph")

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..profiling.attribution.operator_work import Work
+from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS
 
 Array = npt.NDArray[Any]

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..base.errors import CurvescopeError
 from ..profiling.attribution import operator_work
+from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
 from .problem import Array, Error, Labelled, allowed_relative_error, compare, normal
 
@@ -64,7 +65,7 @@ class RowOperator(Labelled):
         return f"{self.kind} {rows}x{columns} {self.precision}"
 
     @property
-    def work(self) -> operator_work.Work:
+    def work(self) -> Work:
         """FLOPs and bytes by the rules for recorded operators."""
         dtype = PRECISIONS[self.precision].profiler_dtype
         shapes: list[tuple[int, ...]] = [(self.rows, self.columns)] * _OPERANDS.get(self.kind, 1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base.errors import CurvescopeError
-from ..profiling.attribution.operator_work import Work
+from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS
 from .problem import Array, Error, Labelled, compare, normal
 

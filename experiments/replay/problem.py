@@ -15,7 +15,8 @@ from ...kernels.backends import Prepared, UnsupportedError
 from ...kernels.problem import Array, Error
 from ...kernels.sweeps import Sweep
 from ...profiling.attribution.kernel_names import HELPER, LAYOUT, family
-from ...profiling.attribution.operator_work import UNKNOWN, Work, work
+from ...profiling.attribution.operation import UNKNOWN, Work
+from ...profiling.attribution.operator_work import work
 from ...profiling.recording.operators import TensorArgument, TensorList, Value, encode_arguments
 from .rebuild import rebuild
 from .recorded_call import CallFamily, CannotReplay, RecordedCall

@@ -23,8 +23,9 @@ from .columns import Growing, Timed, code_array, code_column, constant, dictiona
 from .fused_kernels import shares_of_name
 from .memory_peak import peak_rows
 from .nesting import NONE, Bools, Codes, Ints
+from .operation import Operation
 from .operator_calls import LaunchedWork, attach_work
-from .operator_work import Operation, count_work
+from .operator_work import count_work
 from .outermost_operators import OperatorKernels, operator_calls, outermost_operators, read_scalar
 from .placement import HostSpans
 from .profile import Options, Profile, describe_steps

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .nesting import NONE, Codes, Ints
-from .operator_work import Operation
+from .operation import Operation
 
 _IMAGE, _RESULT, _WEIGHT = "image", "result", "weight"
 # Operators, and the tensor that each argument is, by native_functions.yaml of torch 1.8 to 1.13; "" for others.

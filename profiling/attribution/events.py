@@ -31,8 +31,8 @@ from .fused_kernels import (
 from .library_calls import LibraryCalls, MklCall, Operators, VerboseLog, own_time
 from .memory_peak import Allocations, peak_rows
 from .nesting import NONE, Ints
+from .operation import Operation
 from .operator_calls import CountWork, LaunchedWork, attach_work
-from .operator_work import Operation
 from .outermost_operators import OperatorCalls, OperatorKernels, operator_calls, outermost_operators
 from .placement import HostSpans, Placement, place
 from .range_names import (

@@ -18,7 +18,7 @@ from .columns import factorize
 from .convolution_shapes import with_third_shapes
 from .kernel_names import ALGORITHMS, family, gradient
 from .nesting import NONE, Bools, Codes, Ints, Nest
-from .operator_work import Operation, Work
+from .operation import Operation, Work
 from .placement import HostSpans
 
 CountWork = Callable[[Operation], Work]

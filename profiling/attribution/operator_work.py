@@ -11,109 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
+from .convolution_work import CONVOLUTIONS
+from .operation import UNKNOWN, Call, Operation, Shape, Work
 from .scalar_types import BYTES_BY_NUMBER, element_bytes
-
-Shape = Sequence[int]
-
-# Operators with an operand that has the batch as its first extent.
-_BATCH_OPERAND = re.compile(
-    r"(?:aten::)?(?:_?convolution|cudnn_convolution|conv[123]d|linear|matmul|addmm|mm)|triton_\w+"
-)
-
-
-@dataclass(frozen=True)
-class Work:
-    """The least work of a call; None for unknown values.
-
-    Attributes:
-        flops: FLOPs of the direct algorithm.
-        bytes_compulsory: compulsory bytes.
-        parts: work of the results with kernels of their own, by name (`data` and `weights`, the gradients of a
-            convolution). Their FLOPs add up to the call's; their bytes to more, since each reads its operands itself.
-    """
-
-    flops: int | None
-    bytes_compulsory: int | None
-    parts: tuple[tuple[str, Work], ...] = field(default=(), compare=False)
-
-
-class BatchSource(IntEnum):
-    """Source of a batch size; a higher one is more reliable."""
-
-    MATRIX = 1  # the rows of a matrix product, which may be samples times tokens
-    TENSOR = 2  # the first extent of another operand with three or more dimensions, which may be tokens
-    CONVOLUTION = 3  # the first extent of a convolution's input
-    NAME = 4  # the name of a range
-
-
-UNKNOWN = Work(None, None)
-
-
-class Operation(NamedTuple):
-    """An operator call as a profiler recorded it: per argument shape, type, scalar value and strides.
-
-    `third` is the shape of a convolution's tensor that is no argument, see `convolution_shapes`; empty if unknown.
-    """
-
-    name: str
-    shapes: Sequence[Any]
-    dtypes: Sequence[str] = ()
-    concrete: Sequence[Any] = ()
-    strides: Sequence[Any] = ()
-    third: Shape = ()
-
-
-@dataclass(frozen=True)
-class Call:
-    """The arguments of an operator call.
-
-    Attributes:
-        shapes: per argument the tensor's shape; empty for scalars; a list of shapes for a list of tensors.
-        item_bytes: bytes of one element of the first argument with a known type.
-        concrete: per argument the scalar value, or empty.
-        dtypes: per argument its type, or empty.
-        third: shape of a convolution's tensor that is no argument; empty if unknown.
-    """
-
-    shapes: Sequence[Any]
-    item_bytes: int
-    concrete: Sequence[Any]
-    dtypes: Sequence[str] = ()
-    third: Shape = ()
-
-    def shape(self, index: int) -> Shape:
-        """Shape of an argument; empty if it has none."""
-        return self.shapes[index] if index < len(self.shapes) else ()
-
-    def value(self, index: int) -> Any:
-        """Scalar value of an argument; None if it was not recorded."""
-        value = self.concrete[index] if index < len(self.concrete) else None
-        return None if value in ("", []) else value
-
-    def traffic(self, *counts: int) -> int:
-        """Bytes of the given numbers of elements."""
-        return sum(counts) * self.item_bytes
-
-    def size(self, *indices: int) -> int:
-        """Bytes of arguments, each by its own type; 0 for those without a shape.
-
-        Raises:
-            ValueError: the type of an argument is unknown.
-        """
-        total = 0
-        for index in indices:
-            if shape := self.shape(index):
-                dtype = self.dtypes[index] if index < len(self.dtypes) else ""
-                if (size := element_bytes(dtype)) is None:
-                    raise ValueError(f"the type {dtype!r} is unknown")
-                total += prod(shape) * size
-        return total
 
 
 def work(
@@ -147,27 +51,6 @@ def count_work(operation: Operation) -> Work:
     if not operation.shapes:
         return UNKNOWN
     return work(operation.name, operation.shapes, operation.dtypes, operation.concrete, operation.third)
-
-
-def batch_of(op: str, shapes: Sequence[Any]) -> tuple[int, BatchSource] | None:
-    """The batch size and what tells it; None for operators without one.
-
-    The batch size is the first extent of the first operand, for `addmm` of the second.
-    """
-    if _BATCH_OPERAND.fullmatch(op) is None:
-        return None
-    index = 1 if op.endswith("addmm") else 0
-    shape = shapes[index] if len(shapes) > index else None
-    if not isinstance(shape, (list, tuple)) or not shape:
-        return None
-    extent = shape[0]
-    if not isinstance(extent, int) or not 0 < extent < 1 << 31:
-        return None
-    if "conv" in op:
-        return extent, BatchSource.CONVOLUTION
-    if len(shape) > 2:
-        return extent, BatchSource.TENSOR
-    return None if op.startswith("triton_") else (extent, BatchSource.MATRIX)
 
 
 def _matrix_multiply(m: int, k: int, n: int, call: Call, batch: int = 1, extra: int = 0) -> Work:
@@ -206,107 +89,6 @@ def _linear(call: Call) -> Work:
     return Work(2 * m * k * n + (m * n if bias else 0), call.traffic(m * k, k * n, m * n, bias))
 
 
-def _convolution(call: Call, stride: int = 3, padding: int = 4, dilation: int = 5) -> Work:
-    image, weight = call.shape(0), call.shape(1)
-    if call.value(6) is True:
-        return _transposed_convolution(call)
-    if call.third and call.value(stride) is None:
-        out: Shape = call.third[2:]
-    else:
-        out = _output_extents(image, weight, call.value(stride), call.value(padding), call.value(dilation))
-    bias = prod(call.shape(2)) if call.shape(2) else 0
-    result = image[0] * weight[0] * prod(out)
-    # weight is (outputs, inputs of one group, *kernel): each result takes one product per remaining element
-    flops = 2 * result * prod(weight[1:]) + (result if bias else 0)
-    return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
-
-
-def _transposed_convolution(call: Call, output_padding: int = 7, groups: int = 8, dilation: int = 5) -> Work:
-    """Each element of the input is multiplied by all weights of its channel: (inputs, outputs of a group, *kernel)."""
-    image, weight = call.shape(0), call.shape(1)
-    if call.value(groups) is None:
-        raise ValueError("the number of groups was not recorded")
-    settings = [call.value(index) for index in (3, 4, dilation, output_padding)]
-    out = []
-    for axis, (size, kernel) in enumerate(zip(image[2:], weight[2:], strict=True)):
-        step, pad, spread, beyond = (_per_axis(value, axis) for value in settings)
-        out.append((size - 1) * step - 2 * pad + spread * (kernel - 1) + beyond + 1)
-    bias = prod(call.shape(2)) if call.shape(2) else 0
-    result = image[0] * weight[1] * call.value(groups) * prod(out)
-    flops = 2 * prod(image) * prod(weight[1:]) + (result if bias else 0)
-    return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
-
-
-def _conv_transpose(call: Call) -> Work:
-    return _transposed_convolution(call, output_padding=5, groups=6, dilation=7)
-
-
-def _mkldnn_convolution(call: Call) -> Work:
-    return _convolution(call, stride=4, padding=3, dilation=5)
-
-
-def _output_extents(image: Shape, weight: Shape, stride: Any, padding: Any, dilation: Any) -> list[int]:
-    extents = []
-    for axis, (size, kernel) in enumerate(zip(image[2:], weight[2:], strict=True)):
-        step, pad, spread = (_per_axis(v, axis) for v in (stride, padding, dilation))
-        extents.append((size + 2 * pad - spread * (kernel - 1) - 1) // step + 1)
-    return extents
-
-
-def _per_axis(value: Any, axis: int) -> int:
-    if isinstance(value, (list, tuple)):
-        return int(value[axis] if len(value) > 1 else value[0])
-    if isinstance(value, int):
-        return value
-    raise ValueError("stride, padding or dilation was not recorded")
-
-
-def _convolution_backward(call: Call) -> Work:
-    mask = call.value(10)
-    if not isinstance(mask, (list, tuple)) or len(mask) != 3:
-        raise ValueError("the output mask was not recorded")
-    to_data, to_weights, to_bias = (bool(m) for m in mask)
-    tensors, transposed = (call.shape(0), call.shape(1), call.shape(2)), call.value(7) is True
-    total = _gradients(call, tensors, to_data, to_weights, to_bias, transposed)
-    if not (to_data and to_weights):
-        return total
-    # The kernel of the weights' gradient mostly sums up that of the bias, too.
-    data = _gradients(call, tensors, True, False, False, transposed)
-    weights = _gradients(call, tensors, False, True, to_bias, transposed)
-    return Work(total.flops, total.bytes_compulsory, (("data", data), ("weights", weights)))
-
-
-def _gradients(
-    call: Call,
-    tensors: tuple[Shape, Shape, Shape],
-    to_data: bool,
-    to_weights: bool,
-    to_bias: bool = False,
-    transposed: bool = False,
-) -> Work:
-    """The work of a convolution's gradients, from its result's gradient, its image and its weights."""
-    gradient, image, weight = tensors
-    # As many products as forward: by the weights of a group for each result or, if transposed, for each input.
-    each = prod(image if transposed else gradient)
-    flops = 2 * each * prod(weight[1:]) * (to_data + to_weights) + prod(gradient) * to_bias
-    # Each operand once: the gradient, and the further operands and the result of each wanted gradient.
-    elements = prod(gradient)
-    elements += to_data * (prod(weight) + prod(image)) + to_weights * (prod(image) + prod(weight))
-    return Work(flops, call.traffic(elements, to_bias * gradient[1]))
-
-
-def _one_gradient(to_data: bool) -> Callable[[Call], Work]:
-    """Rule for the call of one gradient in PyTorch before 1.11: of the image (data), else of the weights."""
-
-    def rule(call: Call) -> Work:
-        if not call.third:
-            return UNKNOWN
-        image, weight = (call.third, call.shape(2)) if to_data else (call.shape(2), call.third)
-        return _gradients(call, (call.shape(1), image, weight), to_data, not to_data)
-
-    return rule
-
-
 def _elementwise(reads: int, flops_per_element: int = 1) -> Callable[[Call], Work]:
     """Rule for an operator that reads `reads` tensors of the first argument's shape and writes one."""
 
@@ -328,16 +110,6 @@ def _foreach(reads: int, flops_per_element: int) -> Callable[[Call], Work]:
         return Work(flops_per_element * elements, call.traffic((reads + 1) * elements))
 
     return rule
-
-
-def _max_pool(call: Call) -> Work:
-    image, window = call.shape(0), call.value(1)
-    stride, padding = call.value(2) or window, call.value(3)
-    kernel = [_per_axis(window, axis) for axis in range(len(image) - 2)]
-    out = _output_extents(image, (0, 0, *kernel), stride, padding, call.value(4) or 1)
-    result = prod(image[:2]) * prod(out)
-    # comparisons are no floating-point operations; the indices of the maxima (int64) are written for the backward pass
-    return Work(0, call.traffic(prod(image), result) + 8 * result)
 
 
 def _scaled_mm(call: Call) -> Work:
@@ -440,20 +212,13 @@ def _triton_product(call: Call) -> Work:
     return Work(found.pop() if len(found) == 1 else None, _triton(call).bytes_compulsory)
 
 
-_LIBRARIES = ("cudnn", "miopen", "mkldnn")
 _RULES: dict[str, Callable[[Call], Work]] = {
     "mm": _mm,
     "addmm": _addmm,
     "bmm": _bmm,
     "baddbmm": _baddbmm,
     "linear": _linear,
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"), _convolution),
-    "mkldnn_convolution": _mkldnn_convolution,
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _conv_transpose),
-    "convolution_backward": _convolution_backward,
-    **{f"{library}_convolution_backward_input": _one_gradient(True) for library in _LIBRARIES},
-    **{f"{library}_convolution_backward_weight": _one_gradient(False) for library in _LIBRARIES},
-    "mkldnn_convolution_backward_weights": _one_gradient(False),
+    **CONVOLUTIONS,
     **dict.fromkeys(("relu", "relu_", "clamp_min", "clamp_min_", "mul_", "div_"), _elementwise(1)),
     **dict.fromkeys(("threshold_backward", "add", "add_", "sub", "mul", "div"), _elementwise(2)),
     **dict.fromkeys(("sigmoid", "tanh"), _elementwise(1, 4)),
@@ -495,7 +260,6 @@ _RULES: dict[str, Callable[[Call], Work]] = {
     "_efficient_attention_backward": _attention(1, 14, backward=True, heads_last=True),
     "copy_": _elementwise(1, 0),
     **dict.fromkeys(("fill_", "zero_"), lambda call: Work(0, call.traffic(prod(call.shape(0))))),
-    **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _max_pool),
     "_foreach_add_": _foreach(2, 2),
     "_foreach_mul_": _foreach(1, 1),
 }

@@ -21,7 +21,7 @@ import numpy as np
 from ..recording.operand_numbers import CallNumbers, encode_numbers
 from ..recording.operators import Argument, TensorArgument, TensorList, Value, decode_arguments, encode_arguments
 from .nesting import NONE, Bools, Codes, Ints
-from .operator_work import Operation
+from .operation import Operation
 from .placement import HostSpans, Placement
 from .source_lines import Watched, WatchedCall, calls_inside, line_rows
 

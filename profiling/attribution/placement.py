@@ -29,7 +29,7 @@ import pyarrow as pa
 from ..recording.schema import BACKWARD, FORWARD
 from .columns import factorize
 from .nesting import NONE, Bools, Codes, Ints, Nest, nest
-from .operator_work import BatchSource, Operation, batch_of
+from .operation import BatchSource, Operation, batch_of
 from .range_names import COMMUNICATION, LONGEST_NAME, MODULE_CALL, RangeName
 
 OPERATOR_SEPARATOR = " > "  # between the operators of a path

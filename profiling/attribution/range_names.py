@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...base.errors import CurvescopeError
-from .operator_work import BatchSource, batch_of
+from .operation import BatchSource, batch_of
 from .served_steps import ServedStep, parse_served_step
 
 GROUPS = ("layer", "phase", "step", "op", "batch")

@@ -19,7 +19,8 @@ from typing import Any
 
 from ..attribution.fused_kernels import VIEWS, CompiledKernel, FusedOperator
 from ..attribution.node_work import Elements, node_flops
-from ..attribution.operator_work import Operation, count_work
+from ..attribution.operation import Operation
+from ..attribution.operator_work import count_work
 from ..recording.operators import TORCH_DTYPES
 
 # Of every graph that this process compiled, by the name in the profiler's annotation of its calls.

@@ -16,7 +16,7 @@ from curvescope.kernels.backends import UnsupportedError
 from curvescope.kernels.backends.torch_operators import prepare_attention, prepare_gemm
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.row_operators import RowOperator
-from curvescope.profiling.attribution.operator_work import Work
+from curvescope.profiling.attribution.operation import Work
 
 
 @pytest.mark.parametrize("causal", [0, 1])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.kernels.conv import DIRECTIONS, Conv
-from curvescope.profiling.attribution.operator_work import Work
+from curvescope.profiling.attribution.operation import Work
 
 
 def torch_result(problem, operands):

@@ -8,7 +8,7 @@ import pytest
 from curvescope.base.errors import CurvescopeError
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.problem import allowed_error, normal
-from curvescope.profiling.attribution.operator_work import Work
+from curvescope.profiling.attribution.operation import Work
 from curvescope.profiling.hardware.precisions import PRECISIONS
 
 

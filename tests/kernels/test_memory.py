@@ -13,7 +13,7 @@ from curvescope.kernels.launch import Launch
 from curvescope.kernels.levels import MemoryLevel, cache_capacities, memory_levels
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.peak import Peak
-from curvescope.profiling.attribution.operator_work import Work
+from curvescope.profiling.attribution.operation import Work
 
 
 @pytest.mark.parametrize(

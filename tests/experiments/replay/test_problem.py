@@ -11,7 +11,7 @@ from curvescope.cli import main
 from curvescope.experiments.replay.problem import Match, ReplayProblem, compare_kernels, plan_replay
 from curvescope.experiments.replay.recorded_call import RecordedCall, families
 from curvescope.kernels import runner
-from curvescope.profiling.attribution.operator_work import Work
+from curvescope.profiling.attribution.operation import Work
 from curvescope.profiling.recording.operators import TensorArgument, TensorList, Value, encode_arguments
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 

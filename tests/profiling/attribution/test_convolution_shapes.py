@@ -7,7 +7,8 @@ import pytest
 
 from curvescope.profiling.attribution.convolution_shapes import with_third_shapes
 from curvescope.profiling.attribution.nesting import NONE
-from curvescope.profiling.attribution.operator_work import UNKNOWN, Operation, count_work
+from curvescope.profiling.attribution.operation import UNKNOWN, Operation
+from curvescope.profiling.attribution.operator_work import count_work
 
 IMAGE, WEIGHT, RESULT = [2, 3, 9, 9], [4, 3, 3, 3], [2, 4, 4, 4]  # stride 2
 PRODUCTS = 2 * 4 * 4 * 4 * 27

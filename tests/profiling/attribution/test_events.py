@@ -6,7 +6,8 @@ import pytest
 
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
 from curvescope.profiling.attribution.library_calls import MklCall, Primitive, VerboseLog
-from curvescope.profiling.attribution.operator_work import Work, count_work
+from curvescope.profiling.attribution.operation import Work
+from curvescope.profiling.attribution.operator_work import count_work
 
 T = 1  # the thread
 

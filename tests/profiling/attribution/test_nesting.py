@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curvescope.profiling.attribution.nesting import NONE
-from curvescope.profiling.attribution.operator_work import BatchSource
+from curvescope.profiling.attribution.operation import BatchSource
 from curvescope.profiling.attribution.placement import HostSpans, place
 from curvescope.profiling.attribution.range_names import RangeName, RangeNames, scrub
 from curvescope.profiling.attribution.steps import find_period, repeated_windows

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from curvescope.profiling.attribution.operator_work import _RULES, UNKNOWN, Work, work
+from curvescope.profiling.attribution.operation import UNKNOWN, Work
+from curvescope.profiling.attribution.operator_work import _RULES, work
 from curvescope.profiling.workload.networks import get_network
 
 F4 = ["float"] * 6

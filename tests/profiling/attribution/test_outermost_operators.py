@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
-from curvescope.profiling.attribution.operator_work import Operation
+from curvescope.profiling.attribution.operation import Operation
 from curvescope.profiling.attribution.outermost_operators import arguments_of, read_scalar, typed_list
 from curvescope.profiling.attribution.source_lines import Line, Watched, WatchedCall
 from curvescope.profiling.measure.loop import Visit, VisitWriter

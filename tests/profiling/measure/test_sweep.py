@@ -13,7 +13,7 @@ from curvescope.analysis.decompose.findings import FindingVerdict
 from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.attribution.operator_work import UNKNOWN
+from curvescope.profiling.attribution.operation import UNKNOWN
 from curvescope.profiling.measure import visit
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol, parse_batches, parse_bytes
 from curvescope.profiling.measure.stopping import Complete, Until

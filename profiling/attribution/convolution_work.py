@@ -1,0 +1,133 @@
+"""Work of convolutions and pools from the shapes of their arguments: the direct algorithm, see `operator_work`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from .operation import UNKNOWN, Call, Shape, Work
+
+
+def _convolution(call: Call, stride: int = 3, padding: int = 4, dilation: int = 5) -> Work:
+    image, weight = call.shape(0), call.shape(1)
+    if call.value(6) is True:
+        return _transposed_convolution(call)
+    if call.third and call.value(stride) is None:
+        out: Shape = call.third[2:]
+    else:
+        out = _output_extents(image, weight, call.value(stride), call.value(padding), call.value(dilation))
+    bias = prod(call.shape(2)) if call.shape(2) else 0
+    result = image[0] * weight[0] * prod(out)
+    # weight is (outputs, inputs of one group, *kernel): each result takes one product per remaining element
+    flops = 2 * result * prod(weight[1:]) + (result if bias else 0)
+    return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
+
+
+def _transposed_convolution(call: Call, output_padding: int = 7, groups: int = 8, dilation: int = 5) -> Work:
+    """Each element of the input is multiplied by all weights of its channel: (inputs, outputs of a group, *kernel)."""
+    image, weight = call.shape(0), call.shape(1)
+    if call.value(groups) is None:
+        raise ValueError("the number of groups was not recorded")
+    settings = [call.value(index) for index in (3, 4, dilation, output_padding)]
+    out = []
+    for axis, (size, kernel) in enumerate(zip(image[2:], weight[2:], strict=True)):
+        step, pad, spread, beyond = (_per_axis(value, axis) for value in settings)
+        out.append((size - 1) * step - 2 * pad + spread * (kernel - 1) + beyond + 1)
+    bias = prod(call.shape(2)) if call.shape(2) else 0
+    result = image[0] * weight[1] * call.value(groups) * prod(out)
+    flops = 2 * prod(image) * prod(weight[1:]) + (result if bias else 0)
+    return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
+
+
+def _conv_transpose(call: Call) -> Work:
+    return _transposed_convolution(call, output_padding=5, groups=6, dilation=7)
+
+
+def _mkldnn_convolution(call: Call) -> Work:
+    return _convolution(call, stride=4, padding=3, dilation=5)
+
+
+def _output_extents(image: Shape, weight: Shape, stride: Any, padding: Any, dilation: Any) -> list[int]:
+    extents = []
+    for axis, (size, kernel) in enumerate(zip(image[2:], weight[2:], strict=True)):
+        step, pad, spread = (_per_axis(v, axis) for v in (stride, padding, dilation))
+        extents.append((size + 2 * pad - spread * (kernel - 1) - 1) // step + 1)
+    return extents
+
+
+def _per_axis(value: Any, axis: int) -> int:
+    if isinstance(value, (list, tuple)):
+        return int(value[axis] if len(value) > 1 else value[0])
+    if isinstance(value, int):
+        return value
+    raise ValueError("stride, padding or dilation was not recorded")
+
+
+def _convolution_backward(call: Call) -> Work:
+    mask = call.value(10)
+    if not isinstance(mask, (list, tuple)) or len(mask) != 3:
+        raise ValueError("the output mask was not recorded")
+    to_data, to_weights, to_bias = (bool(m) for m in mask)
+    tensors, transposed = (call.shape(0), call.shape(1), call.shape(2)), call.value(7) is True
+    total = _gradients(call, tensors, to_data, to_weights, to_bias, transposed)
+    if not (to_data and to_weights):
+        return total
+    # The kernel of the weights' gradient mostly sums up that of the bias, too.
+    data = _gradients(call, tensors, True, False, False, transposed)
+    weights = _gradients(call, tensors, False, True, to_bias, transposed)
+    return Work(total.flops, total.bytes_compulsory, (("data", data), ("weights", weights)))
+
+
+def _gradients(
+    call: Call,
+    tensors: tuple[Shape, Shape, Shape],
+    to_data: bool,
+    to_weights: bool,
+    to_bias: bool = False,
+    transposed: bool = False,
+) -> Work:
+    """The work of a convolution's gradients, from its result's gradient, its image and its weights."""
+    gradient, image, weight = tensors
+    # As many products as forward: by the weights of a group for each result or, if transposed, for each input.
+    each = prod(image if transposed else gradient)
+    flops = 2 * each * prod(weight[1:]) * (to_data + to_weights) + prod(gradient) * to_bias
+    # Each operand once: the gradient, and the further operands and the result of each wanted gradient.
+    elements = prod(gradient)
+    elements += to_data * (prod(weight) + prod(image)) + to_weights * (prod(image) + prod(weight))
+    return Work(flops, call.traffic(elements, to_bias * gradient[1]))
+
+
+def _one_gradient(to_data: bool) -> Callable[[Call], Work]:
+    """Rule for the call of one gradient in PyTorch before 1.11: of the image (data), else of the weights."""
+
+    def rule(call: Call) -> Work:
+        if not call.third:
+            return UNKNOWN
+        image, weight = (call.third, call.shape(2)) if to_data else (call.shape(2), call.third)
+        return _gradients(call, (call.shape(1), image, weight), to_data, not to_data)
+
+    return rule
+
+
+def _max_pool(call: Call) -> Work:
+    image, window = call.shape(0), call.value(1)
+    stride, padding = call.value(2) or window, call.value(3)
+    kernel = [_per_axis(window, axis) for axis in range(len(image) - 2)]
+    out = _output_extents(image, (0, 0, *kernel), stride, padding, call.value(4) or 1)
+    result = prod(image[:2]) * prod(out)
+    # comparisons are no floating-point operations; the indices of the maxima (int64) are written for the backward pass
+    return Work(0, call.traffic(prod(image), result) + 8 * result)
+
+
+_LIBRARIES = ("cudnn", "miopen", "mkldnn")
+CONVOLUTIONS: dict[str, Callable[[Call], Work]] = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"), _convolution),
+    "mkldnn_convolution": _mkldnn_convolution,
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _conv_transpose),
+    "convolution_backward": _convolution_backward,
+    **{f"{library}_convolution_backward_input": _one_gradient(True) for library in _LIBRARIES},
+    **{f"{library}_convolution_backward_weight": _one_gradient(False) for library in _LIBRARIES},
+    "mkldnn_convolution_backward_weights": _one_gradient(False),
+    **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _max_pool),
+}

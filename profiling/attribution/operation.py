@@ -1,0 +1,128 @@
+"""An operator call as a profiler recorded it, its least work, and the batch size that its shapes tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from math import prod
+from typing import Any, NamedTuple
+
+from .scalar_types import element_bytes
+
+Shape = Sequence[int]
+# Operators with an operand that has the batch as its first extent.
+_BATCH_OPERAND = re.compile(
+    r"(?:aten::)?(?:_?convolution|cudnn_convolution|conv[123]d|linear|matmul|addmm|mm)|triton_\w+"
+)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The least work of a call; None for unknown values.
+
+    Attributes:
+        flops: FLOPs of the direct algorithm.
+        bytes_compulsory: compulsory bytes.
+        parts: work of the results with kernels of their own, by name (`data` and `weights`, the gradients of a
+            convolution). Their FLOPs add up to the call's; their bytes to more, since each reads its operands itself.
+    """
+
+    flops: int | None
+    bytes_compulsory: int | None
+    parts: tuple[tuple[str, Work], ...] = field(default=(), compare=False)
+
+
+class BatchSource(IntEnum):
+    """Source of a batch size; a higher one is more reliable."""
+
+    MATRIX = 1  # the rows of a matrix product, which may be samples times tokens
+    TENSOR = 2  # the first extent of another operand with three or more dimensions, which may be tokens
+    CONVOLUTION = 3  # the first extent of a convolution's input
+    NAME = 4  # the name of a range
+
+
+UNKNOWN = Work(None, None)
+
+
+class Operation(NamedTuple):
+    """An operator call as a profiler recorded it: per argument shape, type, scalar value and strides.
+
+    `third` is the shape of a convolution's tensor that is no argument, see `convolution_shapes`; empty if unknown.
+    """
+
+    name: str
+    shapes: Sequence[Any]
+    dtypes: Sequence[str] = ()
+    concrete: Sequence[Any] = ()
+    strides: Sequence[Any] = ()
+    third: Shape = ()
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of an operator call.
+
+    Attributes:
+        shapes: per argument the tensor's shape; empty for scalars; a list of shapes for a list of tensors.
+        item_bytes: bytes of one element of the first argument with a known type.
+        concrete: per argument the scalar value, or empty.
+        dtypes: per argument its type, or empty.
+        third: shape of a convolution's tensor that is no argument; empty if unknown.
+    """
+
+    shapes: Sequence[Any]
+    item_bytes: int
+    concrete: Sequence[Any]
+    dtypes: Sequence[str] = ()
+    third: Shape = ()
+
+    def shape(self, index: int) -> Shape:
+        """Shape of an argument; empty if it has none."""
+        return self.shapes[index] if index < len(self.shapes) else ()
+
+    def value(self, index: int) -> Any:
+        """Scalar value of an argument; None if it was not recorded."""
+        value = self.concrete[index] if index < len(self.concrete) else None
+        return None if value in ("", []) else value
+
+    def traffic(self, *counts: int) -> int:
+        """Bytes of the given numbers of elements."""
+        return sum(counts) * self.item_bytes
+
+    def size(self, *indices: int) -> int:
+        """Bytes of arguments, each by its own type; 0 for those without a shape.
+
+        Raises:
+            ValueError: the type of an argument is unknown.
+        """
+        total = 0
+        for index in indices:
+            if shape := self.shape(index):
+                dtype = self.dtypes[index] if index < len(self.dtypes) else ""
+                if (size := element_bytes(dtype)) is None:
+                    raise ValueError(f"the type {dtype!r} is unknown")
+                total += prod(shape) * size
+        return total
+
+
+def batch_of(op: str, shapes: Sequence[Any]) -> tuple[int, BatchSource] | None:
+    """The batch size and what tells it; None for operators without one.
+
+    The batch size is the first extent of the first operand, for `addmm` of the second.
+    """
+    if _BATCH_OPERAND.fullmatch(op) is None:
+        return None
+    index = 1 if op.endswith("addmm") else 0
+    shape = shapes[index] if len(shapes) > index else None
+    if not isinstance(shape, (list, tuple)) or not shape:
+        return None
+    extent = shape[0]
+    if not isinstance(extent, int) or not 0 < extent < 1 << 31:
+        return None
+    if "conv" in op:
+        return extent, BatchSource.CONVOLUTION
+    if len(shape) > 2:
+        return extent, BatchSource.TENSOR
+    return None if op.startswith("triton_") else (extent, BatchSource.MATRIX)

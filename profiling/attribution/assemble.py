@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,22 +14,21 @@ import pyarrow.compute as pc
 
 from ...base.errors import CurvescopeError
 from ...base.prefetch import map_ahead
-from ..native import demangle
 from ..recording.schema import TABLES
 from ..recording.store import RecordingWriter, columns_of
+from . import steps
 from .collectives import is_communication
-from .columns import Growing, Timed, code_array, code_column, constant, dictionary, factorize, int_column
-from .fused_kernels import shares_of_name
+from .columns import Growing, Timed, code_array, code_column, constant, dictionary, int_column
+from .device_work import Captures, DeviceWork, Launches, Placed
+from .kernel_columns import demangled, fused_operators, with_flops
 from .memory_peak import peak_rows
 from .nesting import NONE, Bools, Codes, Ints
-from .operation import Operation
 from .operator_calls import LaunchedWork, attach_work
 from .operator_work import count_work
-from .outermost_operators import OperatorKernels, operator_calls, outermost_operators, read_scalar
-from .placement import HostSpans
+from .outermost_operators import OperatorKernels, operator_calls, outermost_operators
 from .profile import Options, Profile, describe_steps
-from .range_names import LONGEST_NAME, MODULE_CALL, OWN_DOMAIN, RangeNames, fold_counters, scrub
-from .timeline import Captures, DeviceWork, Launches, Placed, Timeline
+from .profile_spans import layer_classes, read_spans
+from .timeline import Timeline
 
 _CAPTURE_COLUMNS = ("graph_node_id", "capture_ns", "capture_thread_key")
 _JOIN_COLUMNS = ("start_ns", "end_ns", "process", "correlation_id", "thread_key", "name", *_CAPTURE_COLUMNS)
@@ -61,26 +59,11 @@ def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Tim
     return _Assembly(profile, writer, options).run()
 
 
-def _layer_classes(ranges: pa.Table, names: RangeNames) -> dict[str, str]:
-    """Class of each layer, by path: the category of the ranges of `workload.annotate`, and of torch's modules."""
-    keys = [key for key in ("name", "domain", "role", "category") if key in ranges.column_names]
-    if "category" not in keys:
-        return {}
-    marked = ranges.select(keys).filter(pc.is_valid(ranges["category"]))
-    found = {}
-    for row in marked.group_by(keys).aggregate([]).to_pylist():
-        domain, role = row.get("domain"), row.get("role")
-        layer = names.read(row["name"], domain, role).layer
-        if layer is not None and (domain == OWN_DOMAIN or role == MODULE_CALL):
-            found[layer] = row["category"]
-    return found
-
-
 class _Assembly:
     def __init__(self, profile: Profile, writer: RecordingWriter, options: Options) -> None:
         self._profile, self._options = profile, options
         self._lost: Counter[str] = Counter()
-        self._ranges, self._spans, names = _spans(profile.ranges, options, self._lost)
+        self._ranges, self._spans, names = read_spans(profile.ranges, options, self._lost)
         push_pop = pc.equal(self._ranges["kind"], "push_pop").to_numpy().astype(bool)
         self._nested = self._spans.select(push_pop)
         told = [name for name in _COMMUNICATION if name in self._ranges.column_names]
@@ -118,9 +101,9 @@ class _Assembly:
         for name, count in (self._lost + timeline.lost).items():
             self._writer.count_lost(name, count)
         for row in timeline.step_rows:
-            row["mode"] = row["mode"] or _mode(self._phases.get(row["step"], set()))
+            row["mode"] = row["mode"] or steps.mode_of(self._phases.get(row["step"], set()))
         describe_steps(self._writer, timeline.step_rows, timeline.steps_from)
-        if classes := _layer_classes(self._ranges, self._options.names):
+        if classes := layer_classes(self._ranges, self._options.names):
             self._writer.update(layer_classes=classes)
         total, inside = timeline.device_time_ns
         self._writer.update(
@@ -190,7 +173,7 @@ class _Assembly:
                     of_row = int_column(batch, "device")
                     self._devices.update(np.unique(of_row[of_row != NONE]).tolist())
                     batch = batch.filter(of_row == device)
-                yield table, _demangled(batch) if table == "kernels" and "name" in batch.column_names else batch
+                yield table, demangled(batch) if table == "kernels" and "name" in batch.column_names else batch
 
     def _place(self, batch: pa.Table) -> tuple[Timed, Codes, Placed]:
         """Times, processes, ranges and steps of device work."""
@@ -352,10 +335,10 @@ class _Assembly:
         phases = _phases(step, columns["phase"])
         if table == "kernels":
             columns = self._of_communication(range_, batch) | columns
-        if table == "kernels" and (fused := _fused(batch["name"], self._options.fused)) is not None:
+        if table == "kernels" and (fused := fused_operators(batch["name"], self._options.fused)) is not None:
             columns["fused"] = fused
         if table == "kernels" and (known := self._options.fused_flops):
-            counts = {**counts, "flops": _with_flops(batch["name"], known, {**columns, **counts}.get("flops"))}
+            counts = {**counts, "flops": with_flops(batch["name"], known, {**columns, **counts}.get("flops"))}
         if table == "memory":
             columns = self._columns_of(table, pa.table(columns))
         self._write(table, part, {**columns, **counts, "step": code_array(step)}, batch.num_rows)
@@ -392,33 +375,6 @@ def _steps_by_work(outer: Ints, work: DeviceWork, steps: int) -> Ints:
     return found
 
 
-def _demangled(batch: pa.Table) -> pa.Table:
-    """The kernels with the names that C++ programs have in their sources, where the profiler wrote the linker's."""
-    names = dictionary(batch["name"])
-    if not pc.any(pc.starts_with(names.dictionary, "_Z"), min_count=0).as_py():
-        return batch
-    texts = pa.array([scrub(demangle(name)) for name in names.dictionary.to_pylist()], pa.string())
-    return batch.set_column(
-        batch.column_names.index("name"), "name", pa.DictionaryArray.from_arrays(names.indices, texts)
-    )
-
-
-def _fused(names: pa.ChunkedArray, known: Mapping[str, str]) -> pa.Array | None:
-    """The operators in each generated kernel, as far as known, else by its name; None if there is no such kernel."""
-    encoded = dictionary(names)
-    if not known and not pc.any(pc.match_substring(encoded.dictionary, "_fused_"), min_count=0).as_py():
-        return None
-    texts = [known.get(name) or shares_of_name(name) for name in encoded.dictionary.to_pylist()]
-    return pa.array(texts, pa.string()).take(encoded.indices).dictionary_encode()
-
-
-def _with_flops(names: pa.ChunkedArray, known: Mapping[str, int], counted: pa.Array | None) -> pa.Array:
-    """FLOPs of each kernel: those that were counted, else the known ones of its name."""
-    encoded = dictionary(names)
-    flops = pa.array(map(known.get, encoded.dictionary.to_pylist()), pa.int64()).take(encoded.indices)
-    return flops if counted is None else pc.coalesce(counted, flops)
-
-
 def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:
     """Pairs of step and phase that occur together."""
     encoded = dictionary(phase)
@@ -426,93 +382,6 @@ def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:
     pairs = (step - NONE) * (len(texts) + 1) + code_column(encoded) + 1
     found = (divmod(pair, len(texts) + 1) for pair in np.flatnonzero(np.bincount(pairs)).tolist())
     return {(number + NONE, texts[code - 1]) for number, code in found if number and code}
-
-
-def _mode(seen: set[str]) -> str | None:
-    """The mode of a step, by the phases in it; None if there is none."""
-    if "optimizer" in seen:
-        return "training"
-    if "backward" in seen:
-        return "forward+backward"
-    return "forward" if "forward" in seen else None
-
-
-def _spans(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[pa.Table, HostSpans, list[str]]:
-    """The readable ranges with scrubbed names; the same as spans; the name of each entry of `HostSpans.meanings`."""
-    times = Timed(table)
-    unclosed = table["end_ns"].is_null().to_numpy().astype(bool)
-    lost["ranges_unclosed"] += int(np.count_nonzero(unclosed))
-    lost["negative_durations"] += int(np.count_nonzero(times.backwards))
-    if not times.complete.all():
-        table = table.filter(pa.array(times.complete))
-    # The meaning of a name depends on its domain and role, too.
-    (name, texts), *kinds = (_coded(table, column) for column in ("name", "domain", "role"))
-    key = name
-    for code, known in kinds:
-        key = key * (len(known) + 1) + code + 1
-    code, distinct = factorize(key)
-    read = options.names.read
-    full, meanings = [], []
-    for number in distinct.tolist():
-        domain_and_role = []
-        for _, known in reversed(kinds):
-            number, index = divmod(number, len(known) + 1)
-            domain_and_role.append(known[index - 1] if index else None)
-        meanings.append(read(texts[number], *reversed(domain_and_role)))
-        full.append(texts[number])
-    meanings = fold_counters(meanings, np.bincount(code, minlength=len(meanings)))
-    names = [scrub(text, LONGEST_NAME) for text in full]
-    codes = pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), pa.array(names, pa.string()))
-    table = table.set_column(table.column_names.index("name"), "name", codes)
-    call, operations = _operations(table, code, full)
-    has_operators = "role" in table.column_names
-    spans = HostSpans(
-        int_column(table, "start_ns"),
-        int_column(table, "end_ns"),
-        int_column(table, "thread_key"),
-        int_column(table, "process"),
-        code,
-        meanings,
-        int_column(table, "sequence") if has_operators else None,
-        int_column(table, "forward_thread") if has_operators else None,
-        call,
-        operations,
-    )
-    return table, spans, names
-
-
-def _coded(table: pa.Table, column: str) -> tuple[Ints, list[str]]:
-    """Codes of a text column, `NONE` for null, and its texts."""
-    if column not in table.column_names:
-        return np.full(table.num_rows, NONE, np.int64), []
-    encoded = dictionary(table[column])
-    return code_column(encoded), encoded.dictionary.to_pylist()
-
-
-def _operations(table: pa.Table, name: Ints, names: Sequence[str]) -> tuple[Ints | None, list[Operation]]:
-    """The arguments of operators: an index for each, `NONE` if no shapes were recorded, and the distinct calls."""
-    if "shapes" not in table.column_names:
-        return None, []
-    columns = [_coded(table, column) for column in ("shapes", "dtypes", "concrete", "strides")]
-    call = np.full(len(name), NONE, np.int64)
-    rows = np.flatnonzero(columns[0][0] != NONE)
-    key = name[rows]
-    for code, texts in columns:
-        key = factorize(key * (len(texts) + 1) + code[rows] + 1)[0]
-    _, first = np.unique(key, return_index=True)
-    call[rows] = key
-    found = []
-    for row in rows[first].tolist():
-        shapes, dtypes, concrete, strides = (
-            _parse_list(texts[code[row]] if code[row] != NONE else None) for code, texts in columns
-        )
-        found.append(Operation(names[name[row]], shapes, dtypes, list(map(read_scalar, concrete)), strides))
-    return call, found
-
-
-def _parse_list(text: str | None) -> list[Any]:
-    value = json.loads(text) if text else []
-    return value if isinstance(value, list) else []
 
 
 def _captures(batch: pa.Table) -> Captures | None:

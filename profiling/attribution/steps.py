@@ -299,3 +299,12 @@ def find_period(sequence: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
         if enough and (best is None or covered > 1.02 * best[1]):
             best = int(edges[::2][longest]), covered, period
     return best
+
+
+def mode_of(seen: set[str]) -> str | None:
+    """The mode of a step, by the phases in it; None if there is none."""
+    if "optimizer" in seen:
+        return "training"
+    if "backward" in seen:
+        return "forward+backward"
+    return "forward" if "forward" in seen else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,96 +12,13 @@ from ...base.errors import CurvescopeError
 from ..recording.store import NO_STEP
 from . import steps
 from .columns import Growing
+from .device_work import Captures, DeviceWork, Launches, Placed
+from .launch_joins import Joiner
 from .nesting import NONE, Bools, Codes, Ints, Nest
 from .placement import BatchSpans, HostSpans, place
 from .profile import AUTO, REPETITION, WHOLE, Options
 
 _HALF = 0.5
-_STRETCH_ROWS = 1 << 16  # intermediate results for so many rows stay in the processor's caches
-
-
-@dataclass
-class Launches:
-    """API calls, arrays of shape (calls,).
-
-    Attributes:
-        start_ns: starts.
-        process: number of the process.
-        correlation: CUDA's correlation id, which the launched work carries, too.
-        range_: index of the innermost range around each, or `NONE`.
-        step: number of the marked step around each, or `NONE`.
-    """
-
-    start_ns: Ints
-    process: Codes
-    correlation: Ints
-    range_: Codes
-    step: Codes
-
-
-@dataclass
-class DeviceWork:
-    """Kernels, memcpys and memsets in the order of the written rows, arrays of shape (rows,).
-
-    Rows without time have start and end 0 and `timed` False. Codes have 32 bits, to save memory for ten million rows.
-
-    Attributes:
-        start_ns: starts.
-        end_ns: ends.
-        timed: whether each has both.
-        range_: index of the innermost range around each row's launch, or `NONE`.
-        step: number of each row's step, or `NONE`; without marks all `NONE` until `Timeline.find_steps`.
-        kernel_name: code of a kernel's name; `NONE` for memcpys and memsets.
-        stream: number of the stream, distinct over devices.
-        launch: index of the API call that launched each row, or `NONE`; needed only to find steps without marks.
-        on_host: whether the host itself did the work.
-        captured: whether a CUDA graph replayed it whose capture is known: its range is that of the capture.
-    """
-
-    start_ns: Ints
-    end_ns: Ints
-    timed: Bools
-    range_: Codes
-    step: Codes
-    kernel_name: Codes
-    stream: Codes
-    launch: Codes
-    on_host: Bools
-    captured: Bools
-
-
-@dataclass
-class Captures:
-    """Where device work of CUDA graphs was captured; arrays of shape (rows,).
-
-    Attributes:
-        of_graph: whether a CUDA graph replayed the row.
-        time_ns: time of the capture, `NONE` if unknown or outside graphs.
-        thread: thread that captured it.
-    """
-
-    of_graph: Bools
-    time_ns: Ints
-    thread: Ints
-
-
-@dataclass
-class Placed:
-    """Ranges and steps of some device work, by its launches; arrays of shape (rows,).
-
-    Attributes:
-        range_: index of the innermost range around each row's launch, or `NONE`.
-        step: number of the marked step around it, or `NONE`.
-        launch: index of each row's launch, or `NONE`.
-        before_launch: number and largest lead, see `Timeline`, for these rows.
-        lost: named counts, for these rows.
-    """
-
-    range_: Codes
-    step: Codes
-    launch: Codes
-    before_launch: tuple[int, int]
-    lost: Counter[str]
 
 
 class Timeline:
@@ -400,59 +316,3 @@ def _indivisible(spans: HostSpans, nested: Nest) -> Ints:
         above = outermost[nested.parent[rows]]
         outermost[rows] = np.where(above == NONE, outermost[rows], above)
     return outermost
-
-
-class Joiner:
-    """Finds the launch of device work by process and correlation id."""
-
-    def __init__(self, process: Codes, keys: Ints) -> None:
-        """Index the launches; the first of several with one id counts.
-
-        Args:
-            process: number of each launch's process.
-            keys: correlation id of each launch.
-        """
-        self._several = len(process) > 0 and bool((process != process[0]).any())
-        self._processes, which = (
-            np.unique(process, return_inverse=True) if self._several else (process[:1], np.zeros(len(keys), np.int8))
-        )
-        self._low, self._high = (int(keys.min()), int(keys.max())) if len(keys) else (0, -1)
-        # Profilers count ids up: a lookup beats a search.
-        self._dense = not self._several and self._high - self._low < 4 * len(keys) + 1024
-        if self._dense:
-            self._table = np.full(max(self._high - self._low + 1, 0), NONE, np.int32)
-            for first in reversed(range(0, len(keys), _STRETCH_ROWS)):  # backwards, so that the first of several stays
-                stretch = keys[first : first + _STRETCH_ROWS][::-1] - self._low
-                self._table[stretch] = np.arange(first + len(stretch) - 1, first - 1, -1, dtype=np.int32)
-        else:
-            self._order = np.lexsort((keys, which))
-            self._keys, self._edges = (
-                keys[self._order],
-                np.searchsorted(which[self._order], range(len(self._processes) + 1)),
-            )
-
-    def find(self, process: Codes, correlation: Ints) -> Codes:
-        """Index of the launch of each row, or `NONE`."""
-        found = np.full(len(correlation), NONE, np.int32)
-        for index, of_launches in enumerate(self._processes.tolist()):
-            # With launches of one process, or work without processes, ids alone decide.
-            mine = correlation != NONE
-            if self._several or (of_launches != NONE and (process != NONE).any()):
-                mine &= process == of_launches
-            every = bool(mine.all())
-            at = self._at(correlation if every else correlation[mine], index)
-            if every:
-                return at
-            found[mine] = at
-        return found
-
-    def _at(self, wanted: Ints, index: int) -> Codes:
-        """Index of the launch with each id in the process with this index, or `NONE`."""
-        if self._dense:
-            inside = (wanted >= self._low) & (wanted <= self._high)
-            if inside.all():
-                return self._table[wanted - self._low]
-            return np.where(inside, self._table[np.where(inside, wanted - self._low, 0)], np.int32(NONE))
-        first, last = self._edges[index], self._edges[index + 1]
-        at = np.minimum(first + np.searchsorted(self._keys[first:last], wanted), last - 1)
-        return np.where(self._keys[at] == wanted, self._order[at], NONE).astype(np.int32)

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curvescope.profiling.attribution.launch_joins import Joiner
 from curvescope.profiling.attribution.nesting import NONE
 from curvescope.profiling.attribution.operation import BatchSource
 from curvescope.profiling.attribution.placement import HostSpans, place
 from curvescope.profiling.attribution.range_names import RangeName, RangeNames, scrub
 from curvescope.profiling.attribution.steps import find_period, repeated_windows
-from curvescope.profiling.attribution.timeline import Joiner
 
 ranges_of = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12), st.sampled_from("abc")), max_size=25

@@ -1,0 +1,65 @@
+"""Joins device work to its launch by correlation id."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .nesting import NONE, Codes, Ints
+
+_STRETCH_ROWS = 1 << 16  # intermediate results for so many rows stay in the processor's caches
+
+
+class Joiner:
+    """Finds the launch of device work by process and correlation id."""
+
+    def __init__(self, process: Codes, keys: Ints) -> None:
+        """Index the launches; the first of several with one id counts.
+
+        Args:
+            process: number of each launch's process.
+            keys: correlation id of each launch.
+        """
+        self._several = len(process) > 0 and bool((process != process[0]).any())
+        self._processes, which = (
+            np.unique(process, return_inverse=True) if self._several else (process[:1], np.zeros(len(keys), np.int8))
+        )
+        self._low, self._high = (int(keys.min()), int(keys.max())) if len(keys) else (0, -1)
+        # Profilers count ids up: a lookup beats a search.
+        self._dense = not self._several and self._high - self._low < 4 * len(keys) + 1024
+        if self._dense:
+            self._table = np.full(max(self._high - self._low + 1, 0), NONE, np.int32)
+            for first in reversed(range(0, len(keys), _STRETCH_ROWS)):  # backwards, so that the first of several stays
+                stretch = keys[first : first + _STRETCH_ROWS][::-1] - self._low
+                self._table[stretch] = np.arange(first + len(stretch) - 1, first - 1, -1, dtype=np.int32)
+        else:
+            self._order = np.lexsort((keys, which))
+            self._keys, self._edges = (
+                keys[self._order],
+                np.searchsorted(which[self._order], range(len(self._processes) + 1)),
+            )
+
+    def find(self, process: Codes, correlation: Ints) -> Codes:
+        """Index of the launch of each row, or `NONE`."""
+        found = np.full(len(correlation), NONE, np.int32)
+        for index, of_launches in enumerate(self._processes.tolist()):
+            # With launches of one process, or work without processes, ids alone decide.
+            mine = correlation != NONE
+            if self._several or (of_launches != NONE and (process != NONE).any()):
+                mine &= process == of_launches
+            every = bool(mine.all())
+            at = self._at(correlation if every else correlation[mine], index)
+            if every:
+                return at
+            found[mine] = at
+        return found
+
+    def _at(self, wanted: Ints, index: int) -> Codes:
+        """Index of the launch with each id in the process with this index, or `NONE`."""
+        if self._dense:
+            inside = (wanted >= self._low) & (wanted <= self._high)
+            if inside.all():
+                return self._table[wanted - self._low]
+            return np.where(inside, self._table[np.where(inside, wanted - self._low, 0)], np.int32(NONE))
+        first, last = self._edges[index], self._edges[index + 1]
+        at = np.minimum(first + np.searchsorted(self._keys[first:last], wanted), last - 1)
+        return np.where(self._keys[at] == wanted, self._order[at], NONE).astype(np.int32)

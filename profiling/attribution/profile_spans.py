@@ -1,0 +1,113 @@
+"""The ranges of a profile as spans: the meanings of their names, and the arguments of operators."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .columns import Timed, code_column, dictionary, factorize, int_column
+from .nesting import NONE, Ints
+from .operation import Operation
+from .outermost_operators import read_scalar
+from .placement import HostSpans
+from .profile import Options
+from .range_names import LONGEST_NAME, MODULE_CALL, OWN_DOMAIN, RangeNames, fold_counters, scrub
+
+
+def layer_classes(ranges: pa.Table, names: RangeNames) -> dict[str, str]:
+    """Class of each layer, by path: the category of the ranges of `workload.annotate`, and of torch's modules."""
+    keys = [key for key in ("name", "domain", "role", "category") if key in ranges.column_names]
+    if "category" not in keys:
+        return {}
+    marked = ranges.select(keys).filter(pc.is_valid(ranges["category"]))
+    found = {}
+    for row in marked.group_by(keys).aggregate([]).to_pylist():
+        domain, role = row.get("domain"), row.get("role")
+        layer = names.read(row["name"], domain, role).layer
+        if layer is not None and (domain == OWN_DOMAIN or role == MODULE_CALL):
+            found[layer] = row["category"]
+    return found
+
+
+def read_spans(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[pa.Table, HostSpans, list[str]]:
+    """The readable ranges with scrubbed names; the same as spans; the name of each entry of `HostSpans.meanings`."""
+    times = Timed(table)
+    unclosed = table["end_ns"].is_null().to_numpy().astype(bool)
+    lost["ranges_unclosed"] += int(np.count_nonzero(unclosed))
+    lost["negative_durations"] += int(np.count_nonzero(times.backwards))
+    if not times.complete.all():
+        table = table.filter(pa.array(times.complete))
+    # The meaning of a name depends on its domain and role, too.
+    (name, texts), *kinds = (_coded(table, column) for column in ("name", "domain", "role"))
+    key = name
+    for code, known in kinds:
+        key = key * (len(known) + 1) + code + 1
+    code, distinct = factorize(key)
+    read = options.names.read
+    full, meanings = [], []
+    for number in distinct.tolist():
+        domain_and_role = []
+        for _, known in reversed(kinds):
+            number, index = divmod(number, len(known) + 1)
+            domain_and_role.append(known[index - 1] if index else None)
+        meanings.append(read(texts[number], *reversed(domain_and_role)))
+        full.append(texts[number])
+    meanings = fold_counters(meanings, np.bincount(code, minlength=len(meanings)))
+    names = [scrub(text, LONGEST_NAME) for text in full]
+    codes = pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), pa.array(names, pa.string()))
+    table = table.set_column(table.column_names.index("name"), "name", codes)
+    call, operations = _operations(table, code, full)
+    has_operators = "role" in table.column_names
+    spans = HostSpans(
+        int_column(table, "start_ns"),
+        int_column(table, "end_ns"),
+        int_column(table, "thread_key"),
+        int_column(table, "process"),
+        code,
+        meanings,
+        int_column(table, "sequence") if has_operators else None,
+        int_column(table, "forward_thread") if has_operators else None,
+        call,
+        operations,
+    )
+    return table, spans, names
+
+
+def _coded(table: pa.Table, column: str) -> tuple[Ints, list[str]]:
+    """Codes of a text column, `NONE` for null, and its texts."""
+    if column not in table.column_names:
+        return np.full(table.num_rows, NONE, np.int64), []
+    encoded = dictionary(table[column])
+    return code_column(encoded), encoded.dictionary.to_pylist()
+
+
+def _operations(table: pa.Table, name: Ints, names: Sequence[str]) -> tuple[Ints | None, list[Operation]]:
+    """The arguments of operators: an index for each, `NONE` if no shapes were recorded, and the distinct calls."""
+    if "shapes" not in table.column_names:
+        return None, []
+    columns = [_coded(table, column) for column in ("shapes", "dtypes", "concrete", "strides")]
+    call = np.full(len(name), NONE, np.int64)
+    rows = np.flatnonzero(columns[0][0] != NONE)
+    key = name[rows]
+    for code, texts in columns:
+        key = factorize(key * (len(texts) + 1) + code[rows] + 1)[0]
+    _, first = np.unique(key, return_index=True)
+    call[rows] = key
+    found = []
+    for row in rows[first].tolist():
+        shapes, dtypes, concrete, strides = (
+            _parse_list(texts[code[row]] if code[row] != NONE else None) for code, texts in columns
+        )
+        found.append(Operation(names[name[row]], shapes, dtypes, list(map(read_scalar, concrete)), strides))
+    return call, found
+
+
+def _parse_list(text: str | None) -> list[Any]:
+    value = json.loads(text) if text else []
+    return value if isinstance(value, list) else []

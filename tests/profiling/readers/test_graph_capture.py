@@ -9,7 +9,7 @@ import pytest
 from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
 from curvescope.profiling.readers import Options, import_profile
-from curvescope.profiling.readers.pytorch_json import _Events
+from curvescope.profiling.readers.pytorch_events import Events
 from curvescope.profiling.recording.store import open_recording
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
@@ -37,7 +37,7 @@ def test_a_decode_step_has_the_layers_of_its_capture(tmp_path):
 
 def test_only_a_capture_decodes_the_kernels_that_calls_name():
     for is_capture in (False, True):
-        event = msgspec.json.decode(b'{"args": {"kernel": "gemm"}}', type=_Events(is_capture).columns.event_type)
+        event = msgspec.json.decode(b'{"args": {"kernel": "gemm"}}', type=Events(is_capture).columns.event_type)
         assert hasattr(event.args, "of_kernel") == is_capture
 
 

@@ -1,0 +1,284 @@
+"""Collects the events of a PyTorch trace that are needed, by their categories, and their fields as columns."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import compress
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..attribution.memory_peak import MEMORY_EVENT
+from ..attribution.nesting import NONE, Bools, Ints
+from ..attribution.range_names import MODULE
+from .event_columns import COMPLETE, INSTANT, JSON, NUMBER, TEXT, TIME, Column, EventColumns, Field, Memo, signed
+
+_STEP_MARK = "ProfilerStep#"
+# Old versions write the framework's own annotations as operators.
+_ANNOTATIONS = (_STEP_MARK, "Optimizer.", "enumerate(DataLoader)")
+
+# Columns, and the fields of an event's `args` that they come from.
+_HOST_ARGS = {
+    "sequence": Field("Sequence number", NUMBER, True),
+    "forward_thread": Field("Fwd thread id", NUMBER, True),
+    "shapes": Field("Input Dims", JSON, True),
+    "concrete": Field("Concrete Inputs", JSON, True),
+    "dtypes": Field("Input type", JSON, True),
+    "strides": Field("Input Strides", JSON, True),
+}
+_TRITON_ARGS = (Field("num_warps", NUMBER, True), Field("num_stages", NUMBER, True))  # of a kernel of torch.compile
+_DEVICE_ARGS = {
+    "device": Field("device", NUMBER, True),
+    "stream": Field("stream", NUMBER, True),
+    "registers_per_thread": Field("registers per thread", NUMBER, True),
+    "shared_memory_bytes": Field("shared memory", NUMBER, True),
+    "bytes": Field("bytes", NUMBER, True),
+    "grid": Field("grid", JSON, True),
+    "block": Field("block", JSON, True),
+    "graph_id": Field("graph id", NUMBER, True),
+    "graph_node_id": Field("graph node id", NUMBER, True),
+    "group": Field("Process Group Name", JSON, True),
+    "members": Field("Process Group Ranks", JSON, True),
+    "collective": Field("Collective name", TEXT, True),
+    "group_size": Field("Group size", NUMBER, True),
+    "elements_in": Field("In msg nelems", NUMBER, True),
+    "elements_out": Field("Out msg nelems", NUMBER, True),
+    "dtype": Field("dtype", TEXT, True),
+}
+_MEMORY_ARGS = {
+    "size_bytes": Field("Bytes", NUMBER, True),
+    "address": Field("Addr", NUMBER, True),
+    "total_bytes": Field("Total Allocated", NUMBER, True),
+    "reserved_bytes": Field("Total Reserved", NUMBER, True),
+    "device_type": Field("Device Type", NUMBER, True),
+    "device": Field("Device Id", NUMBER, True),
+}
+_LAUNCHED = Field("kernel", TEXT, True)  # ROCm names a launch's kernel, e.g. in the capture of a graph
+_TIMED = (Field("name", TEXT), Field("ts", TIME), Field("dur", TIME))
+_ON_THREAD = (Field("pid", JSON), Field("tid", JSON))
+_QUEUE = Field("sycl queue", NUMBER, True)  # the stream of an Intel GPU
+_CORRELATION = Field("correlation", NUMBER, True)
+_MEMORY_FIELDS = (Field("name", TEXT), Field("ts", TIME), *_ON_THREAD, *_MEMORY_ARGS.values())
+_HOST_FIELDS = (*_TIMED, *_ON_THREAD, *_HOST_ARGS.values(), *_TRITON_ARGS)
+_CALL_FIELDS = (*_TIMED, *_ON_THREAD, _CORRELATION)
+_DEVICE_FIELDS = (*_TIMED, _CORRELATION, *_DEVICE_ARGS.values())
+HOST, ANNOTATED, _MODULE_RANGE, _CALL, KERNEL, COPY, _SET, _COUNTER, _KNOWN = range(1, 10)
+_CATEGORIES = {
+    **dict.fromkeys(("operator", "cpu_op"), HOST),
+    "user_annotation": ANNOTATED,
+    "python_function": _MODULE_RANGE,
+    "runtime": _CALL,
+    "kernel": KERNEL,
+    # Costs of the profiler, the trace's own span, and marks of the host on a stream.
+    **dict.fromkeys(("overhead", "trace", "cuda_event"), _KNOWN),
+}
+# Every maker of devices has categories of its own, e.g. `cuda_driver`, `xpu_runtime`, `mlu_memcpy`, `gpu_memset`.
+_CATEGORY_ENDS = {
+    **dict.fromkeys(("_runtime", "_driver"), _CALL),
+    "memcpy": COPY,
+    "memset": _SET,
+    "_profiler_range": _COUNTER,
+    **dict.fromkeys(("_sync", "_user_annotation"), _KNOWN),  # waits, and annotations again on the device
+}
+_NO_THREAD = -(1 << 63)
+_CATEGORY = attrgetter("cat")
+Table = dict[str, npt.NDArray[Any]]
+
+
+class Events:
+    """The columns of the events that are needed.
+
+    Attributes:
+        columns: what converts the events.
+        lost: named counts.
+        devices: numbers of the devices with work.
+        texts: distinct texts, to which columns refer by index.
+        compiled: warps and stages of the kernels of torch.compile, by the index of their names.
+        processes: processes of operators.
+        calling: processes of API calls; MTIA writes the device for some of them.
+        pieces: columns of `host`, `calls`, `device` and `memory`, as they were read.
+    """
+
+    def __init__(self, is_capture: bool = False) -> None:
+        """Prepare to convert.
+
+        Args:
+            is_capture: whether the trace is of the capture of graphs, so that API calls need the names of kernels.
+        """
+        self.lost: Counter[str] = Counter()
+        self.devices: set[int] = set()
+        self._call_fields = (*_CALL_FIELDS, _LAUNCHED) if is_capture else _CALL_FIELDS
+        complete = dict.fromkeys((*_HOST_FIELDS, *self._call_fields, *_DEVICE_FIELDS, _QUEUE))
+        self.columns = EventColumns({COMPLETE: tuple(complete), INSTANT: _MEMORY_FIELDS})
+        self.texts = self.columns.texts
+        self._category = Memo(_kind_of_category)
+        self._of_name = PerText(self.texts, _kind_by_name)
+        self._is_memory = PerText(self.texts, lambda text: int(text == MEMORY_EVENT))
+        self._thread = PerText(self.texts, _thread_number)
+        self.processes: set[int] = set()
+        self.calling: set[int] = set()
+        self.compiled: dict[int, tuple[int, ...]] = {}
+        self.pieces: dict[str, list[Table]] = {"host": [], "calls": [], "device": [], "memory": []}
+        self._empty: dict[str, Table] = {}
+
+    def take(self, events: Sequence[Any]) -> None:
+        """Convert some events, by their categories."""
+        self._take_memory(self.columns.having(INSTANT, events))
+        self._take_complete(self.columns.having(COMPLETE, events))
+
+    def _take_complete(self, events: list[Any]) -> None:
+        try:
+            kind = np.fromiter(map(self._category.__getitem__, map(_CATEGORY, events)), np.int8, len(events))
+        except TypeError:  # a category is a list or an object
+            self._take_complete([event for event in events if isinstance(event.cat, str)])
+            return
+        self.lost["counter_ranges"] += int(np.count_nonzero(kind == _COUNTER))
+        self.lost["events_of_unknown_category"] += int(np.count_nonzero(kind == 0))
+        on_host = (kind == HOST) | (kind == ANNOTATED) | (kind == _MODULE_RANGE)
+        self._take_host(_chosen(events, on_host), kind[on_host])
+        self._take_calls(_chosen(events, kind == _CALL))
+        on_device = (kind == KERNEL) | (kind == COPY) | (kind == _SET)
+        self._take_device(_chosen(events, on_device), kind[on_device])
+
+    def _take_memory(self, events: list[Any]) -> None:
+        columns = self.columns.columns(events, _MEMORY_FIELDS)
+        named = self._is_memory.of(columns["name"].values) == 1
+        rows = np.logical_and.reduce([columns[name].valid for name in ("name", "ts", "tid", "Bytes", "Addr")]) & named
+        kept = {"time_ns": columns["ts"].values, "thread": self._thread.of(columns["tid"].values)}
+        self._keep("memory", rows, {**kept, **_renamed(columns, _MEMORY_ARGS)})
+
+    def _take_host(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
+        columns = self.columns.columns(events, _HOST_FIELDS)
+        by_name = np.where(columns["name"].valid, self._of_name.of(columns["name"].values), 0)
+        kind = np.where(by_name == _MODULE_RANGE, _MODULE_RANGE, kind)
+        kind = np.where((kind == HOST) & (by_name == ANNOTATED), ANNOTATED, kind)
+        ours = (kind != _MODULE_RANGE) | (by_name == _MODULE_RANGE)  # the others are Python functions
+        rows, timed = self._readable(columns, ours, ("tid",), (kind == ANNOTATED) | (kind == _MODULE_RANGE))
+        self._take_compiled(columns, rows)
+        self._keep("host", rows, {**timed, "kind": kind.astype(np.int8), **_renamed(columns, _HOST_ARGS)})
+
+    def _take_compiled(self, columns: dict[str, Column], rows: Bools) -> None:
+        """Keep how the kernels of torch.compile were compiled, by their names, which their operators have, too."""
+        compiled = rows & np.logical_or.reduce([columns[field.name].valid for field in _TRITON_ARGS])
+        values = (columns[field.name].values[compiled].tolist() for field in _TRITON_ARGS)
+        names = columns["name"].values[compiled].tolist()
+        self.compiled.update(zip(names, zip(*values, strict=True), strict=True))
+
+    def _take_calls(self, events: list[Any]) -> None:
+        columns = self.columns.columns(events, self._call_fields)
+        rows, timed = self._readable(columns, np.ones(len(events), np.bool_), ("tid", "correlation"), True)
+        self.calling.update(np.unique(columns["pid"].values[rows & columns["pid"].valid]).tolist())
+        kept = {**timed, "correlation_id": columns["correlation"].values}
+        if _LAUNCHED in self._call_fields:
+            kept["kernel"] = columns["kernel"].values.astype(np.int32)
+        self._keep("calls", rows, kept)
+
+    def _take_device(self, events: list[Any], kind: npt.NDArray[np.int8]) -> None:
+        columns = self.columns.columns(events, _DEVICE_FIELDS)
+        if not (columns["device"].valid & columns["stream"].valid).all():
+            columns |= self._placed_by_event(events, columns)
+        required = ("correlation", "device", "stream")
+        rows, timed = self._readable(columns, np.ones(len(events), np.bool_), required)
+        self.devices.update(np.unique(columns["device"].values[rows]).tolist())
+        kept = {**timed, "kind": kind, "correlation_id": columns["correlation"].values}
+        kept |= _renamed(columns, _DEVICE_ARGS)
+        for name in ("registers_per_thread", "shared_memory_bytes", "bytes"):  # a negative amount is missing
+            kept[name] = np.maximum(kept[name], NONE)
+        self._keep("device", rows, kept)
+
+    def _placed_by_event(self, events: list[Any], columns: dict[str, Column]) -> dict[str, Column]:
+        """Device and stream, where `args` lack them: the process and thread of the event, on Intel GPUs the queue."""
+        others = self.columns.columns(events, (_QUEUE, *_ON_THREAD))
+        found = {"device": columns["device"], "stream": _first_valid(columns["stream"], others[_QUEUE.name])}
+        for name, field in zip(found, _ON_THREAD, strict=True):
+            number = self._thread.of(others[field.name].values)
+            is_number = others[field.name].valid & (number >= 0)
+            found[name] = _first_valid(found[name], Column(number, is_number))
+        return found
+
+    def _readable(
+        self, columns: dict[str, Column], ours: Bools, required: tuple[str, ...], annotates: Bools | bool = False
+    ) -> tuple[Bools, Table]:
+        """Mask of our events with a name, a time and all required fields, and the common columns of all events.
+
+        Our other events are counted as unreadable.
+
+        Args:
+            columns: columns of the events.
+            ours: mask of the events to read.
+            required: names of the required fields.
+            annotates: mask of the events whose process may be another one than that of operators.
+        """
+        name, start, duration = columns["name"], columns["ts"].values, columns["dur"].values
+        rows = (start >= 0) & (duration >= 0)
+        for field in ("name", "ts", "dur", *required):
+            rows &= columns[field].valid
+        timed: Table = {"name": name.values.astype(np.int32), "start_ns": start, "end_ns": start + duration}
+        if "tid" in required:
+            timed["thread"] = self._thread.of(columns["tid"].values)
+            rows &= timed["thread"] != _NO_THREAD
+            works = ours & rows & columns["pid"].valid & np.logical_not(annotates)
+            self.processes.update(np.unique(columns["pid"].values[works]).tolist())
+        self.lost["events_unreadable"] += int(np.count_nonzero(ours & ~rows))
+        return ours & rows, timed
+
+    def _keep(self, group: str, rows: Bools, columns: Table) -> None:
+        if rows.any():
+            self.pieces[group].append({name: column[rows] for name, column in columns.items()})
+        self._empty[group] = {name: column[:0] for name, column in columns.items()}
+
+    def joined(self, group: str) -> Table:
+        """All columns of a group, concatenated and freed one by one."""
+        pieces = self.pieces.pop(group)
+        empty = self._empty[group]
+        return {name: np.concatenate([empty[name], *(piece.pop(name) for piece in pieces)]) for name in empty}
+
+
+def _renamed(columns: dict[str, Column], fields: dict[str, Field]) -> Table:
+    """The columns of some fields by our names; indices of texts in 32 bits."""
+    values = {ours: columns[field.name].values for ours, field in fields.items()}
+    return {ours: column.astype(np.int32) if fields[ours].kind == JSON else column for ours, column in values.items()}
+
+
+def _first_valid(column: Column, other: Column) -> Column:
+    """A column, with the values of the other one where it has none."""
+    return Column(np.where(column.valid, column.values, other.values), column.valid | other.valid)
+
+
+def _chosen(events: Sequence[Any], rows: Bools) -> list[Any]:
+    return list(compress(events, rows.tobytes()))
+
+
+class PerText:
+    """A number for each text; computed once."""
+
+    def __init__(self, texts: Sequence[str], number: Callable[[str], int]) -> None:
+        self.texts, self._number, self._table = texts, number, np.zeros(0, np.int64)
+
+    def of(self, indices: Ints) -> Ints:
+        """The numbers of the texts with these indices; arbitrary for `NONE`."""
+        new = [self._number(text) for text in self.texts[len(self._table) :]]
+        self._table = np.append(self._table, np.array(new, np.int64))
+        return self._table[indices] if len(self._table) else np.zeros(len(indices), np.int64)
+
+
+def _kind_of_category(category: Any) -> int:
+    """What events of a category are; 0 if unknown."""
+    name = str(category).lower()
+    return _CATEGORIES.get(name) or next((kind for end, kind in _CATEGORY_ENDS.items() if name.endswith(end)), 0)
+
+
+def _kind_by_name(name: str) -> int:
+    return _MODULE_RANGE if name.startswith(MODULE) else ANNOTATED if name.startswith(_ANNOTATIONS) else 0
+
+
+def _thread_number(thread: str) -> int:
+    """The number of a thread's id in JSON, e.g. `7` or `"7"`; `_NO_THREAD` for others, e.g. `"thread 7 (python)"`."""
+    try:
+        return signed(int(str(json.loads(thread)).split()[-1]))
+    except (IndexError, OverflowError, RecursionError, ValueError):
+        return _NO_THREAD

@@ -86,8 +86,8 @@ def record_step(
         watch: whether to count the page faults inside the operators, and find the lines of the program that they come
             from, which makes a step slower.
         samples: whether to sample the stack of a watched step where no operator runs; that keeps its tensors longer.
-        memory: whether to find what holds the memory at its peak. On a CPU such a step ran before: else nothing tells
-            when this one frees what is older.
+        memory: whether allocations are reported, and without samples also what holds the memory at its peak. On a CPU
+            such a step ran before: else nothing tells when this one frees what is older.
         look_at_numbers: whether to look at the numbers in the operands of a watched step too.
         mkl_calls: those of another such step, which name the operators' MKL calls; None to have MKL print them, which
             makes a step slower.
@@ -103,7 +103,7 @@ def record_step(
         from .watched_calls import watching_calls
 
         watching = watching_calls(_parameters(layers) if look_at_numbers else None, samples=samples)
-    tensors = Tensors(layers, device) if memory else None
+    tensors = Tensors(layers, device) if memory and not samples else None
     with (
         layer_ranges(layers),
         without_notes() if memory and not cuda else contextlib.nullcontext(),

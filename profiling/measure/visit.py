@@ -337,15 +337,15 @@ def warm_up_profiler(workload: AnyWorkload) -> None:
     if workload.loaded in known:
         return
     watch = not workload.compiled and not COMPILED
-    graphed = workload.spec.get("graphed", False)  # replays allocate nothing
+    finds_peak = workload.finds_peak and not workload.spec.get("graphed", False)  # replays allocate nothing
     try:
         looks = watch and not workload.cuda
-        rows = record_step(workload, watch=watch, memory=not graphed, look_at_numbers=looks)
+        rows = record_step(workload, watch=watch, memory=finds_peak, look_at_numbers=looks)
         calls = rows.operator_calls.rows if rows.operator_calls else []
         numbers = {_identity(row): row["numbers"] for row in calls if row.get("numbers")}
         first = FirstProfiled(rows.mkl_calls, rows.operator_calls.lines if rows.operator_calls else [], (), numbers)
         known[workload.loaded] = first
-        if not graphed:
+        if finds_peak:
             peak = record_step(workload, watch=watch, samples=False, memory=True).peak
             known[workload.loaded] = first._replace(peak=peak)
     except Exception:  # a user's step may refuse to be watched, in any way

@@ -111,6 +111,7 @@ class LocalMeasurer(Measurer):
 
 def _visit(configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool = True) -> Visit | Empty:
     workload = build_workload(configuration)
+    workload.finds_peak = count_faults  # both once for each batch size
     clocks = ClockSampler(configuration.device)
     # The first step of a process also loads the libraries' kernels and creates the optimizer's state.
     protocol = replace(protocol, discarded_steps=protocol.discarded_steps + 1)

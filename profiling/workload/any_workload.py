@@ -42,6 +42,7 @@ class AnyWorkload:
         model: module whose layers are marked; None if there is none.
         clock_ns: clock that times steps, nanoseconds.
         first_profiled: what the first profiled step of each batch size showed, see `measure.visit.warm_up_profiler`.
+        finds_peak: whether the first profiled step of a batch size runs once more to find what holds its memory.
         is_users: whether the user wrote the step, so that it may do anything.
         errors_are_results: whether an error of a step costs only its batch size.
     """
@@ -53,6 +54,7 @@ class AnyWorkload:
     model: Any
     clock_ns: Callable[[], int]
     first_profiled: dict[int, FirstProfiled]
+    finds_peak: bool = True
     is_users: bool = False
     errors_are_results: bool = False
 

@@ -31,8 +31,13 @@ def weigh(case: Case) -> Claim | None:
     return Claim(CAUSE, amount, 0.5, evidence_of_threads(case, busy), "On one thread the term keeps its value.")
 
 
-def threads_at_work(case: Case) -> dict[int, float]:
-    """Mean number of threads of a step that work, by batch size; empty if unknown, and on a GPU."""
+def threads_at_work(case: Case, *, with_core: bool = False) -> dict[int, float]:
+    """Mean number of threads of a step that work, by batch size; empty if unknown, and on a GPU.
+
+    Args:
+        case: a term.
+        with_core: whether threads that have work and wait for a core are left out.
+    """
     busy: dict[int, float] = {}
     if case.share.key.kind != "kernels" or case.hardware.kind != "cpu":
         return busy
@@ -41,7 +46,8 @@ def threads_at_work(case: Case) -> dict[int, float]:
         if facts.host_use is None or facts.host_use.cpu_ms <= 0 or not len(facts.timed_ms):
             return {}
         # Threads that wait for a core have work.
-        working_ms = facts.host_use.cpu_ms + (facts.host_use.run_queue_wait_ms or 0.0)
+        waiting_ms = 0.0 if with_core else facts.host_use.run_queue_wait_ms or 0.0
+        working_ms = facts.host_use.cpu_ms + waiting_ms
         busy[batch] = working_ms / float(np.median(facts.timed_ms))
     return busy
 

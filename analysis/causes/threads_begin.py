@@ -16,15 +16,15 @@ INTERVENTION = Intervention(
     step=("half_threads",),
     shared=("one_thread",),
 )
-_MORE = 1.1  # threads at work, as a factor; they wait briefly for each other in every step
-_ABOUT_ONE = 1.25  # threads at work; where several work, more of them are no sign that they begin
+# Threads at work; one thread alone has at most one core, whatever it waits for.
+_ABOUT_ONE = 1.25
 
 
 def weigh(case: Case) -> Claim | None:
     """Claim the time beyond that with fewer threads."""
-    if not (busy := threads_at_work(case)):
+    if not (busy := threads_at_work(case, with_core=True)):
         return None
-    amount = case.beyond_fastest(lambda b, fastest: busy[b] > _MORE * busy[fastest] and busy[fastest] <= _ABOUT_ONE)
+    amount = case.beyond_fastest(lambda batch, fastest: busy[fastest] <= _ABOUT_ONE < busy[batch])
     if not amount:
         return None
     return Claim(CAUSE, amount, 0.5, evidence_of_threads(case, busy), "On one thread the larger sizes take as long.")

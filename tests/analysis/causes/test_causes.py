@@ -290,16 +290,18 @@ def test_a_layer_that_only_copies_has_no_operand_that_it_copies_before_it():
     assert named(in_a_product) == "copies of operands"
 
 
-def test_threads_begin_only_where_about_one_worked():
-    def use(first):
+def test_threads_begin_only_where_about_one_worked_and_not_where_one_waits():
+    def use(first, waiting=0):
         def of_step(batch, duration_ns):
-            threads = first if batch < 16 else 2 * first
-            return {"cpu_time_ns": threads * duration_ns, "run_queue_wait_ns": 0, "system_time_ns": 0, "page_faults": 9}
+            threads, wait = (first, 0) if batch < 16 else (first if waiting else 2 * first, waiting)
+            used = {"cpu_time_ns": threads * duration_ns, "run_queue_wait_ns": wait * duration_ns}
+            return {**used, "system_time_ns": 0, "page_faults": 9}
 
         return Plan(host_use=of_step, slow=lambda b: 2.0 if b == 16 else 1.0, hardware=CPU)
 
     assert named(use(1)) == "start of threads"
     assert named(use(2)) == UNEXPLAINED
+    assert named(use(1, waiting=1)) == "CPU contention"
 
 
 def named(plan):

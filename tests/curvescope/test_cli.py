@@ -229,6 +229,8 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
         (("explain", "mine", "--axis", "linear"), "write --curvature"),
         (("energy", "alexnet", "--batch", "1,2", "--axis", "batch=1"), "give the values of batch once"),
         (("energy", "bert_base", "--batch", "1,2", "--axis", "tokens=8,16"), "energy measures one curve"),
+        (("memory", "bert_base", "--batch", "1,2", "--axis", "tokens=8,16"), "memory measures one curve"),
+        (("memory", "alexnet", "--memory-limit", "much"), "--memory-limit much"),
         (("confirm", "mine", "--experiments", "0"), "no time is left"),
         (("diagnose", "alexnet", "--device", "cuda:99"), "doctor"),
         (("diagnose", "alexnet", "--device", "abacus"), "Unknown device"),

@@ -195,7 +195,7 @@ class StepRunner(Runner):
         if not isinstance(timed, Empty):
             self.add(condition, round_, timed)
             return
-        if self._late:  # a start took longer than those before it, so the rounds end here
+        if self._turns and self._late:  # a start took longer than those before it, so the rounds end here
             self._running.clear()
             return
         self._end(name)

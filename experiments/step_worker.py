@@ -12,12 +12,13 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..profiling.hardware.host_usage import wait_until_quiet
 from ..profiling.hardware.memory_usage import available_bytes, read_peak
 from ..profiling.measure.loop import Empty
-from ..profiling.measure.processes import ChildProcess
+from ..profiling.measure.processes import ChildProcess, Interpreter
 from ..profiling.measure.protocol import Protocol
 from ..profiling.measure.stopping import StepRow
 from ..profiling.measure.visit import Steps, discard_steps, time_steps
@@ -58,7 +59,10 @@ class StepWorker:
             target: steps to run.
             factor: name of the factor to change; None for no change.
         """
-        self._child = ChildProcess(_Server, target, factor, environment=step_change(factor).environment)
+        if variables := step_change(factor).environment:
+            self._child: ChildProcess = Interpreter(sys.executable, Path(), variables, _Server, target, factor)
+        else:
+            self._child = ChildProcess(_Server, target, factor)
 
     def warm_up(self, while_waiting: Callable[[], object] = lambda: None) -> Ready | Empty:
         """Build the steps and run one of each batch size.

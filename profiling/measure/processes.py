@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from ...base.errors import CurvescopeError
@@ -26,7 +26,6 @@ from .loop import Empty
 from .visit import FAILED, OUT_OF_MEMORY, memory_ran_out
 
 KILLED = "killed"
-_NONE: Mapping[str, str] = MappingProxyType({})
 _POLL_S = 0.5
 # Optimizers and the profiler import torch._dynamo, 1.5 s of CPU for every process, and MKL measures the clock of the
 # CPU, up to 1 s. None of these modules opens a device or starts a thread; neither would survive a fork.
@@ -47,20 +46,19 @@ serve_file(int(file))
 class ChildProcess:
     """A process that makes an object and calls its methods for this process, one at a time."""
 
-    def __init__(self, make: Callable[..., Any], *arguments: Any, environment: Mapping[str, str] = _NONE) -> None:
+    def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
         """Start the process.
 
         Args:
             make: function of a module that makes the object; its error answers every call.
             arguments: arguments of `make`.
-            environment: further variables of the process, which then loads libraries itself.
         """
         prepare_libraries()  # the server inherits this environment, and loads torch with it
-        context = multiprocessing.get_context("spawn" if environment else "forkserver")
+        context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([*PRELOADED, f"{__package__}.visit_processes"])
         self._connection, there = context.Pipe()
-        self._process: Any = context.Process(target=_serve, args=(there, make, arguments))  # type: ignore[attr-defined]
-        with _empty_main(), _variables(environment):
+        self._process: Any = context.Process(target=_serve, args=(there, make, arguments))
+        with _empty_main():
             self._process.start()
         there.close()
 
@@ -92,7 +90,7 @@ class ChildProcess:
 
 
 class Interpreter(ChildProcess):
-    """The same as a new interpreter, e.g. of another environment, in a folder whose code it imports."""
+    """The same in a new interpreter, which loads libraries itself, e.g. with other variables or those of a checkout."""
 
     def __init__(
         self, python: str, folder: Path, variables: Mapping[str, str], make: Callable[..., Any], *arguments: Any
@@ -162,17 +160,6 @@ def _empty_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
-
-
-@contextmanager
-def _variables(environment: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of the environment for a while; they were not set before."""
-    os.environ.update(environment)
-    try:
-        yield
-    finally:
-        for name in environment:
-            del os.environ[name]
 
 
 def _describe_exit(exitcode: int | None) -> Empty:

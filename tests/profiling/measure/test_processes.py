@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from curvescope.experiments.factors import priority
-from curvescope.profiling.measure.processes import ChildProcess
+from curvescope.profiling.measure.processes import ChildProcess, Interpreter
 
 _WAIT = "import time; time.sleep(600)"
 
@@ -81,8 +82,8 @@ def test_what_a_process_prints_goes_to_standard_error():
 
 def test_a_process_with_variables_of_its_own_loads_libraries_with_them():
     """The server that others are forked from has torch loaded, which reads some variables only then."""
-    for environment, expected in ({}, (None, True)), ({"OF_A_TEST": "1"}, ("1", False)):
-        child = ChildProcess(Loads, environment=environment)
+    other = Interpreter(sys.executable, Path(__file__).parents[3], {"OF_A_TEST": "1"}, Loads)
+    for child, expected in (ChildProcess(Loads), (None, True)), (other, ("1", False)):
         assert child.call("loaded_with", "OF_A_TEST") == expected
         child.end()
     assert "OF_A_TEST" not in os.environ

@@ -169,6 +169,8 @@ def explain_memory(
     rows = recording.frame(PEAKS.name)
     if rows.empty:
         raise CurvescopeError(f"{recording.path} {_NO_PEAKS}.")
+    if rows["batch"].isna().any():
+        raise CurvescopeError(f"{recording.path} does not say the batch size; give it with --batch when importing.")
     rows = _with_terms(rows, recording, by_instance)
     used = rows[~rows["kind"].isin([UNUSED, CACHED])]
     table = used.pivot_table(index="batch", columns="term", values="bytes", aggfunc="sum", fill_value=0, sort=False)
@@ -223,11 +225,12 @@ def _with_terms(rows: pd.DataFrame, recording: Recording, by_instance: bool) -> 
         f"{phase} {kind}" if kind == WORKSPACE and pd.notna(phase) else kind
         for kind, phase in zip(rows["kind"], rows["phase"], strict=True)
     ]
-    # Outside layers the operator says where; what is older than the step has none.
-    places = [None if kind in LASTING or pd.isna(op) else op for kind, op in zip(named, rows["op"], strict=True)]
+    # Outside layers the operator says where, or the line; what is older than the step has neither.
+    lines = rows["file"] + ":" + rows["line"].astype("Int64").astype(str)
+    places = rows["op"].fillna(lines).mask(rows["kind"].isin(LASTING) | rows["op"].isna() & rows["file"].isna())
     labels = [
-        work_label(layer, kind, classes.get(layer)) if layer else " ".join(filter(None, (op, kind)))
-        for layer, op, kind in zip(layers, places, named, strict=True)
+        work_label(layer, kind, classes.get(layer)) if layer else kind if pd.isna(place) else f"{place} {kind}"
+        for layer, place, kind in zip(layers, places, named, strict=True)
     ]
     layer = pd.Series(layers, rows.index, dtype=object)
     return rows.assign(layer=layer, named=named, term=labels)

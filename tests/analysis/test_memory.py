@@ -69,6 +69,17 @@ def test_what_the_step_does_not_use_and_cached_memory_stand_beside_it(tmp_path):
     assert found.largest_batch is None  # one batch size says nothing of its growth
 
 
+def test_outside_layers_a_term_is_of_an_operator_or_a_line(tmp_path):
+    """The rows name no operator, as those of a memory snapshot."""
+    found = explain_memory(write(tmp_path / "r", {2: {("activations", None): 4, ("parameters", None): 3}}))
+    assert [term.label for term in found.peaks[0].terms] == ["model.py:7 activations", "parameters"]
+
+
+def test_memory_of_an_unknown_batch_size_is_no_curve(tmp_path):
+    with pytest.raises(CurvescopeError, match="does not say the batch size; give it with --batch"):
+        explain_memory(write(tmp_path / "r", {None: {("activations", "fc"): 4}}, batches=None))
+
+
 def test_repeated_layers_are_one_term(tmp_path):
     sizes = {b: {("activations", f"h.{i}.fc"): b for i in range(12)} for b in (2, 4)}
     run = write(tmp_path / "r", sizes, layer_classes={f"h.{i}.fc": "Linear" for i in range(12)})

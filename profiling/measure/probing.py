@@ -13,17 +13,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import fmean, median, median_low
+from statistics import fmean, median
 from typing import Any
 
-from ..recording.disturbed import most_disturbed
 from .loop import Empty, Visit
 from .protocol import Protocol
 from .stopping import Look, StepRow, StoppingRule
 
 _LEAVES = 0.05  # share of the time by which a size leaves the line; more than the 2 % of an anomaly, as many are tried
 _ERRORS = 3.0  # standard errors by which it does
-_NINE_TENTHS = 1.645  # standard deviations that nine of ten values of a normal distribution lie within
+_THREE_QUARTERS = 1.15  # standard deviations that three of four values of a normal distribution lie within
 _LEAST_MS = 1e-6  # a line through two sizes may fall to 0
 _LEAST_NOISE = 0.01  # of a visit's time: two rounds may agree by chance
 _MOST_VISITS = 5  # of a size, until it is left undecided
@@ -57,7 +56,7 @@ def probe_sizes(sizes: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class _Line:
-    """Times so far, without what rounds share.
+    """Times so far, of the fastest step of each visit, without what rounds share.
 
     Attributes:
         times: time by size, ms: of the sweep's sizes and of probes.
@@ -78,7 +77,7 @@ class _Line:
         for row in rows:
             if not row["profiled"]:
                 steps.setdefault((row["batch"], row["round"]), []).append(row["duration_ns"] / 1e6)
-        logs = {key: math.log(median_low(times)) for key, times in steps.items()}
+        logs = {key: math.log(min(times)) for key, times in steps.items()}
         sizes = sorted({size for size, _ in logs})
         centers = {size: _faster_half(log for (one, _), log in logs.items() if one == size) for size in sizes}
         rounds = sorted({round_ for _, round_ in logs})
@@ -88,7 +87,7 @@ class _Line:
         }
         apart = sorted(abs(log - centers[size] - shared[round_]) for (size, round_), log in logs.items())
         free = max(len(apart) - len(sizes) - len(rounds) + 1, 1) / len(apart)
-        noise = max(apart[int(0.9 * len(apart))] / _NINE_TENTHS / math.sqrt(free), _LEAST_NOISE)
+        noise = max(apart[int(0.75 * len(apart))] / _THREE_QUARTERS / math.sqrt(free), _LEAST_NOISE)
         times = {size: math.exp(center) for size, center in centers.items()}
         visits = dict.fromkeys(sizes, len(rounds))
         for size, by_round in probed.items():
@@ -234,16 +233,14 @@ class Probing(StoppingRule[int]):
         if isinstance(result, Empty) or not result.unprofiled:
             self._tried[size] = _MOST_VISITS
             return
-        rows = [{"batch": size, "round": round_, "profiled": False, **row} for row in result.unprofiled]
-        entry = {"batch": size, "round": round_, "duration_ns": [row["duration_ns"] for row in rows]}
-        self.visited.append({**entry, "disturbed": bool(most_disturbed(rows))})
+        durations_ns = [row["duration_ns"] for row in result.unprofiled]
+        self.visited.append({"batch": size, "round": round_, "duration_ns": durations_ns})
 
     def _times(self) -> dict[int, dict[int, float]]:
         """Times of the probes in ms, by size and round."""
         times: dict[int, dict[int, float]] = {}
         for one in self.visited:
-            if not one["disturbed"]:
-                times.setdefault(one["batch"], {})[one["round"]] = median_low(one["duration_ns"]) / 1e6
+            times.setdefault(one["batch"], {})[one["round"]] = min(one["duration_ns"]) / 1e6
         return times
 
     def _wanted(self, line: _Line) -> list[int]:

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.probed_sizes import PUBLISHED, STRAIGHT, found, sweep
 from curvescope.analysis.diagnosis.explain import explain
-from curvescope.profiling.measure.loop import Empty, Visit
+from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.probing import Probing, probe_sizes
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.stopping import Complete, Look
@@ -118,13 +118,3 @@ def test_a_compiled_step_has_no_probes(tmp_path, clock):
     workload.compiled = True
     run_sweep(workload, (1, 2, 4, 8), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0)
     assert "probes" not in open_recording(tmp_path / "r").meta
-
-
-def test_a_probe_whose_threads_waited_for_a_core_does_not_count():
-    waited = {"start_ns": 0, "duration_ns": 10**9, "run_queue_wait_ns": 10**8}
-    rule = Probing(
-        Complete((6, 9), 100.0), (4, 8), 20.0, lambda size: Empty("failed", "") if size == 9 else Visit([waited])
-    )
-    for size in (5, 9):
-        rule.probe(size, 1, lambda: 0.0)
-    assert [(visit["batch"], visit["disturbed"]) for visit in rule.visited] == [(5, True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -91,8 +92,8 @@ def test_explain_splits_any_pair_and_adds_up(recorded, workplace, command):
     assert sum(cause["amount"] for cause in causes) == pytest.approx(total, rel=1e-9, abs=1e-9)
     assert explained["verdict"]
     labels = [part["label"] for part in explained["shares"]]
-    assert "*.first (Conv2d, 2 times) forward" in labels
-    assert "*.second (Conv2d, 2 times) backward" in labels
+    for layer, phase in (("first", "forward"), ("second", "backward")):  # a disturbed one stands by itself
+        assert any(re.match(rf"\S+\.{layer} \(Conv2d(, 2 times)?\) {phase}", label) for label in labels), labels
     assert labels[-1] == "profiling overhead"
     assert any(label.startswith("idle") for label in labels)
 

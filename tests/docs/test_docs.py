@@ -94,6 +94,7 @@ NOT_RUN = {
     "import": "files that are not here",
     "record": "programs that are not here",
     "apply": "a program that is not here",
+    "compare --measure": "measures versions of a program that is not here",
     "scale": "measures for minutes",
     "ranks": "a bucket that is not here",
     "runs --store": "a bucket that is not here",

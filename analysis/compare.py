@@ -37,7 +37,7 @@ _FAILS = 0.02  # p of a growth that fails, of versions that are measured until t
 
 
 @dataclass(frozen=True)
-class Line:
+class ComparedLine:
     """One batch size, or one row at a batch size, over all recordings.
 
     Attributes:
@@ -69,10 +69,10 @@ class Comparison:
     """
 
     sides: tuple[Side, ...]
-    steps: tuple[Line, ...]
+    steps: tuple[ComparedLine, ...]
     batch: int | None
     by: str
-    rows: tuple[Line, ...]
+    rows: tuple[ComparedLine, ...]
     roof_ratios: tuple[dict[str, tuple[float, str]], ...]
 
     @property
@@ -112,12 +112,16 @@ class Comparison:
     def regressions(self, over: float) -> list[tuple[str, str, Change]]:
         """Significant increases of step times above a share `over`: name of the recording, batch size, change."""
         level = _FAILS if self.together else LEVEL
-        return [one for one in self._changes() if one[2].real and one[2].growth > over and one[2].p_adjusted < level]
+        return [
+            change
+            for change in self._changes()
+            if change[2].real and change[2].growth > over and change[2].p_adjusted < level
+        ]
 
     def undecided(self, over: float) -> list[tuple[str, str, Change]]:
         """Where the measurement rules out neither a growth above a share nor its absence; as `regressions`."""
         failed = self.regressions(over)
-        return [one for one in self._changes() if not one[2].decides(over) and one not in failed]
+        return [change for change in self._changes() if not change[2].decides(over) and change not in failed]
 
     def _changes(self) -> Iterator[tuple[str, str, Change]]:
         for line in self.steps:
@@ -193,7 +197,7 @@ def _common_rows(sides: Sequence[Side]) -> str:
     return OPERATOR if named else FAMILY
 
 
-def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[Line, ...]:
+def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[ComparedLine, ...]:
     lines, together = [], measured_together(sides)
     for batch in common:
         times, replicates, rounds = [], [], []
@@ -202,7 +206,7 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[Line, ...]:
             times.append(point.time_ms.value)
             replicates.append(curve.replicates_ms[:, curve.conditions.index(batch)])
             rounds.append(min(point.rounds, curve.rounds))
-        lines.append(Line(str(batch), tuple(times), _changes(times, replicates, rounds, together)))
+        lines.append(ComparedLine(str(batch), tuple(times), _changes(times, replicates, rounds, together)))
     return tuple(
         replace(line, remarks=tuple(_clock_remark(change, *pair) for change, pair in _with_clocks(line, sides, batch)))
         for line, batch in zip(_adjusted(lines), common, strict=True)
@@ -210,7 +214,7 @@ def _steps(sides: Sequence[Side], common: Sequence[int]) -> tuple[Line, ...]:
 
 
 def _with_clocks(
-    line: Line, sides: Sequence[Side], batch: int
+    line: ComparedLine, sides: Sequence[Side], batch: int
 ) -> Iterator[tuple[Change | None, tuple[float | None, float | None]]]:
     """Each change with the clocks of the base and of the other recording; None unless both are GPUs of one model."""
     base = sides[0]
@@ -260,7 +264,7 @@ def _changes(
     return tuple(changes)
 
 
-def _adjusted(lines: Sequence[Line]) -> tuple[Line, ...]:
+def _adjusted(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
     """The lines with every p adjusted over all of them."""
     adjusted = iter(holm([c.p_adjusted for line in lines for c in line.changes if c is not None]))
     return tuple(
@@ -274,7 +278,7 @@ def _adjusted(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 def _rows(
     sides: Sequence[Side], by: str, batch: int, ratios: Sequence[dict[str, tuple[float, str]]]
-) -> tuple[Line, ...]:
+) -> tuple[ComparedLine, ...]:
     terms, families = [], []
     tables = [one.kernel_times[one.kernel_times["batch"] == batch] for one in sides]
     for one, keyed in zip(sides, _keyed(tables, by), strict=True):
@@ -288,7 +292,7 @@ def _rows(
         rounds = [of_side.rounds[batch] for of_side in terms]
         of_sides = tuple(of_side.get((key.layer, key.phase)) for of_side in families)
         label = key.labelled(_class_of(sides, key.layer) if by == LAYER else None)
-        lines.append(Line(label, times, _changes(times, replicates, rounds, together), of_sides))
+        lines.append(ComparedLine(label, times, _changes(times, replicates, rounds, together), of_sides))
     lines.sort(key=lambda line: (line.label == IDLE, -max(t or 0.0 for t in line.times_ms)))
     return tuple(replace(line, remarks=_remarks(line, ratios, sides, batch)) for line in _adjusted(lines))
 
@@ -347,7 +351,7 @@ def _roof_ratios(base: Hardware, other: Hardware) -> dict[str, tuple[float, str]
 
 
 def _remarks(
-    line: Line, ratios: Sequence[dict[str, tuple[float, str]]], sides: Sequence[Side], batch: int
+    line: ComparedLine, ratios: Sequence[dict[str, tuple[float, str]]], sides: Sequence[Side], batch: int
 ) -> tuple[str, ...]:
     remarks = []
     before = line.families[0]

@@ -117,7 +117,7 @@ class Lateness:
 
 
 @dataclass(frozen=True)
-class Loss:
+class EfficiencyLoss:
     """The time that a step loses to scaling.
 
     Attributes:
@@ -170,7 +170,7 @@ class ScaledPoint:
     incomplete_steps: int
     unmatched_steps: int
     clock_error_ns: int
-    loss: Loss | None
+    loss: EfficiencyLoss | None
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ class _Run:
             loss=None if only else self._loss(point, alone, strong),
         )
 
-    def _loss(self, point: ScalingPoint, base: ScalingPoint, strong: bool) -> Loss | None:
+    def _loss(self, point: ScalingPoint, base: ScalingPoint, strong: bool) -> EfficiencyLoss | None:
         alone = ScalingPoint(1, point.batch)
         if self._curve is None or self._terms is None:
             return None
@@ -279,7 +279,7 @@ class _Run:
             shares.append(Share(Key(None, None, SMALLER_BATCH), smaller))
         shares += [share for share in by_kind.decompose(lost, self._curve) if share.key.kind == OVERHEAD]
         kernels = [share for share in self._terms.decompose(others) if share.key.kind == KERNELS]
-        return Loss(
+        return EfficiencyLoss(
             self._curve.evaluate(lost),
             _loss_shares(sorted(tested(shares), key=lambda share: list(_NAMES).index(share.key.kind))),
             _loss_shares(sorted(tested(kernels), key=lambda share: -abs(share.value.value))),

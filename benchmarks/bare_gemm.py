@@ -14,7 +14,7 @@ import torch
 
 from curvescope.kernels.backends import open_backend
 from curvescope.kernels.gemm import Gemm
-from curvescope.kernels.method import Measurement, Method
+from curvescope.kernels.method import BenchMeasurement, Method
 
 _ROUNDS = 12
 _CALLS = 6
@@ -38,7 +38,7 @@ def main() -> None:
     c = torch.empty(_PROBLEM.n, _PROBLEM.m)
     backend = open_backend("torch", "cpu")
     method = Method(cache="hot", visits=(_ROUNDS, _ROUNDS), visit_s=0.0, samples_per_visit=(_CALLS, _CALLS))
-    ours = Measurement(_PROBLEM)
+    ours = BenchMeasurement(_PROBLEM)
     bare: list[int] = []
     for _ in range(_ROUNDS):
         ours.visit(backend, method)

@@ -27,7 +27,7 @@ from results import Result, Row, write
 
 from curvescope.kernels.backends import open_backend
 from curvescope.kernels.gemm import Gemm
-from curvescope.kernels.method import Measurement, Method, median_interval
+from curvescope.kernels.method import BenchMeasurement, Method, median_interval
 
 _SETUP = "import torch; torch.set_num_threads(1); a = torch.ones(192, 192); b = torch.ones(192, 192)"
 _STATEMENT = "a @ b"
@@ -43,7 +43,7 @@ def ours(_: Path) -> Values:
     torch.set_num_threads(1)
     backend = open_backend("torch", "cpu")
     method = Method(cache="hot", profile=False, verify=False)
-    measurement = Measurement(Gemm(192, 192, 192))
+    measurement = BenchMeasurement(Gemm(192, 192, 192))
     while not measurement.done(method):
         measurement.visit(backend, method)
     return [duration_ns / 1e9 for duration_ns in measurement.durations_ns()]

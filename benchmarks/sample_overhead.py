@@ -14,7 +14,7 @@ import numpy as np
 from curvescope.kernels.backends import Prepared
 from curvescope.kernels.conditions import CpuWatch
 from curvescope.kernels.gemm import Gemm
-from curvescope.kernels.method import Measurement, Method
+from curvescope.kernels.method import BenchMeasurement, Method
 from curvescope.kernels.timers import PerfCounter
 
 _SAMPLES = 2000
@@ -48,7 +48,7 @@ def main() -> None:
         samples = timer.take(lambda: None, 1, _SAMPLES, None)
         by_timer.append((time.perf_counter_ns() - start) / _SAMPLES)
         inside.append(statistics.median(sample.duration_ns for sample in samples))
-        measurement, backend = Measurement(Gemm(4, 4, 4)), Nothing()
+        measurement, backend = BenchMeasurement(Gemm(4, 4, 4)), Nothing()
         measurement.visit(backend, method)  # type: ignore[arg-type] # verified and calibrated here
         # Nothing takes no time: whatever a visit takes beyond its samples' durations is overhead.
         start = time.perf_counter_ns()

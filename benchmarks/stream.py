@@ -19,7 +19,7 @@ import numpy as np
 from curvescope.kernels.backends import open_backend
 from curvescope.kernels.levels import memory_levels
 from curvescope.kernels.memory import Memory
-from curvescope.kernels.method import Measurement, Method
+from curvescope.kernels.method import BenchMeasurement, Method
 
 _ROUNDS = 12
 _CALLS = 8
@@ -45,7 +45,7 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     problem = Memory("triad", memory_levels(backend.describe())[-1].size_bytes)
     method = Method(cache="hot", visits=(_ROUNDS, _ROUNDS), visit_s=0.0, samples_per_visit=(_CALLS, _CALLS))
-    ours = Measurement(problem)
+    ours = BenchMeasurement(problem)
     theirs_s: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         stream = compile_stream(Path(folder))

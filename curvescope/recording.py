@@ -78,7 +78,7 @@ class Recording(store.Recording):
         from .analysis.ranks.stragglers import analyse
         from .analysis.ranks.tables import combine
 
-        jobs, bad = find_ranks([str(one.path) for one in (self, *others)] if others else [str(self.path.parent)])
+        jobs, bad = find_ranks([str(other.path) for other in (self, *others)] if others else [str(self.path.parent)])
         rows = [asdict(straggler) for straggler in analyse(combine([reduce_jobs(jobs), bad])).stragglers]
         for row in rows:
             excess_ms = row.pop("excess_ms")

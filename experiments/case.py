@@ -40,7 +40,7 @@ _OPEN_VERDICT = (Verdict.UNDECIDED, TOO_WIDE)  # on a cause: more rounds may dec
 
 
 @dataclass(frozen=True)
-class Case:
+class TermCase:
     """A target and one of its terms, or complete steps: what is known of it, and experiments on it.
 
     Attributes:
@@ -110,7 +110,7 @@ class Case:
     @property
     def is_in_context(self) -> bool:
         """Whether no cause of the target is confirmed, and its largest term alone does not show its share."""
-        first = [Case(self.known, self.target, self.terms, share) for share in self.terms[:1]]
+        first = [TermCase(self.known, self.target, self.terms, share) for share in self.terms[:1]]
         shown = any(case.shown == Reproduction.REPRODUCES for case in first)
         return not shown and not is_confirmed(self.target.attribution.causes)
 
@@ -248,9 +248,11 @@ class Case:
             of_term = next((share for share in terms if share.key == self.term.key), None)
             if other is self.target or of_term is None:
                 continue
-            case = Case(self.known, other, terms, of_term)
+            case = TermCase(self.known, other, terms, of_term)
             if case.shows:
-                telling = [one for one in case.outcomes if one.taken is None or np.isfinite(one.taken.low)]
+                telling = [
+                    outcome for outcome in case.outcomes if outcome.taken is None or np.isfinite(outcome.taken.low)
+                ]
                 names += [name for name in hopeful(telling) if name not in self.known.confirmed_on_steps]
         return tuple(names)
 
@@ -268,11 +270,11 @@ class Case:
         owner = causes.factors(Scope.TERM, self.claiming)
         operators = set(replayable[self.term.key.layer, self.term.key.phase])
         names = {
-            one.factor: None
-            for one in known.diagnosis.outcomes
-            if one.experiment.scope == Scope.TERM and one.factor and owner.get(one.factor) in self.claiming
-            if one.verdict == Verdict.CONFIRMED and one.factor not in known.confirmed_on_steps
-            if not operators.isdisjoint(replayable.get((one.experiment.layer, one.experiment.phase), ()))
+            outcome.factor: None
+            for outcome in known.diagnosis.outcomes
+            if outcome.experiment.scope == Scope.TERM and outcome.factor and owner.get(outcome.factor) in self.claiming
+            if outcome.verdict == Verdict.CONFIRMED and outcome.factor not in known.confirmed_on_steps
+            if not operators.isdisjoint(replayable.get((outcome.experiment.layer, outcome.experiment.phase), ()))
         }
         if names:
             yield self.experiment(Stage.CONFIRM, most_hopeful(tuple(names)))
@@ -291,7 +293,7 @@ class Case:
         tried = {name for one in made if one.scope == Scope.STEP and one.stage != Stage.SCREEN for name in one.factors}
         names: dict[str, float] = {}
         for share in self.terms:
-            outcomes = Case(self.known, self.target, self.terms, share).outcomes
+            outcomes = TermCase(self.known, self.target, self.terms, share).outcomes
             for name, outcome in decisive(outcomes).items():
                 gain = outcome.gain
                 fresh = outcome.experiment.stage == Stage.CONFIRM

@@ -205,16 +205,16 @@ def together(name: str, factors: Sequence[Factor]) -> Factor:
     changes = [factor.step for factor in factors if factor.step is not None]
 
     def change(workload: Any, target: Target) -> Steps:
-        for one in changes:
-            workload = one.change(workload, target)
+        for change in changes:
+            workload = change.change(workload, target)
         steps: Steps = workload
         return steps
 
     @contextmanager
     def around(target: Target) -> Iterator[None]:
         with ExitStack() as stack:
-            for one in changes:
-                stack.enter_context(one.around(target))
+            for change in changes:
+                stack.enter_context(change.around(target))
             yield
 
     def first(reasons: Iterable[str | None]) -> str | None:

@@ -23,19 +23,29 @@ def hopeful(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     First those that may remove the anomaly, the best first, unless one is confirmed; without those that remove
     much less than the best one, which come if that one fails. Then those that make the term much faster.
     """
-    fresh = {one.factor for one in outcomes if one.experiment.stage == Stage.CONFIRM}
+    fresh = {outcome.factor for outcome in outcomes if outcome.experiment.stage == Stage.CONFIRM}
     # Splitting removes most anomalies: it rules no other factor out.
     telling = {name for name, cause in causes.factors(Scope.TERM).items() if cause not in causes.LAST_OF_CONFIRMED}
-    proven = is_confirmed(one for one in outcomes if one.factor in telling)
+    proven = is_confirmed(outcome for outcome in outcomes if outcome.factor in telling)
     suspected, helping = {}, {}
-    for one in outcomes:
-        if one.experiment.stage != Stage.SCREEN or one.factor is None or one.factor in fresh or one.taken is None:
+    for outcome in outcomes:
+        if (
+            outcome.experiment.stage != Stage.SCREEN
+            or outcome.factor is None
+            or outcome.factor in fresh
+            or outcome.taken is None
+        ):
             continue
-        if one.taken.value >= _HOPEFUL and one.verdict != Verdict.REFUTED and one.reason != LEVELLED and not proven:
-            suspected[one.factor] = min(one.taken.value, 1.0)
-        gain = one.gain
-        if gain and gain.low > 0 and gain.value >= _HELPS_MUCH and one.facts is not None and one.facts.remedy:
-            helping[one.factor] = gain.value
+        if (
+            outcome.taken.value >= _HOPEFUL
+            and outcome.verdict != Verdict.REFUTED
+            and outcome.reason != LEVELLED
+            and not proven
+        ):
+            suspected[outcome.factor] = min(outcome.taken.value, 1.0)
+        gain = outcome.gain
+        if gain and gain.low > 0 and gain.value >= _HELPS_MUCH and outcome.facts is not None and outcome.facts.remedy:
+            helping[outcome.factor] = gain.value
     best = max((worth for name, worth in suspected.items() if name in telling), default=0.0)
     likely = {name: worth for name, worth in suspected.items() if worth >= _NEAR_BEST * best}
     first, then = (sorted(found, key=lambda name: (-found[name], name)) for found in (likely, helping))

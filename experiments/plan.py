@@ -19,7 +19,7 @@ from ..analysis.decompose.terms import work_label
 from ..profiling.recording.experiments import TIME, Experiment, Scope, experiments_of
 from ..profiling.recording.store import Recording
 from .budget import Budget
-from .case import Case
+from .case import TermCase
 from .factors import is_costly
 from .known import Known
 from .recorded_steps import fullness
@@ -47,8 +47,8 @@ class _Row:
 
     turn: int
     of: slice | None
-    when: Callable[[Case], bool]
-    what: Callable[[Case], Iterable[Experiment]]
+    when: Callable[[TermCase], bool]
+    what: Callable[[TermCase], Iterable[Experiment]]
 
 
 _STEP, _FIRST, _OTHERS, _EACH = None, slice(1), slice(1, None), slice(None)
@@ -57,15 +57,15 @@ _STEP, _FIRST, _OTHERS, _EACH = None, slice(1), slice(1, None), slice(None)
 def _stages_of_terms(turn: int, of: slice) -> tuple[_Row, ...]:
     return (
         # A term that does not show its share in isolation suggests no factor.
-        _Row(turn, of, _always, Case.alone),
+        _Row(turn, of, _always, TermCase.alone),
         # A few rounds for every factor, first those of causes with evidence, say which are worth fresh rounds.
-        _Row(turn, of, lambda case: case.shows and not case.screened and not case.confirmed, Case.screen),
+        _Row(turn, of, lambda case: case.shows and not case.screened and not case.confirmed, TermCase.screen),
         # A screen of many factors finds by luck too.
-        _Row(turn, of, lambda case: case.shows and case.screened, Case.confirm),
+        _Row(turn, of, lambda case: case.shows and case.screened, TermCase.confirm),
     )
 
 
-def _always(_: Case) -> bool:
+def _always(_: TermCase) -> bool:
     return True
 
 
@@ -76,22 +76,22 @@ _PLAN = (
     _Row(2, _STEP, lambda case: case.waits_for_steps, lambda case: case.suggested()),
     *_stages_of_terms(2, _FIRST),
     # What is proven in a term needs no screen in the next one with the same operators.
-    _Row(2, _EACH, lambda case: not case.outcomes, Case.proven_elsewhere),
+    _Row(2, _EACH, lambda case: not case.outcomes, TermCase.proven_elsewhere),
     # Complete steps give the gain as well, but take longer.
     _Row(2, _STEP, _always, lambda case: case.suggested()),
     # An answer is worth what it saves of the step.
-    _Row(3, _STEP, _always, Case.remedy),
+    _Row(3, _STEP, _always, TermCase.remedy),
     # More rounds decide what is nearly decided.
-    _Row(4, _STEP, _always, Case.steps_again),
+    _Row(4, _STEP, _always, TermCase.steps_again),
     *_stages_of_terms(5, _OTHERS),
     # A finer grid shows where the curve of a term bends, and proves nothing.
-    _Row(6, _EACH, lambda case: case.screened and case.shows, Case.grid),
+    _Row(6, _EACH, lambda case: case.screened and case.shows, TermCase.grid),
     # The factors that a long screen left out.
-    _Row(7, _EACH, lambda case: case.screened and not case.confirmed, Case.screen),
+    _Row(7, _EACH, lambda case: case.screened and not case.confirmed, TermCase.screen),
     # A long set-up takes the time of all others.
     _Row(8, _STEP, _always, lambda case: case.suggested(costly=True)),
     # What no term shows alone comes from the rest of the step.
-    _Row(9, _STEP, lambda case: case.is_in_context, Case.context),
+    _Row(9, _STEP, lambda case: case.is_in_context, TermCase.context),
 )
 
 
@@ -134,7 +134,10 @@ class Rest:
 def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
     """What a longer time limit would allow; the arguments are those of `next_experiment`."""
     known = _known(recording, math.inf, diagnosis)
-    unique = {(one.scope, one.layer, one.phase, one.stage, one.factors): one for one in candidates(known)}
+    unique = {
+        (candidate.scope, candidate.layer, candidate.phase, candidate.stage, candidate.factors): candidate
+        for candidate in candidates(known)
+    }
     what = [
         label
         for one in unique.values()
@@ -188,7 +191,7 @@ def _of_causes(known: Known, plan: Iterable[_Row]) -> Iterator[Experiment]:
         groups = [(of, list(rows)) for of, rows in groupby(turn, key=lambda row: row.of)]
         for target, terms in known.targets:
             for of, rows in groups:
-                cases = [Case(known, target, terms, share) for share in (terms[of] if of else [None])]
+                cases = [TermCase(known, target, terms, share) for share in (terms[of] if of else [None])]
                 for case, row in product(cases, rows):
                     for experiment in row.what(case) if row.when(case) else ():
                         yield from known.budget.fitting(experiment)

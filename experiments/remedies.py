@@ -90,7 +90,7 @@ class RemedyPlan:
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
         """The smallest, the middle and the largest batch size."""
-        sizes = sorted(int(one) for one in self.known.diagnosis.curve.conditions if one != UNKNOWN)
+        sizes = sorted(int(condition) for condition in self.known.diagnosis.curve.conditions if condition != UNKNOWN)
         return tuple(dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1]))) if sizes else ()
 
     def _batches(self, wanted: Experiment | None) -> list[tuple[int, ...]]:
@@ -154,8 +154,10 @@ class RemedyPlan:
 
     def _fresh(self, name: str) -> int:
         """Number of experiments on complete steps that had a change on fresh rounds."""
-        outcomes = (one for one in self.known.diagnosis.outcomes if _is_of_steps(one, name) and one.gains)
-        return len({one.experiment.number for one in outcomes if one.experiment.stage != Stage.SCREEN})
+        outcomes = (
+            outcome for outcome in self.known.diagnosis.outcomes if _is_of_steps(outcome, name) and outcome.gains
+        )
+        return len({outcome.experiment.number for outcome in outcomes if outcome.experiment.stage != Stage.SCREEN})
 
     def _again(self) -> Experiment | None:
         """More starts, once, of the set and of leaders that are not yet proven."""
@@ -214,13 +216,15 @@ class RemedyPlan:
     def _leaders(self) -> list[str]:
         """The changes that lead so far, the best first."""
         singles = [one for one in self.known.diagnosis.remedies.tried if _is_common(one.factor)]
-        leads = {one.factor: self._suggested(one.factor) for one in singles}
+        leads = {single.factor: self._suggested(single.factor) for single in singles}
         leading = [name for name, gain in leads.items() if gain >= _LEADS]
         return sorted(leading, key=lambda name: (-leads[name], name))[:_MOST_LEADERS]
 
     def _suggested(self, name: str) -> float:
         """The largest saving of a change in its first experiment on complete steps, which suggests it."""
-        of_name = (one for one in self.known.diagnosis.outcomes if _is_of_steps(one, name) and one.ratios)
+        of_name = (
+            outcome for outcome in self.known.diagnosis.outcomes if _is_of_steps(outcome, name) and outcome.ratios
+        )
         return max(1 - exp(fmean(logs)) for logs in zip(*next(of_name).ratios, strict=True))
 
     @cached_property
@@ -246,9 +250,11 @@ class RemedyPlan:
     def _adds(self, before: str, name: str) -> bool:
         """Whether changes save more than those before, by the mean over batch sizes in the starts that had both."""
         outcomes = {
-            (one.experiment.number, one.factor): one.ratios
-            for one in self.known.diagnosis.outcomes
-            if one.experiment.functional_kind == TIME and one.experiment.stage != Stage.SCREEN and one.ratios
+            (outcome.experiment.number, outcome.factor): outcome.ratios
+            for outcome in self.known.diagnosis.outcomes
+            if outcome.experiment.functional_kind == TIME
+            and outcome.experiment.stage != Stage.SCREEN
+            and outcome.ratios
         }
         differences = [
             fmean(after) - fmean(earlier)

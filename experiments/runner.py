@@ -142,7 +142,7 @@ class Runner(ABC):
         """
         elapsed_s, first = self.elapsed_s, max((row["round"] for row in self.rows), default=-1) + 1
         limits = self.experiment.time_limit_s, self.experiment.deadline_s
-        limit_s, deadline_s = (None if one is None else elapsed_s + share * (one - elapsed_s) for one in limits)
+        limit_s, deadline_s = (None if limit is None else elapsed_s + share * (limit - elapsed_s) for limit in limits)
         rule = Complete[Condition](self.experiment.rounds, limit_s, deadline_s)
         return Loop(
             conditions=conditions,

@@ -164,7 +164,7 @@ def _numbers(result: object, module: Any) -> Iterator[Number]:
 
     values = [tensor.detach().double() for tensor in _tensors(result)]
     if values:
-        yield sum(float(one.sum()) for one in values), sum(float(one.abs().sum()) for one in values)
+        yield sum(float(value.sum()) for value in values), sum(float(value.abs().sum()) for value in values)
     gradients = [p.grad for p in (() if module is None else module.parameters()) if p.grad is not None]
     if gradients:
         norm = float(torch.stack([gradient.detach().double().norm() for gradient in gradients]).norm())

@@ -36,7 +36,7 @@ _CERTAINLY_LONG_NS = 10_000_000
 _OVERTIME = 4
 
 
-class Outcome:
+class BenchOutcome:
     """Result of preparing and verifying a problem; only OK and NOT_VERIFIED problems are timed."""
 
     OK = "ok"
@@ -92,7 +92,7 @@ class Verification(NamedTuple):
 
 
 @dataclass
-class Measurement:
+class BenchMeasurement:
     """One problem on one backend: its outcome, and its samples visit by visit.
 
     Attributes:
@@ -121,7 +121,10 @@ class Measurement:
     @property
     def timed(self) -> bool:
         """Whether the outcome allows timing."""
-        return self.verification is not None and self.verification.outcome in (Outcome.OK, Outcome.NOT_VERIFIED)
+        return self.verification is not None and self.verification.outcome in (
+            BenchOutcome.OK,
+            BenchOutcome.NOT_VERIFIED,
+        )
 
     def durations_ns(self) -> list[float]:
         """Durations of all samples, ns."""
@@ -166,14 +169,14 @@ class Measurement:
                 self.discarded["verified"] += 1
                 self.verification = _verify(self.problem, operands, prepared, method)
         except (UnsupportedError, NotImplementedError) as error:
-            self.verification = Verification(Outcome.UNSUPPORTED, str(error))
+            self.verification = Verification(BenchOutcome.UNSUPPORTED, str(error))
         except Exception as error:  # any library error is the outcome of this problem; the others continue
             if "not implemented for" in str(error):  # torch's message for an unsupported dtype
-                self.verification = Verification(Outcome.UNSUPPORTED, str(error).splitlines()[0])
+                self.verification = Verification(BenchOutcome.UNSUPPORTED, str(error).splitlines()[0])
             else:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 line = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
-                self.verification = Verification(Outcome.FAILED, line)
+                self.verification = Verification(BenchOutcome.FAILED, line)
         if self.timed:
             if method.cache == "cold" and prepared.once is not None:
                 prepared = prepared._replace(run=prepared.once, inner=1)
@@ -255,15 +258,15 @@ class Measurement:
 
 def _verify(problem: Problem, operands: tuple[Array, ...], prepared: Prepared, method: Method) -> Verification:
     if not method.verify:
-        return Verification(Outcome.NOT_VERIFIED, "verification was not requested")
+        return Verification(BenchOutcome.NOT_VERIFIED, "verification was not requested")
     result = prepared.result()
     error = None if result is None else problem.error(operands, result)
     if error is None:
-        return Verification(Outcome.NOT_VERIFIED, "the kernel keeps no result")
+        return Verification(BenchOutcome.NOT_VERIFIED, "the kernel keeps no result")
     if error.acceptable:
-        return Verification(Outcome.OK, "", error)
+        return Verification(BenchOutcome.OK, "", error)
     detail = f"the result is off by {error.largest:.3g}, allowed {error.allowed:.3g}: not timed"
-    return Verification(Outcome.INCORRECT, detail, error)
+    return Verification(BenchOutcome.INCORRECT, detail, error)
 
 
 def _before(backend: Backend, prepared: Prepared, method: Method) -> Run | None:

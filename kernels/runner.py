@@ -25,7 +25,7 @@ from ..profiling.recording.schema import OPERATOR_MODE
 from ..profiling.recording.store import RecordingWriter
 from .backends import Backend
 from .conditions import Conditions, Note
-from .method import Measurement, Method
+from .method import BenchMeasurement, Method
 from .sweeps import Sweep
 
 # Operands of all problems of a sweep are kept up to this total size; beyond it, each visit creates its own again.
@@ -159,7 +159,7 @@ class _Run:
         report: Callable[[Result], None],
     ) -> None:
         self._sweep, self._backend, self._method, self._report = sweep, backend, method, report
-        self._measurements = {value: Measurement(p, SEED) for value, p in sweep.problems.items()}
+        self._measurements = {value: BenchMeasurement(p, SEED) for value, p in sweep.problems.items()}
         self._visits = VisitWriter(writer, OPERATOR_MODE)
         self._keep = sum(p.work.bytes_compulsory or 0 for p in sweep.problems.values()) <= _KEPT_BYTES
 
@@ -182,7 +182,7 @@ class _Run:
         if not self._keep:
             measurement.release()
 
-    def _profile(self, measurement: Measurement) -> StepRows:
+    def _profile(self, measurement: BenchMeasurement) -> StepRows:
         """One call under the profiler, with the problem's work on its longest kernel."""
         prepared = measurement.prepare(self._backend, self._method)
         assert prepared is not None
@@ -208,7 +208,7 @@ class _Run:
             longest |= {"flops": work.flops, "bytes_compulsory": work.bytes_compulsory}
         return rows
 
-    def _result(self, value: int, measurement: Measurement) -> Result:
+    def _result(self, value: int, measurement: BenchMeasurement) -> Result:
         assert measurement.verification is not None
         outcome, detail, error = measurement.verification
         durations = measurement.durations_ns()

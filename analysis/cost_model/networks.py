@@ -28,7 +28,7 @@ from .frameworks import FRAMEWORKS, HOST_LAUNCH_S, Framework, copying_s, paramet
 from .launches import ModelledGpu
 from .learned import load_learned
 from .problems import ITEM_BYTES, PHASES, Convolutions, Floats, Products
-from .streaming import Row, Term, bias, product, sgd, streaming_terms, sum_gradients, summed
+from .streaming import ModelledTerm, OperatorRow, bias, product, sgd, streaming_terms, sum_gradients, summed
 from .tensor_cores import TensorGpu, estimate_tensor_convolutions, estimate_tensor_products, tensor_machine
 
 TABLE = Path(__file__).with_name("networks.json.gz")
@@ -60,7 +60,7 @@ class Step:
     """
 
     batches: Floats
-    terms: tuple[Term, ...]
+    terms: tuple[ModelledTerm, ...]
     host_s: float
     beside_s: Floats
     waiting_s: Floats
@@ -131,12 +131,12 @@ def estimate_step(
     tensor = None if precision == "fp32" else tensor_machine(machine.device, precision)
     machine = machine if tensor is None else replace(machine, item_bytes=tensor.item_bytes)
     sizes = np.asarray(batches, np.float64)
-    rows = [Row.of(row, sizes) for row in operations["operations"]]
+    rows = [OperatorRow.of(row, sizes) for row in operations["operations"]]
     held = _held_bytes(operations, rows, kind, framework, machine.item_bytes)
     total = machine.device.memory_bytes if memory_bytes is None else memory_bytes
     free = framework.usable_bytes(total - CONTEXT_BYTES) - held
     limit = np.clip(free, 0.0, framework.workspace_bytes)
-    terms: list[tuple[int, int, Term]] = []
+    terms: list[tuple[int, int, ModelledTerm]] = []
     phases = PHASES[:1] if kind == "forward" else PHASES
     terms += _convolution_terms(operations["operations"], rows, phases, machine, library, limit, framework, tensor)
     terms += _product_terms(rows, kind, machine, library, tensor)
@@ -167,7 +167,7 @@ def _order(index: int, phase: str) -> tuple[int, int]:
 
 
 def _held_bytes(
-    operations: Operations, rows: Sequence[Row], kind: str, framework: Framework, item_bytes: int
+    operations: Operations, rows: Sequence[OperatorRow], kind: str, framework: Framework, item_bytes: int
 ) -> Floats:
     """Peak memory, without workspace.
 
@@ -187,7 +187,7 @@ def _held_bytes(
     return np.asarray(weights * copies + (standing + 2 * largest).max(axis=0))
 
 
-def _buffer_bytes(row: Row, framework: Framework, item_bytes: int) -> Floats:
+def _buffer_bytes(row: OperatorRow, framework: Framework, item_bytes: int) -> Floats:
     """Bytes that an operator adds to the buffers; 0 for in-index operators."""
     if row.op.endswith("_"):
         return np.zeros_like(row.sizes)
@@ -195,21 +195,21 @@ def _buffer_bytes(row: Row, framework: Framework, item_bytes: int) -> Floats:
     return np.asarray(item_bytes * product(row.outputs[0]) + positions + np.zeros_like(row.sizes))
 
 
-def _places_bytes(row: Row) -> Floats:
+def _places_bytes(row: OperatorRow) -> Floats:
     """Bytes for the positions of a pool's maxima, two words each."""
     return np.asarray(2 * ITEM_BYTES * product(row.outputs[0]) if row.op.startswith("max_pool") else 0.0)
 
 
 def _convolution_terms(
     operations: Sequence[Mapping[str, Any]],
-    rows: Sequence[Row],
+    rows: Sequence[OperatorRow],
     phases: Sequence[str],
     machine: ModelledGpu,
     library: Library,
     limit: Floats,
     framework: Framework,
     tensor: TensorGpu | None,
-) -> list[tuple[int, int, Term]]:
+) -> list[tuple[int, int, ModelledTerm]]:
     indices = [index for index, row in enumerate(rows) if row.op == "convolution"]
     if not indices:
         return []
@@ -246,7 +246,7 @@ def _convolution_terms(
     return terms
 
 
-def _extents(row: Row) -> tuple[Floats, ...]:
+def _extents(row: OperatorRow) -> tuple[Floats, ...]:
     if len(row.inputs[0]) != 4 or {"dilation", "transposed"} & set(row.settings):
         raise CurvescopeError(
             f"The cost model supports only plain 2-d convolutions; {row.layer} is dilated, transposed or of other "
@@ -259,11 +259,11 @@ def _extents(row: Row) -> tuple[Floats, ...]:
 
 
 def _convolution_term(
-    row: Row, phase: str, problems: Convolutions, chosen: Chosen, part: slice, launches: Mapping[str, int]
-) -> Term:
+    row: OperatorRow, phase: str, problems: Convolutions, chosen: Chosen, part: slice, launches: Mapping[str, int]
+) -> ModelledTerm:
     names = tuple(f"{phase}_{chosen.names[index]}" for index in chosen.index[part])
     moved = problems.input_bytes + problems.output_bytes + problems.weight_bytes
-    return Term(
+    return ModelledTerm(
         layer=row.layer,
         phase="forward" if phase == "forward" else "backward",
         op="convolution",
@@ -278,8 +278,8 @@ def _convolution_term(
 
 
 def _product_terms(
-    rows: Sequence[Row], kind: str, machine: ModelledGpu, library: Library, tensor: TensorGpu | None
-) -> list[tuple[int, int, Term]]:
+    rows: Sequence[OperatorRow], kind: str, machine: ModelledGpu, library: Library, tensor: TensorGpu | None
+) -> list[tuple[int, int, ModelledTerm]]:
     products = [
         (index, row, phase, problem)
         for index, row in enumerate(rows)
@@ -302,7 +302,7 @@ def _product_terms(
     terms = []
     for i, (index, row, phase, problem) in enumerate(products):
         part = slice(i * len(row.sizes), (i + 1) * len(row.sizes))
-        term = Term(
+        term = ModelledTerm(
             layer=row.layer,
             phase=phase,
             op=row.op,
@@ -318,7 +318,7 @@ def _product_terms(
     return terms
 
 
-def _products(row: Row, kind: str) -> list[tuple[str, Products]]:
+def _products(row: OperatorRow, kind: str) -> list[tuple[str, Products]]:
     """The products of an operator, each with its phase."""
     *counts, m, k = row.inputs[-2]
     n = row.inputs[-1][-1]

@@ -14,7 +14,7 @@ from .problems import ITEM_BYTES, Floats
 
 
 @dataclass(frozen=True, kw_only=True)
-class Term:
+class ModelledTerm:
     """One operator in one phase; arrays of shape (batches,).
 
     Attributes:
@@ -43,7 +43,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Row:
+class OperatorRow:
     """An operator with its extents at every batch size.
 
     Attributes:
@@ -63,7 +63,7 @@ class Row:
     settings: Mapping[str, Any]
 
     @classmethod
-    def of(cls, row: Mapping[str, Any], sizes: Floats) -> Row:
+    def of(cls, row: Mapping[str, Any], sizes: Floats) -> OperatorRow:
         """An operator of a table, whose extents are each a factor of the batch size and a constant."""
 
         def extents(shapes: Any) -> list[list[Floats]]:
@@ -109,7 +109,7 @@ _PASSES: Mapping[str, tuple[float, float]] = {
 _BRANCHING = ("convolution", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d")
 
 
-def summed(rows: Sequence[Row]) -> dict[int, Floats]:
+def summed(rows: Sequence[OperatorRow]) -> dict[int, Floats]:
     """Elements of each gradient that is added to another one, by the index of an operator where branches part or meet.
 
     A tensor that several operators read has a gradient from each. PyTorch and Caffe (layer `split`) add them one by one
@@ -135,7 +135,7 @@ def _same(first: Sequence[Floats], second: Sequence[Floats]) -> bool:
     return len(first) == len(second) and all((a == b).all() for a, b in zip(first, second, strict=True))
 
 
-def sum_gradients(row: Row, elements: Floats, machine: ModelledGpu) -> Term:
+def sum_gradients(row: OperatorRow, elements: Floats, machine: ModelledGpu) -> ModelledTerm:
     """The sum of two gradients of a tensor that several operators read."""
     return _streamed(row, "backward", "sum_gradients", 3 * elements, machine)
 
@@ -145,7 +145,7 @@ def sum_gradients(row: Row, elements: Floats, machine: ModelledGpu) -> Term:
 _POOL_SLOWDOWN = {"kepler": 1.8, "maxwell": 1.35, "pascal": 1.35, "volta": 1.2}
 
 
-def streaming_terms(row: Row, kind: str, machine: ModelledGpu) -> list[Term]:
+def streaming_terms(row: OperatorRow, kind: str, machine: ModelledGpu) -> list[ModelledTerm]:
     """An operator that only moves data: forward, and backward unless `kind` is forward."""
     outputs, inputs = product(row.outputs[0]), row.elements("inputs")
     slowdown = 1.0
@@ -165,12 +165,14 @@ def streaming_terms(row: Row, kind: str, machine: ModelledGpu) -> list[Term]:
     return [term for term in terms if term.time_s.any()]
 
 
-def _streamed(row: Row, phase: str, kernel: str, elements: Floats, machine: ModelledGpu, slowdown: float = 1.0) -> Term:
+def _streamed(
+    row: OperatorRow, phase: str, kernel: str, elements: Floats, machine: ModelledGpu, slowdown: float = 1.0
+) -> ModelledTerm:
     moved = np.broadcast_to(machine.item_bytes * elements, row.sizes.shape)
     launch = machine.streaming(kernel, moved)
     time_s = np.where(moved > 0, launch.time_s * slowdown, 0.0)
     zeros = np.zeros_like(time_s)
-    return Term(
+    return ModelledTerm(
         layer=row.layer,
         phase=phase,
         op=row.op,
@@ -184,12 +186,12 @@ def _streamed(row: Row, phase: str, kernel: str, elements: Floats, machine: Mode
     )
 
 
-def sgd(operations: Mapping[str, Any], machine: ModelledGpu, sizes: Floats, passes: int) -> Term:
+def sgd(operations: Mapping[str, Any], machine: ModelledGpu, sizes: Floats, passes: int) -> ModelledTerm:
     """The update of all parameters, in this many passes over them."""
     moved = np.full(sizes.shape, float(passes * ITEM_BYTES * operations["parameters"]))
     launch = machine.streaming("sgd_momentum", moved)
     zeros = np.zeros_like(moved)
-    return Term(
+    return ModelledTerm(
         layer=None,
         phase="optimizer",
         op="sgd",
@@ -203,7 +205,7 @@ def sgd(operations: Mapping[str, Any], machine: ModelledGpu, sizes: Floats, pass
     )
 
 
-def bias(row: Row, phase: str, machine: ModelledGpu) -> Term:
+def bias(row: OperatorRow, phase: str, machine: ModelledGpu) -> ModelledTerm:
     """The bias of a convolution: added forward, its gradient summed backward."""
     passes = 2 if phase == "forward" else 1
     return _streamed(

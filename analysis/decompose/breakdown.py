@@ -187,7 +187,7 @@ def recorded_breakdown(
         of_each = {gpu: recorded_breakdown(recording, "phase", breakdown.batch, device=gpu) for gpu in gpus}
         busy_ms = {gpu: math.fsum(row.time_ms for row in one.groups) for gpu, one in of_each.items()}
     unit = RECORDING if steps.empty else recording.unit
-    rare = next((one for one in rare_steps(recording, steps) if one.batch == breakdown.batch), None)
+    rare = next((rare_step for rare_step in rare_steps(recording, steps) if rare_step.batch == breakdown.batch), None)
     return replace(breakdown, unit=unit, work=recording.work, device=device, busy_ms=busy_ms, rare=rare)
 
 

@@ -70,7 +70,7 @@ class Gaps(NamedTuple):
     following: Ints
 
 
-class HostSpans:
+class StepHostSpans:
     """The calls or ranges of the host, in order of their starts."""
 
     def __init__(self, table: pd.DataFrame) -> None:
@@ -119,7 +119,7 @@ def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps
 
 
 def reasons(
-    gaps: Gaps, processes: Sequence[float], calls: HostSpans, read_ranges: Callable[[], HostSpans] | None
+    gaps: Gaps, processes: Sequence[float], calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None
 ) -> list[str | None]:
     """The reason for each gap of a step; None if unknown.
 
@@ -133,7 +133,7 @@ def reasons(
 
 
 def _reason_codes(
-    gaps: Gaps, processes: Sequence[float], calls: HostSpans, read_ranges: Callable[[], HostSpans] | None
+    gaps: Gaps, processes: Sequence[float], calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None
 ) -> Ints:
     """The reason for each gap as `_text` reads it: a call by its code, a range by its code after the calls'."""
     codes = np.full(len(gaps.begin_ns), _UNTOLD, np.int64)
@@ -153,7 +153,7 @@ def _reason_codes(
     return codes
 
 
-def _text(code: int, calls: HostSpans, read_ranges: Callable[[], HostSpans] | None) -> str | None:
+def _text(code: int, calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None) -> str | None:
     if code in (_UNTOLD, _OUTSIDE):
         return OUTSIDE_CALLS if code == _OUTSIDE else None
     if code < len(calls.names) or read_ranges is None:
@@ -191,14 +191,14 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
     return idle_times(work, used, _host(recording, "api_calls"), cache(lambda: _host(recording, "ranges")))
 
 
-def _host(recording: Recording, table: str) -> HostSpans:
+def _host(recording: Recording, table: str) -> StepHostSpans:
     """The calls or ranges of a recording, with each name once in memory."""
     pieces = list(recording.pieces(table, HOST_COLUMNS)) or [recording.arrow(table, HOST_COLUMNS)]
-    return HostSpans(pa.concat_tables(pieces).to_pandas())
+    return StepHostSpans(pa.concat_tables(pieces).to_pandas())
 
 
 def idle_times(
-    work: Work, steps: pd.DataFrame, calls: HostSpans, read_ranges: Callable[[], HostSpans] | None
+    work: Work, steps: pd.DataFrame, calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None
 ) -> tuple[IdleTime, ...]:
     """The idle time of a mean step by reason, the longest first; their times add up to all of it.
 
@@ -262,7 +262,7 @@ def _rows(work: Work, steps: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(["step", "start_ns"], kind="stable", ignore_index=True)
 
 
-def _overlaps(gaps: Gaps, spans: HostSpans, near: Ints) -> tuple[Ints, Ints, Ints]:
+def _overlaps(gaps: Gaps, spans: StepHostSpans, near: Ints) -> tuple[Ints, Ints, Ints]:
     """Gap, span and length in ns of every overlap of a gap with one of some spans."""
     start, end = spans.start_ns[near], spans.end_ns[near]
     first = np.searchsorted(gaps.end_ns, start, side="right")
@@ -273,7 +273,7 @@ def _overlaps(gaps: Gaps, spans: HostSpans, near: Ints) -> tuple[Ints, Ints, Int
     return gap, near[span], length
 
 
-def _mostly(gaps: Gaps, calls: HostSpans, near: Ints) -> tuple[Ints, Ints]:
+def _mostly(gaps: Gaps, calls: StepHostSpans, near: Ints) -> tuple[Ints, Ints]:
     """The gaps of which calls of one name took at least half, with the code of the name that took most."""
     gap, span, length = _overlaps(gaps, calls, near)
     names = len(calls.names)
@@ -283,7 +283,7 @@ def _mostly(gaps: Gaps, calls: HostSpans, near: Ints) -> tuple[Ints, Ints]:
     return _first(of_gap, -taken, code, taken >= _HALF * (gaps.end_ns - gaps.begin_ns)[of_gap])
 
 
-def _innermost(gaps: Gaps, ranges: HostSpans, near: Ints) -> tuple[Ints, Ints]:
+def _innermost(gaps: Gaps, ranges: StepHostSpans, near: Ints) -> tuple[Ints, Ints]:
     """The gaps with a range around at least half of them, with the code of the shortest one's name."""
     gap, span, length = _overlaps(gaps, ranges, near)
     lasting = ranges.end_ns[span] - ranges.start_ns[span]

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ...base.errors import CurvescopeError
 from ...profiling.attribution.collectives import is_communication
 from ...profiling.attribution.cupti_names import GPU_COPIES
-from ...profiling.attribution.fused_kernels import Share, decode_shares
+from ...profiling.attribution.fused_kernels import OperatorShare, decode_shares
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import TABLES, Aggregate
 from ...profiling.recording.store import KERNEL, Recording
@@ -191,7 +191,7 @@ def split_fused(groups: pd.DataFrame, keys: Sequence[str], amounts: Sequence[str
     rows = groups[fused].reset_index(drop=True)
     shares_of = {text: _shares(text, keys) for text in rows[_FUSED].unique()}
     shares = [shares_of[text] for text in rows[_FUSED]]
-    of_row = np.repeat(np.arange(len(rows)), [len(one) for one in shares])
+    of_row = np.repeat(np.arange(len(rows)), [len(share) for share in shares])
     split = rows.drop(columns=_FUSED).iloc[of_row].reset_index(drop=True)
     part = np.array([one.share for each in shares for one in each])
     layers = pd.Series([one.layer for each in shares for one in each], dtype=object)
@@ -210,17 +210,17 @@ def split_fused(groups: pd.DataFrame, keys: Sequence[str], amounts: Sequence[str
     return pd.concat([whole, split.assign(shared=part < 1)], ignore_index=True)
 
 
-def _shares(text: str, keys: Sequence[str]) -> list[Share]:
+def _shares(text: str, keys: Sequence[str]) -> list[OperatorShare]:
     """The parts of a fused kernel, by the keys only."""
     try:
         shares = decode_shares(text)
     except ValueError as error:
         raise CurvescopeError(f"The column kernels.fused is damaged ({error}); record or import again.") from error
     parts: dict[tuple[str | None, str], float] = {}
-    for one in shares:
-        key = one.layer if "layer" in keys else None, one.op if "op" in keys else ""
-        parts[key] = parts.get(key, 0.0) + one.share
-    return [Share(*key, 1.0 if len(parts) == 1 else part) for key, part in parts.items()]
+    for share in shares:
+        key = share.layer if "layer" in keys else None, share.op if "op" in keys else ""
+        parts[key] = parts.get(key, 0.0) + share.share
+    return [OperatorShare(*key, 1.0 if len(parts) == 1 else part) for key, part in parts.items()]
 
 
 def profiled_steps(steps: pd.DataFrame, batch: int | None = None) -> pd.DataFrame:

@@ -119,7 +119,7 @@ def layer_label(layer: str, layer_class: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Work:
+class TermWork:
     """The part of a term's contribution that is more work than in proportion, see `causes.more_work`.
 
     Attributes:
@@ -158,7 +158,7 @@ class Share:
     kernel_after: str | None = None
     layer_class: str | None = None
     line: str | None = None
-    work: Work | None = None
+    work: TermWork | None = None
     label: str = field(init=False)
 
     def __post_init__(self) -> None:

@@ -397,10 +397,10 @@ def _place(label: str) -> str:
 def _refuted(evidence: Sequence[TermEvidence]) -> list[str]:
     """The causes that experiments refuted, each once."""
     names = {
-        (one.experiment.scope, one.factor)
+        (factor.experiment.scope, factor.factor)
         for of_term in evidence
-        for one in of_term.factors
-        if one.verdict == Verdict.REFUTED
+        for factor in of_term.factors
+        if factor.verdict == Verdict.REFUTED
     }
     return [
         cause

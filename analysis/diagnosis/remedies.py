@@ -33,12 +33,12 @@ class Remedies:
     @cached_property
     def helping(self) -> tuple[Saving, ...]:
         """The changes with a proven saving, the largest first."""
-        return tuple(one for one in self.savings if one.verdict == Verdict.CONFIRMED)
+        return tuple(saving for saving in self.savings if saving.verdict == Verdict.CONFIRMED)
 
     @cached_property
     def tried(self) -> tuple[Saving, ...]:
         """The changes that ran."""
-        return tuple(one for one in self.savings if one.verdict != Verdict.UNTESTED)
+        return tuple(saving for saving in self.savings if saving.verdict != Verdict.UNTESTED)
 
     @cached_property
     def together(self) -> Saving | None:
@@ -65,8 +65,8 @@ def find_remedies(outcomes: Iterable[Outcome], weights: Sequence[str] = ()) -> R
         weights: names of the parameters that the products of a step multiply by.
     """
     found = [
-        replace(one, facts=replace(one.facts, how=naming(one.facts.how, weights))) if one.facts else one
-        for one in savings(outcomes)
+        replace(saving, facts=replace(saving.facts, how=naming(saving.facts.how, weights))) if saving.facts else saving
+        for saving in savings(outcomes)
     ]
     return Remedies(
         tuple(one for one in found if len(one.members) == 1), tuple(one for one in found if len(one.members) > 1)

@@ -16,7 +16,7 @@ from ..causes.more_work import weights_of_work
 from ..decompose.curve import Curve, cost_curve
 from ..decompose.findings import FindingVerdict, find, find_fixed_cost
 from ..decompose.functionals import Functional
-from ..decompose.terms import IDLE, KERNELS, OVERHEAD, Share, Terms, Work, estimate_terms, in_rounds, main_kernels
+from ..decompose.terms import IDLE, KERNELS, OVERHEAD, Share, Terms, TermWork, estimate_terms, in_rounds, main_kernels
 from ..verdicts.outcome import Outcome
 from .result import Diagnosis, Explanation
 
@@ -74,7 +74,7 @@ def with_work(case: Case, terms: Terms) -> Case:
         return case
     weights, known_ms = weights_of_work(case)
     value = terms.weighted(case.functional, case.share.key, weights) if weights else None
-    return replace(case, share=replace(case.share, work=Work(value, known_ms, case.time_ms(case.after))))
+    return replace(case, share=replace(case.share, work=TermWork(value, known_ms, case.time_ms(case.after))))
 
 
 def with_outcomes(diagnosis: Diagnosis, outcomes: Sequence[Outcome], *, waits_for_time: bool = False) -> Diagnosis:

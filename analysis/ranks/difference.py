@@ -21,7 +21,7 @@ from .tables import Reduction
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class RankDifference:
     """One group of ranks minus another.
 
     Attributes:
@@ -91,7 +91,9 @@ def _members(reduction: Reduction) -> dict[int, int]:
     return dict(zip(step.tolist(), count.tolist(), strict=True))
 
 
-def explain_difference(one: Group, other: Group, names: Reduction, steps: Collection[int] | None = None) -> Difference:
+def explain_difference(
+    one: Group, other: Group, names: Reduction, steps: Collection[int] | None = None
+) -> RankDifference:
     """Split the difference of two groups.
 
     Args:
@@ -129,7 +131,7 @@ def explain_difference(one: Group, other: Group, names: Reduction, steps: Collec
         for share in split.decompose(functional)
     ]
     shares.sort(key=lambda share: (share.key.kind == IDLE, -abs(share.value.value)))
-    return Difference(
+    return RankDifference(
         name=one.name,
         against=other.name,
         ranks=(one.ranks, other.ranks),

@@ -141,7 +141,7 @@ def shape_sentence(shape: Shape) -> str:
 
 def notes(evidence: TermEvidence) -> list[str]:
     """Observations of the runners on these experiments, each once."""
-    ran = [one for one in (evidence.alone, *evidence.factors) if one is not None]
+    ran = [factor for factor in (evidence.alone, *evidence.factors) if factor is not None]
     return list(dict.fromkeys(note for one in ran for note in one.experiment.notes))
 
 
@@ -151,7 +151,7 @@ def factor_text(outcome: Outcome) -> str:
 
 
 def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[RenderableType]:
-    ran = [one for one in evidence.factors if one.verdict != Verdict.UNTESTED]
+    ran = [factor for factor in evidence.factors if factor.verdict != Verdict.UNTESTED]
     listed = ran[: None if everything else _SHOWN_FACTORS]
     if listed:
         rows = table(
@@ -172,7 +172,7 @@ def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[R
         yield Indented(rows)
         yield from (Text(f"{mark.strip()} {reason[0].upper()}{reason[1:]}.", "dim") for reason, mark in marks.items())
     yield from hidden_note(len(ran) - len(listed), "further change")
-    untested = [one for one in evidence.factors if one.verdict == Verdict.UNTESTED]
+    untested = [factor for factor in evidence.factors if factor.verdict == Verdict.UNTESTED]
     if everything:
         yield from (Text(f"Untested ({factor_text(one)}): {one.reason}.", "dim") for one in untested)
     elif untested:
@@ -181,7 +181,9 @@ def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[R
 
 def _marks(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """A mark for each reason why changes are undecided, by reason."""
-    reasons = dict.fromkeys(one.reason for one in outcomes if one.verdict == Verdict.UNDECIDED and one.reason)
+    reasons = dict.fromkeys(
+        outcome.reason for outcome in outcomes if outcome.verdict == Verdict.UNDECIDED and outcome.reason
+    )
     return {reason: f" {mark}" for reason, mark in zip(reasons, _MARKS, strict=False)}
 
 

@@ -184,4 +184,4 @@ def render_breakdown(
         notes.append("Measured GB/s: DRAM bytes by hardware counters over the time of the kernels that have them.")
     notes += _tensor_note(listed, by)
     verdict = Text(breakdown_verdict(breakdown, axis), "bold")
-    return Group(verdict, Text(), rows, *(Text(one, "dim") for one in notes))
+    return Group(verdict, Text(), rows, *(Text(note, "dim") for note in notes))

@@ -66,12 +66,12 @@ def _terms(total: CauseTotal, everything: bool) -> Text:
 
 def _reasons(causes: Sequence[CauseTotal]) -> Iterable[str]:
     """Why causes are undecided or untested, a sentence per reason."""
-    confirmed = {one.cause for one in causes if one.verdict == Verdict.CONFIRMED}
-    for verdict, reason in dict.fromkeys((one.verdict, one.reason) for one in causes if one.reason):
+    confirmed = {cause.cause for cause in causes if cause.verdict == Verdict.CONFIRMED}
+    for verdict, reason in dict.fromkeys((cause.verdict, cause.reason) for cause in causes if cause.reason):
         names = [
-            f"the rest of {one.cause}" if one.cause in confirmed else one.cause
-            for one in causes
-            if (one.verdict, one.reason) == (verdict, reason)
+            f"the rest of {cause.cause}" if cause.cause in confirmed else cause.cause
+            for cause in causes
+            if (cause.verdict, cause.reason) == (verdict, reason)
         ]
         listed = f"{', '.join(names[:-1])} and {names[-1]} are" if len(names) > 1 else f"{names[0]} is"
         yield f"{listed}{'' if names == [UNEXPLAINED] else f' {verdict}'}: {reason}."

@@ -32,8 +32,8 @@ def render_communication(
     """
     whole = UNITS[unit] + (f", summed over {gpus} GPUs" if gpus > 1 else "")
     rows = table("collective", "message", "calls", "ms", "beside", "GB/s", "bus", "fastest")
-    for one in found.collectives[:limit]:
-        rows.add_row(*_cells(one))
+    for collective in found.collectives[:limit]:
+        rows.add_row(*_cells(collective))
     if rest := found.collectives[len(found.collectives[:limit]) :]:
         time_ms = number(sum(one.time_ms for one in rest))
         rows.add_row(f"{len(rest)} more", "", number(sum(one.calls for one in rest), 3), time_ms, *[""] * 4)

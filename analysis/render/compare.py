@@ -11,7 +11,7 @@ from rich.text import Text
 from ...base.counted import counted
 from ...base.numbers import number, quantity
 from ..change import Change
-from ..compare import Comparison, Line
+from ..compare import ComparedLine, Comparison
 from ..decompose.terms import RECORD_DEVICE
 from .tables import table
 from .words import UNITS, hidden_note
@@ -39,7 +39,7 @@ def render_comparison(comparison: Comparison, limit: int | None = 25) -> Rendera
             for roof, unit in zip(roofs, ("FLOP/s", "B/s"), strict=True)
         ]
         sides.add_row(letter, Text(side.name), Text(side.hardware.name or "unknown"), *shown)
-    blocks: list[RenderableType] = [*(Text(one, "bold") for one in verdicts(comparison)), Text(), sides, Text()]
+    blocks: list[RenderableType] = [*(Text(verdict, "bold") for verdict in verdicts(comparison)), Text(), sides, Text()]
     remarked = any(any(line.remarks) for line in comparison.steps)
     blocks += [_lines("batch", comparison.steps, letters, None, remarks=remarked), Text()]
     if comparison.rows:
@@ -105,7 +105,7 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     return f"{lead}: {times}; {sure}.{_where(comparison, index, change) if rows_are_of_it else ''}"
 
 
-def _telling(steps: Sequence[tuple[Line, Change]]) -> tuple[Line, Change]:
+def _telling(steps: Sequence[tuple[ComparedLine, Change]]) -> tuple[ComparedLine, Change]:
     """The largest batch size whose change is at least half of the largest change."""
     sizes = [abs(math.log(change.speedup)) for _, change in steps]
     return [step for step, size in zip(steps, sizes, strict=True) if size >= max(sizes) / 2][-1]
@@ -115,7 +115,7 @@ def _where(comparison: Comparison, index: int, change: Change) -> str:
     """The row that changed most in the direction of the step."""
     grew = change.speedup < 1
 
-    def growth_ms(row: Line) -> float:
+    def growth_ms(row: ComparedLine) -> float:
         return ((row.times_ms[index] or 0.0) - (row.times_ms[0] or 0.0)) * (1 if grew else -1)
 
     row = max(comparison.rows, key=growth_ms, default=None)
@@ -127,7 +127,9 @@ def _where(comparison: Comparison, index: int, change: Change) -> str:
     return f" Most of it is in {row.label}: {before} → {after}."
 
 
-def _lines(first: str, lines: tuple[Line, ...], letters: str, limit: int | None, *, remarks: bool) -> RenderableType:
+def _lines(
+    first: str, lines: tuple[ComparedLine, ...], letters: str, limit: int | None, *, remarks: bool
+) -> RenderableType:
     columns = [first, *(f"{letter} ms" for letter in letters)]
     columns += [f"A/{letter}" for letter in letters[1:]]
     changes = [change for line in lines for change in line.changes if change is not None]

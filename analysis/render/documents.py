@@ -16,7 +16,7 @@ import msgspec
 from ...profiling.recording.disturbed import Disturbances
 from ...profiling.recording.store import Recording, Status, is_modelled
 from ..causes import Attribution
-from ..compare import Comparison, Line
+from ..compare import ComparedLine, Comparison
 from ..decompose.breakdown import Breakdown, Row
 from ..decompose.communication import Communication
 from ..decompose.curve import UNKNOWN, Point
@@ -29,7 +29,7 @@ from ..decompose.statistics import Estimate
 from ..decompose.terms import Share
 from ..diagnosis.answer import Answer
 from ..diagnosis.result import Diagnosis, Explanation
-from ..ranks.difference import Difference
+from ..ranks.difference import RankDifference
 from ..ranks.stragglers import Ranks
 from ..roofline import Roofline
 from ..scaling import Series
@@ -306,10 +306,10 @@ class CompareDocument:
     recordings: Sequence[ComparedRecording]
     without_device_work: Sequence[str]
     differences: Mapping[str, Sequence[str]]
-    steps: Sequence[Line]
+    steps: Sequence[ComparedLine]
     batch: int | None
     by: str
-    rows: Sequence[Line]
+    rows: Sequence[ComparedLine]
     roof_ratios: Sequence[Mapping[str, RoofRatio]]
     fail_over: float | None
     failed: bool
@@ -361,7 +361,7 @@ class RanksDocument(Ranks):
 
     interrupted: bool
     asked: int
-    differences: Sequence[Difference]
+    differences: Sequence[RankDifference]
 
 
 @dataclass(frozen=True, kw_only=True)

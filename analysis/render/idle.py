@@ -27,16 +27,16 @@ def render_idle(times: Sequence[IdleTime], step_ms: float, limit: int | None = N
         step_ms: time of the step.
         limit: number of rows; None for all.
     """
-    if all(one.reason is None for one in times):
+    if all(time.reason is None for time in times):
         return Text(_UNTOLD, "dim")
-    layered, counted = (any(getattr(one, name) is not None for one in times) for name in ("before", "gaps"))
+    layered, counted = (any(getattr(time, name) is not None for time in times) for name in ("before", "gaps"))
     rows = table(
         "idle", "ms", "share", *(["gaps"] if counted else []), *(["before"] if layered else []), left=("before",)
     )
-    for one in times[:limit]:
-        gaps = [number(one.gaps or 0, 3)] if counted else []
-        cells = (number(one.time_ms), share(one.time_ms, step_ms), *gaps)
-        rows.add_row(one.reason or "unknown", *cells, *([one.before or ""] if layered else []))
+    for time in times[:limit]:
+        gaps = [number(time.gaps or 0, 3)] if counted else []
+        cells = (number(time.time_ms), share(time.time_ms, step_ms), *gaps)
+        rows.add_row(time.reason or "unknown", *cells, *([time.before or ""] if layered else []))
     if rest := times[len(times[:limit]) :]:
         rest_ms = math.fsum(one.time_ms for one in rest)
         gaps = [number(math.fsum(one.gaps or 0 for one in rest), 3)] if counted else []

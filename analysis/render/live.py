@@ -21,7 +21,7 @@ from ...profiling.measure.loop import Progress
 from ...profiling.recording.axis import Axis
 from ..decompose.curve import Curve, Point, cost_curve
 from . import terminal
-from .tables import Table, table
+from .tables import TextTable, table
 from .words import interval
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class _CurveSoFar:
         times = ", ".join(f"{point.condition}: {number(point.time_ms.value)}" for point in points)
         return [f"step ms by {self._axis.name} so far: {times}"]
 
-    def rows(self) -> Table | None:
+    def rows(self) -> TextTable | None:
         """The curve as a table."""
         return None if self._curve is None else _rows(self._curve, self._axis)
 
@@ -221,7 +221,7 @@ class LiveCurves(LiveView):
             self.show(now_s, _done(progress), standing, so_far.shortly(), so_far.rows())
 
 
-def _rows(curve: Curve, axis: Axis) -> Table:
+def _rows(curve: Curve, axis: Axis) -> TextTable:
     rows = table(
         *(axis.name, "step ms", "95 % interval", f"ms/{axis.one}", "n", f"0 … most ms/{axis.one}"),
         first="right",

@@ -95,11 +95,11 @@ def show_memory(
     last, limit = found.peaks[-1], None if everything else _MOST_TERMS
     _print_split(console, f"peak of {found.axis.name} {last.batch}", last.memory_mb.value, last.terms, limit)
     console.print()
-    console.print(text.render_findings([one.finding for one in found.findings], found.axis, MEMORY))
-    for one in found.findings:
-        if everything or one.is_anomaly:
-            tested = one.finding.tested
-            _print_split(console, tested.label, one.finding.tested_value.value, one.shares, limit)
+    console.print(text.render_findings([finding.finding for finding in found.findings], found.axis, MEMORY))
+    for finding in found.findings:
+        if everything or finding.is_anomaly:
+            tested = finding.finding.tested
+            _print_split(console, tested.label, finding.finding.tested_value.value, finding.shares, limit)
     console.print()
     console.print(Text(_NOTE, "dim"))
     show_gaps(console, recording, found.axis)
@@ -110,7 +110,7 @@ def sentences(found: MemoryDiagnosis) -> list[str]:
     """What the memory is, how it grows, and what fits, each in a sentence."""
     last, axis = found.peaks[-1], found.axis
     whole = last.memory_mb.value
-    kinds = sorted(last.kinds.items(), key=lambda one: -one[1])[:3]
+    kinds = sorted(last.kinds.items(), key=lambda item: -item[1])[:3]
     most = ", ".join(f"{kind} {words.share(value, whole)}" for kind, value in kinds)
     made = f"; the last before the peak are {last.made_by}" if last.made_by else ""
     lines = [f"A step of {axis.name} {last.batch} needs {_mb(whole)} at its peak: {most}{made}."]

@@ -78,7 +78,9 @@ def _evidence(evidence: TermEvidence, answer: Answer, axis: Axis) -> str:
     sentence = _paragraph(reproduction_sentence(evidence, answer.functional.unit))
     if evidence.shape is not None:
         sentence += _paragraph(shape_sentence(evidence.shape))
-    rows = [[factor_text(one), *factor_cells(one), one.verdict, one.reason or ""] for one in evidence.factors]
+    rows = [
+        [factor_text(factor), *factor_cells(factor), factor.verdict, factor.reason or ""] for factor in evidence.factors
+    ]
     if not rows:
         return sentence
     head = ["with this change", "removes", time_heading(evidence.factors[0], axis), "verdict", "reason"]
@@ -102,8 +104,14 @@ def explanation_html(explanation: Explanation) -> str:
         amount = total_ms(rest)
         rows.append([smaller_terms(len(rest)), signed(amount), share(amount, value.value), _bar(amount, largest), ""])
     causes = [
-        [one.cause, signed(one.amount), share(one.amount, value.value), _bar(one.amount, largest), verdict_of(one)]
-        for one in explanation.attribution.causes
+        [
+            cause.cause,
+            signed(cause.amount),
+            share(cause.amount, value.value),
+            _bar(cause.amount, largest),
+            verdict_of(cause),
+        ]
+        for cause in explanation.attribution.causes
     ]
     return (
         f"<p><b>{_text(title)}</b><br>{_text(verdict_sentence(explanation.attribution))}</p>"

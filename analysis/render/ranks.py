@@ -9,7 +9,7 @@ from ...base.counted import counted
 from ...base.numbers import number, signed, smaller_terms
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, total_ms, work_label
-from ..ranks.difference import Difference
+from ..ranks.difference import RankDifference
 from ..ranks.stragglers import SLOW, Ranks, Straggler, TermExcess
 from .names import CHANGE
 from .tables import table
@@ -83,15 +83,15 @@ def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
     if not found.stragglers:
         return []
     rows = table("rank", "node", "excess ms", "of step", "slow steps", "others wait ms", "where", words=("where",))
-    for one in found.stragglers[:limit]:
+    for straggler in found.stragglers[:limit]:
         rows.add_row(
-            str(one.rank),
-            "?" if one.node is None else str(one.node),
-            signed(one.excess_ms.value),
-            f"{one.share:+.1%}",
-            Text(_when(one), "" if one.verdict == SLOW else "yellow"),
-            number(one.waited_for_ms, 3),
-            Text(", ".join(_main_terms(one))),
+            str(straggler.rank),
+            "?" if straggler.node is None else str(straggler.node),
+            signed(straggler.excess_ms.value),
+            f"{straggler.share:+.1%}",
+            Text(_when(straggler), "" if straggler.verdict == SLOW else "yellow"),
+            number(straggler.waited_for_ms, 3),
+            Text(", ".join(_main_terms(straggler))),
         )
     blocks: list[RenderableType] = [Text(f"Stragglers: {len(found.stragglers)}", "bold"), rows]
     blocks += hidden_note(len(found.stragglers) - len(found.stragglers[:limit]), "other straggler")
@@ -120,18 +120,24 @@ def _term(term: TermExcess) -> str:
 
 def _imbalances(found: Ranks, limit: int | None) -> RenderableType:
     rows = table("layer", "phase", "mean ms", "slowest ms", "rank", "over the mean")
-    for one in found.imbalances[:limit]:
-        times = (number(one.mean_ms), number(one.slowest_ms))
-        rows.add_row(Text(one.layer or "-"), one.phase or "-", *times, str(one.slowest_rank), f"{one.imbalance:+.1%}")
+    for imbalance in found.imbalances[:limit]:
+        times = (number(imbalance.mean_ms), number(imbalance.slowest_ms))
+        rows.add_row(
+            Text(imbalance.layer or "-"),
+            imbalance.phase or "-",
+            *times,
+            str(imbalance.slowest_rank),
+            f"{imbalance.imbalance:+.1%}",
+        )
     return rows
 
 
 def _waits(found: Ranks, limit: int | None) -> RenderableType:
     rows = table("collective", "channel", "ranks", "calls", "ms", "waiting ms", "for rank: ms", left=("channel",))
-    for one in found.waits[:limit]:
-        last = ", ".join(f"{rank}: {number(ms, 3)}" for rank, ms in one.last[:3])
-        times = (number(one.duration_ms), number(one.waiting_ms))
-        rows.add_row(one.operation, one.channel, str(one.ranks), number(one.calls, 3), *times, last)
+    for wait in found.waits[:limit]:
+        last = ", ".join(f"{rank}: {number(ms, 3)}" for rank, ms in wait.last[:3])
+        times = (number(wait.duration_ms), number(wait.waiting_ms))
+        rows.add_row(wait.operation, wait.channel, str(wait.ranks), number(wait.calls, 3), *times, last)
     return rows
 
 
@@ -143,7 +149,7 @@ def _interval(value: Estimate) -> str:
     return interval(value) if max(abs(value.low), abs(value.high)) >= _NOTHING_MS else "0"
 
 
-def render_difference(difference: Difference, *, everything: bool = False) -> RenderableType:
+def render_difference(difference: RankDifference, *, everything: bool = False) -> RenderableType:
     """The split of the difference of two ranks or groups."""
     count, other = difference.ranks
     steps, used = difference.steps
@@ -151,12 +157,12 @@ def render_difference(difference: Difference, *, everything: bool = False) -> Re
     own = f"{signed(difference.own.value)} ms without communication ({interval(difference.own)})"
     head = f"{sides}: {_signed(difference.value.value)} ms a step, {own}"
     rows = table("term", "ms", "95 % interval", "kernel", left=("kernel",))
-    for one in difference.shares[: None if everything else _ROWS]:
-        key = one.key
+    for share in difference.shares[: None if everything else _ROWS]:
+        key = share.key
         label = key.label if key.kind == KERNELS else " ".join(filter(None, (key.layer, key.phase, key.kind)))
-        names = dict.fromkeys(n for n in (one.kernel_before, one.kernel_after) if n)
-        marked = Text(f"{label} *", "bold") if one.real else Text(label, "dim")
-        rows.add_row(marked, _signed(one.value.value), _interval(one.value), CHANGE.join(names))
+        names = dict.fromkeys(n for n in (share.kernel_before, share.kernel_after) if n)
+        marked = Text(f"{label} *", "bold") if share.real else Text(label, "dim")
+        rows.add_row(marked, _signed(share.value.value), _interval(share.value), CHANGE.join(names))
     rest = difference.shares[_ROWS:]
     if rest and not everything:
         rows.add_row(smaller_terms(len(rest)), signed(total_ms(rest)), "", "")

@@ -141,7 +141,7 @@ def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
     if best is None or best.largest is None:
         return None
     batch, gain = best.largest
-    what = " and ".join(_instruction(one) for one in remedies.savings if one.factor in best.members)
+    what = " and ".join(_instruction(saving) for saving in remedies.savings if saving.factor in best.members)
     together = "together " if len(best.members) > 1 else ""
     interval = f"{100 * gain.low:.0f} to {100 * gain.high:.0f}"
     return f"{what}: {together}-{100 * gain.value:.0f} % of the step ({interval}) at {axis.name} {batch}."

@@ -140,11 +140,11 @@ def _comparison(inputs: Sequence[ReportInput]) -> dict[str, Any] | None:
         return None
     rows = found.rows[:MOST_HEAT_ROWS]
     return {
-        "names": [one.name for one in sides],
+        "names": [side.name for side in sides],
         # Recordings with other fixed values do other work: the map of both axes compares them.
         "verdicts": []
         if any(one.meta.get("fixed") for one in inputs)
-        else verdicts(found, [one.name for one in sides]),
+        else verdicts(found, [side.name for side in sides]),
         "differences": found.differences,
         "by": found.by,
         "batch": found.batch,
@@ -187,7 +187,7 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
 def _source(explanations: Sequence[Explanation], meta: Mapping[str, Any]) -> dict[str, str]:
     """The text of the named lines of the program, by `file:line`: of files under the working directory as recorded."""
     texts = {}
-    for line in dict.fromkeys(share.line for one in explanations for share in one.shares if share.line):
+    for line in dict.fromkeys(share.line for explanation in explanations for share in explanation.shares if share.line):
         file, _, number = line.rpartition(":")
         with suppress(KeyError, OSError, ValueError):
             unchanged = os.stat(file).st_mtime <= datetime.fromisoformat(meta["created_utc"]).timestamp()

@@ -77,7 +77,7 @@ def _in_step(evidence: TermEvidence, found: Diagnosis) -> Times:
 
 
 def _experiment(evidence: TermEvidence) -> Experiment | None:
-    return next((one.experiment for one in (evidence.alone, *evidence.factors) if one is not None), None)
+    return next((factor.experiment for factor in (evidence.alone, *evidence.factors) if factor is not None), None)
 
 
 def _time_at(batch: Condition) -> Functional:
@@ -88,9 +88,9 @@ def _grid(alone: Outcome | None, outcomes: Iterable[Outcome]) -> Times:
     """Times of the term alone on the finer grid; empty if there is none beside `alone`."""
     if alone is None:
         return Times()
-    for one in outcomes:
-        its = one.experiment
+    for outcome in outcomes:
+        its = outcome.experiment
         same = subject(its) == subject(alone.experiment)
-        if same and its.stage == Stage.GRID and one.factor is None and one.batches != alone.batches:
-            return Times(one.batches, one.times_ms)
+        if same and its.stage == Stage.GRID and outcome.factor is None and outcome.batches != alone.batches:
+            return Times(outcome.batches, outcome.times_ms)
     return Times()

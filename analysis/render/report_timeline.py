@@ -16,7 +16,7 @@ import pandas as pd
 
 from ...profiling.attribution.collectives import is_communication
 from ...profiling.attribution.kernel_names import short_name
-from ..decompose.idle import HOST_COLUMNS, HostSpans, find_gaps, reasons
+from ..decompose.idle import HOST_COLUMNS, StepHostSpans, find_gaps, reasons
 from ..decompose.kernel_times import COPIES, Work, kernels_of
 
 # A screen is about 2000 pixels wide: a span shorter than half a pixel is merged with its neighbour.
@@ -203,8 +203,8 @@ def _idle(
     """Gaps in which no device work runs: their starts, ends, and what the host did, with the layer that follows."""
     begin = mine["start_ns"].to_numpy(np.int64)
     gaps = find_gaps(begin, begin + mine["duration_ns"].to_numpy(np.int64), start_ns, start_ns + length_ns)
-    calls = HostSpans(pd.DataFrame(columns=HOST_COLUMNS) if api_calls is None else api_calls)
-    ranges = None if read_ranges is None else cache(lambda: HostSpans(read_ranges()))
+    calls = StepHostSpans(pd.DataFrame(columns=HOST_COLUMNS) if api_calls is None else api_calls)
+    ranges = None if read_ranges is None else cache(lambda: StepHostSpans(read_ranges()))
     why = reasons(gaps, mine["process"].dropna().unique().tolist(), calls, ranges)
     labels = [*_names(mine), ("the end", None, None)]
     names: list[tuple[str | None, ...]] = [

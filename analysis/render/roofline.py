@@ -21,7 +21,7 @@ _BOUNDS = {"memory": "bound by memory", "compute": "bound by compute", NEITHER: 
 
 def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
     """Roofs, then points, the longest first."""
-    blocks: list[RenderableType] = [block for one in verdicts(drawn) for block in (Text(one, "bold"), Text())]
+    blocks: list[RenderableType] = [block for verdict in verdicts(drawn) for block in (Text(verdict, "bold"), Text())]
     if drawn.roofs:
         roofs = table("roof", "limit", "", "source", left=("",), words=("source",))
         for roof in sorted(drawn.roofs, key=lambda roof: (roof.level != "compute", roof.per_s)):

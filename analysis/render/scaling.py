@@ -10,7 +10,7 @@ from rich.text import Text
 from ...base.counted import counted
 from ...base.numbers import number, signed
 from ..decompose.statistics import Estimate
-from ..scaling import IMBALANCE, LOSS_KINDS, SLOWER_KERNELS, Loss, LossShare, ScaledPoint, Series
+from ..scaling import IMBALANCE, LOSS_KINDS, SLOWER_KERNELS, EfficiencyLoss, LossShare, ScaledPoint, Series
 from .tables import Indented, table
 from .words import interval, share
 
@@ -116,7 +116,7 @@ def _losses(points: list[ScaledPoint]) -> RenderableType:
     shares: list[list[float]] = []
     for kind in LOSS_KINDS:
         of_points = [_share_of(point, kind) for point in shown]
-        if any(one is not None for one in of_points):
+        if any(of_point is not None for of_point in of_points):
             shares.append(
                 [0.0 if p is None else p.ms.value / q.step_ms.value for p, q in zip(of_points, shown, strict=True)]
             )
@@ -134,13 +134,13 @@ def _share_of(point: ScaledPoint, kind: str) -> LossShare | None:
     return None if point.loss is None else next((one for one in point.loss.shares if one.kind == kind), None)
 
 
-def _loss(point: ScaledPoint, loss: Loss, everything: bool) -> RenderableType:
+def _loss(point: ScaledPoint, loss: EfficiencyLoss, everything: bool) -> RenderableType:
     title = f"{point.devices} devices lose {number(loss.ms.value, 3)} ms per step ({interval(loss.ms)})"
     rows = table("term", "ms", "of the step", "95 % interval")
     for term in loss.shares:
         rows.add_row(*_row(term.kind, term, point.step_ms.value))
         if term.kind == SLOWER_KERNELS:
-            significant = [one for one in loss.kernels if one.real]
+            significant = [kernel for kernel in loss.kernels if kernel.real]
             for one in loss.kernels if everything else significant[:_SHOWN_LAYERS]:
                 rows.add_row(*_row("  " + one.label, one, point.step_ms.value))
     total = math.fsum(one.ms.value for one in loss.shares)
@@ -156,7 +156,7 @@ def _row(label: str, one: LossShare, step_ms: float) -> tuple[Text, ...]:
     return Text(label + (" *" if one.real else ""), style), *(Text(cell, style) for cell in cells)
 
 
-def _late(loss: Loss) -> list[RenderableType]:
+def _late(loss: EfficiencyLoss) -> list[RenderableType]:
     late = loss.late
     longer = [one for one in late.shares if one.real and one.ms.value > 0][:_SHOWN_LAYERS]
     if not any(one.real for one in loss.shares if one.kind == IMBALANCE) and not longer:

@@ -27,7 +27,7 @@ _GAPS = (3, 2)  # spaces between columns: first choice, and where room is scarce
 
 
 @dataclass(frozen=True)
-class Column:
+class TextColumn:
     """A column of a table.
 
     Attributes:
@@ -59,10 +59,10 @@ class Indented:
             label = [Segment(" " * width)]
 
 
-class Table:
+class TextTable:
     """Rows of cells, laid out when they are printed."""
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, columns: Sequence[TextColumn]) -> None:
         """Define the columns; there is at least one."""
         self.columns = columns
         self._rows: list[tuple[Text, ...] | None] = []  # None for an empty line
@@ -89,8 +89,8 @@ class Table:
             yield Text()
             yield self._part([next(iter(widths)), *rest])
 
-    def _part(self, chosen: Sequence[int]) -> Table:
-        part = Table([self.columns[index] for index in chosen])
+    def _part(self, chosen: Sequence[int]) -> TextTable:
+        part = TextTable([self.columns[index] for index in chosen])
         part._rows = [row if row is None else tuple(row[index] for index in chosen) for row in self._rows]
         return part
 
@@ -126,7 +126,7 @@ def table(
     words: Collection[str] = (),
     whole: Collection[str] = (),
     optional: Collection[str] = (),
-) -> Table:
+) -> TextTable:
     """A table of numbers at the right, after a column of names at the left; columns without any value are left out.
 
     Args:
@@ -141,11 +141,11 @@ def table(
     for index, heading in enumerate(headings):
         at_left = heading in (*left, *words, *whole) or (not index and first == "left")
         kind = WORDS if heading in words else NAMES if at_left and heading not in whole else WHOLE
-        made.append(Column(heading, not at_left, kind, heading in optional))
-    return Table(made)
+        made.append(TextColumn(heading, not at_left, kind, heading in optional))
+    return TextTable(made)
 
 
-def _layout(made: Table, width: int) -> tuple[dict[int, int], int, list[int], bool]:
+def _layout(made: TextTable, width: int) -> tuple[dict[int, int], int, list[int], bool]:
     """Widths by index of the columns shown, their gap, those that follow below, and whether names are shortened."""
     shown = [index for index in range(len(made.columns)) if not index or _has_values(made, index)]
     unlimited = width > UNLIMITED // 2
@@ -176,13 +176,13 @@ def _layout(made: Table, width: int) -> tuple[dict[int, int], int, list[int], bo
     return _shared(made, shown, most, least, width - gap * (len(shown) - 1)), gap, rest, True
 
 
-def _has_values(made: Table, index: int) -> bool:
+def _has_values(made: TextTable, index: int) -> bool:
     """Whether any row has a value in a column; one without is not shown, except in a table without rows."""
     cells = made.cells(index)
     return not cells or any(cell.plain for cell in cells)
 
 
-def _natural(made: Table, index: int, shortened: bool) -> int:
+def _natural(made: TextTable, index: int, shortened: bool) -> int:
     """Width of a column with everything in one line."""
     names = shortened and made.columns[index].kind == NAMES
     cells = (readable(cell.plain) if names else cell.plain for cell in made.cells(index))
@@ -190,13 +190,13 @@ def _natural(made: Table, index: int, shortened: bool) -> int:
     return min(widest, _MOST_OF_NAMES) if names else widest
 
 
-def _least(made: Table, index: int, natural: int) -> int:
+def _least(made: TextTable, index: int, natural: int) -> int:
     """Width to which a column narrows before an optional one is left out: a heading wraps first."""
     kind = made.columns[index].kind
     return min(natural, _floor(made, index) if kind == WHOLE else max(_LEAST[kind], _floor(made, index)))
 
 
-def _floor(made: Table, index: int) -> int:
+def _floor(made: TextTable, index: int) -> int:
     """Width below which a column cannot be read."""
     column = made.columns[index]
     heading = max(map(cell_len, column.heading.split()), default=1)
@@ -210,7 +210,7 @@ def _floor(made: Table, index: int) -> int:
 
 
 def _shared(
-    made: Table, shown: Sequence[int], most: Mapping[int, int], least: Mapping[int, int], room: int
+    made: TextTable, shown: Sequence[int], most: Mapping[int, int], least: Mapping[int, int], room: int
 ) -> dict[int, int]:
     """Widths that fill the room: long words give first, as they lose nothing, then the widest column."""
     widths = {index: most[index] for index in shown}

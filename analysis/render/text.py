@@ -17,7 +17,7 @@ from ..decompose.findings import UNDECIDED, Finding, FindingVerdict
 from ..decompose.terms import KERNELS, OVERHEAD, Share, total_ms
 from ..diagnosis.result import Explanation
 from .names import CHANGE
-from .tables import Indented, Table, table
+from .tables import Indented, TextTable, table
 from .words import SAMPLES, interval, share
 
 _MEANINGS = {
@@ -102,11 +102,11 @@ def render_curve(
 def spread_note(curve: Curve, findings: Sequence[Finding]) -> str | None:
     """Which anomalies the spread of the times may hide: deviations that would matter, inside their intervals."""
     hidden = []
-    for one in findings:
-        if one.verdict in UNDECIDED:
-            value, size_ms = one.tested_value, curve.at(one.tested.last).time_ms.value
-            most = max(-value.low if one.tested.kind != "excess" else 0.0, value.high) / size_ms
-            hidden += [(most, one.tested.label)] if most >= _HIDDEN else []
+    for finding in findings:
+        if finding.verdict in UNDECIDED:
+            value, size_ms = finding.tested_value, curve.at(finding.tested.last).time_ms.value
+            most = max(-value.low if finding.tested.kind != "excess" else 0.0, value.high) / size_ms
+            hidden += [(most, finding.tested.label)] if most >= _HIDDEN else []
     if not hidden:
         return None
     most, label = max(hidden)
@@ -191,7 +191,7 @@ def _terms_title(explanation: Explanation) -> Text:
     return Text(title + (f"; also seen as {', '.join(explanation.also)}" if explanation.also else ""), "bold")
 
 
-def _terms_table(explanation: Explanation) -> Table:
+def _terms_table(explanation: Explanation) -> TextTable:
     words = ("kernel", *(("line",) if any(share.line for share in explanation.shares) else ()))
     more = any(_more_work(share, explanation.value.value) for share in explanation.shares)
     numbers = ("share", "95 % interval", *((_MORE_WORK,) if more else ()))
@@ -242,7 +242,7 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
     return Group(*(Text(line, "dim") for line in lines))
 
 
-def _share(one: Share, whole: float, rows: Table) -> list[Text]:
+def _share(one: Share, whole: float, rows: TextTable) -> list[Text]:
     value = one.value
     style = "" if one.real else "dim"
     more = [_more_work(one, whole)] if any(c.heading == _MORE_WORK for c in rows.columns) else []
@@ -251,7 +251,7 @@ def _share(one: Share, whole: float, rows: Table) -> list[Text]:
     return [Text(cell, style) for cell in cells[: len(rows.columns)]]
 
 
-def _sum(rows: Table, label: str, amount: float, whole: float) -> tuple[str, ...]:
+def _sum(rows: TextTable, label: str, amount: float, whole: float) -> tuple[str, ...]:
     """The cells of several terms together."""
     return label, signed(amount), share(amount, whole), *[""] * (len(rows.columns) - 3)
 

@@ -64,10 +64,10 @@ def _layers(rows: pd.DataFrame) -> Iterator[Drawn]:
         for keys in (["step", "layer", "phase"], ["step", "layer", "phase", "op"]):
             first = _changes(ordered, keys)
             heads = ordered.iloc[first].assign(until_ns=np.maximum.reduceat(ends, first) if len(first) else [])
-            for one in heads[heads[keys[-1]].notna() | heads["layer"].notna()].itertuples():
-                label = Key.of(one.layer, one.phase, KERNELS).label if keys[-1] == "phase" else one.op
+            for itertuple in heads[heads[keys[-1]].notna() | heads["layer"].notna()].itertuples():
+                label = Key.of(itertuple.layer, itertuple.phase, KERNELS).label if keys[-1] == "phase" else itertuple.op
                 if not pd.isna(label):
-                    yield Drawn(process, track, str(label), one.start_ns, one.until_ns - one.start_ns)
+                    yield Drawn(process, track, str(label), itertuple.start_ns, itertuple.until_ns - itertuple.start_ns)
 
 
 def _changes(rows: pd.DataFrame, keys: list[str]) -> Ints:

@@ -14,7 +14,7 @@ import scripts
 from curvescope.kernels.backends import open_backend
 from curvescope.kernels.conv import Conv
 from curvescope.kernels.gemm import Gemm
-from curvescope.kernels.method import Measurement, Method
+from curvescope.kernels.method import BenchMeasurement, Method
 from curvescope.kernels.problem import Problem
 
 _ROUNDS = 5
@@ -37,7 +37,7 @@ def main() -> int:
     method = Method(cache="cold", visits=(_ROUNDS, _ROUNDS))
     lines = ["| problem | ours ms | do_bench ms | ratio | quartiles of the ratio | n |", "| --- " + "| ---: " * 5 + "|"]
     for problem in PROBLEMS:
-        measurement = Measurement(problem)
+        measurement = BenchMeasurement(problem)
         prepared = measurement.prepare(backend, method)
         if prepared is None:
             assert measurement.verification is not None

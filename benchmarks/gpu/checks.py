@@ -325,11 +325,11 @@ def dirty_lines(context: Context) -> str:
     """What does a cold read cost beyond a hot one, far beyond the L2? 1 is right; more is write-back of the flush."""
     from curvescope.kernels.backends import open_backend
     from curvescope.kernels.memory import Memory
-    from curvescope.kernels.method import Measurement, Method
+    from curvescope.kernels.method import BenchMeasurement, Method
 
     backend, medians = open_backend("cupy", context.device), {}
     for cache in ("hot", "cold"):
-        measurement, method = Measurement(Memory("read", 1 << 30)), Method(cache=cache)
+        measurement, method = BenchMeasurement(Memory("read", 1 << 30)), Method(cache=cache)
         while not measurement.done(method):
             measurement.visit(backend, method)
         medians[cache] = statistics.median(measurement.durations_ns())

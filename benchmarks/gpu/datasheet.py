@@ -13,14 +13,14 @@ from curvescope.base.errors import BackendMissingError
 from curvescope.kernels.backends import Backend, open_backend, peak_problem
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.memory import Memory
-from curvescope.kernels.method import Measurement, Method
+from curvescope.kernels.method import BenchMeasurement, Method
 from curvescope.kernels.problem import Problem
 from curvescope.profiling.hardware.limits import match_device
 
 
 def measure(backend: Backend, problem: Problem, cache: str = "cold") -> float:
     """Median duration in nanoseconds of six visits."""
-    measurement, method = Measurement(problem), Method(cache=cache)
+    measurement, method = BenchMeasurement(problem), Method(cache=cache)
     while not measurement.done(method):
         measurement.visit(backend, method)
     assert measurement.timed, measurement.verification

@@ -19,7 +19,7 @@ from ..base.counted import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..analysis.ranks.difference import Difference
+    from ..analysis.ranks.difference import RankDifference
     from ..analysis.ranks.jobs import Job, Reducer
     from ..analysis.ranks.stragglers import Ranks
     from ..analysis.ranks.tables import Reduction
@@ -118,7 +118,7 @@ def _chosen(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
 
 def _explained(
     reducer: Reducer, jobs: Sequence[Job], reduction: Reduction, found: Ranks, groups: list[tuple[str, list[Job]]]
-) -> list[Difference]:
+) -> list[RankDifference]:
     """The requested differences, else those of the largest stragglers; each group's recordings are read again."""
     from ..analysis.ranks.difference import explain_difference, group_of
 
@@ -147,7 +147,7 @@ def _named(text: str) -> str:
 
 
 def _show(
-    args: argparse.Namespace, found: Ranks, differences: list[Difference], asked: int, *, interrupted: bool
+    args: argparse.Namespace, found: Ranks, differences: list[RankDifference], asked: int, *, interrupted: bool
 ) -> None:
     if args.json:
         from ..analysis.render.documents import RanksDocument, print_document

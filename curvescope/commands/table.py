@@ -14,7 +14,7 @@ from ..base.counted import counted
 from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
-    from ..analysis.render.tables import Table
+    from ..analysis.render.tables import TextTable
     from ..analysis.step_table import Cell, Grid
     from ..profiling.recording.store import Recording
 
@@ -136,7 +136,7 @@ def _text(cell: Cell | None) -> str:
     return cell.empty or "" if cell.time_ms is None else number(cell.time_ms)
 
 
-def _table_of_networks(grid: Grid) -> Table:
+def _table_of_networks(grid: Grid) -> TextTable:
     from ..analysis.render.tables import table
 
     made = table("network", "step", *grid.columns, left=("step",))
@@ -145,7 +145,7 @@ def _table_of_networks(grid: Grid) -> Table:
     return made
 
 
-def _table_of_batches(grid: Grid) -> Table:
+def _table_of_batches(grid: Grid) -> TextTable:
     from ..analysis.render.names import short_devices
     from ..analysis.render.tables import table
 
@@ -159,7 +159,7 @@ def _table_of_batches(grid: Grid) -> Table:
     return made
 
 
-def _table_of_devices(cells: Sequence[Cell]) -> Table:
+def _table_of_devices(cells: Sequence[Cell]) -> TextTable:
     from ..analysis.render.breakdown import mfu_text
     from ..analysis.render.tables import table
     from ..base.numbers import number

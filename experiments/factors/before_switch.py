@@ -20,7 +20,7 @@ def size_before_switch(families: Sequence[CallFamily], batches: Sequence[int]) -
     """
     before: tuple[int, str, set[str]] | None = None
     for batch in batches:
-        calls = [one.calls[batch] for one in families if batch in one.calls]
+        calls = [family.calls[batch] for family in families if batch in family.calls]
         if not calls:
             continue
         longest = max(calls, key=lambda call: (call.duration_ns or 0, call.calls))

@@ -15,10 +15,10 @@ _FEW_DISTINCT = 0.5  # share of distinct indices that is usual, at least
 
 def _reason_against(family: CallFamily) -> str | None:
     numbers = [call.numbers for call in family.calls.values()]
-    if not any(one.operands for one in numbers):
+    if not any(number.operands for number in numbers):
         return "the numbers of its operands are not recorded"
-    denormal = any(one.denormals >= LEAST_DENORMAL for one in numbers)
-    repeated = any(one.distinct is not None and one.distinct < _FEW_DISTINCT for one in numbers)
+    denormal = any(number.denormals >= LEAST_DENORMAL for number in numbers)
+    repeated = any(number.distinct is not None and number.distinct < _FEW_DISTINCT for number in numbers)
     return (
         None
         if denormal or repeated
@@ -28,7 +28,7 @@ def _reason_against(family: CallFamily) -> str | None:
 
 def _usual(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     call = replace(runnable.call, numbers=CallNumbers())
-    tensor = next((one for one in runnable.arguments if hasattr(one, "device")), None)
+    tensor = next((argument for argument in runnable.arguments if hasattr(argument, "device")), None)
     device = "cpu" if tensor is None else str(tensor.device)
     return runnable.with_arguments(tuple(rebuild(call, device, seed=call.batch or 0, try_run=False).arguments))
 

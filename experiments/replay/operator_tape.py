@@ -79,7 +79,7 @@ class OperatorTape:
         self._returned = tree_map(recorder.place, result)
         self._kept: list[Any] = []
         if check:
-            expected = [one.detach().clone() for one in (*_tensors(tree_leaves(result)), *recorder.changed())]
+            expected = [tensor.detach().clone() for tensor in (*_tensors(tree_leaves(result)), *recorder.changed())]
             recorder.restore()
             found = [*_tensors(tree_leaves(self.replay())), *recorder.changed()]
             if not all(map(_alike, expected, found)):
@@ -168,8 +168,8 @@ class _Recorder(TorchDispatchMode):
         """Run an operator and record it."""
         del types
         kwargs = kwargs or {}
-        given = {_address(one) for one in _tensors([*args, *kwargs.values()])}
-        arguments, named = [self.place(one) for one in args], {name: self.place(one) for name, one in kwargs.items()}
+        given = {_address(tensor) for tensor in _tensors([*args, *kwargs.values()])}
+        arguments, named = [self.place(arg) for arg in args], {name: self.place(one) for name, one in kwargs.items()}
         positions = tuple(position for position, one in enumerate(arguments) if _has_place(one))
         names = tuple(name for name, one in named.items() if _has_place(one))
         writes = _written(func, arguments, named)
@@ -177,7 +177,7 @@ class _Recorder(TorchDispatchMode):
             self._before.setdefault((_address(one), *_form(one)), (one, one.clone()))
         returned = func(*args, **kwargs)
         values = returned if isinstance(returned, (tuple, list)) else (returned,)
-        if any(isinstance(one, (tuple, list)) and _tensors(one) for one in values):
+        if any(isinstance(value, (tuple, list)) and _tensors(value) for value in values):
             raise CurvescopeError(f"the operator {func} returns lists of tensors in a tuple")
         results = []
         for position, one in enumerate(values):
@@ -230,7 +230,7 @@ def _has_place(value: Any) -> bool:
 def _written(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     """The arguments that an operator writes."""
     schema = func._schema
-    of_name = dict(zip((one.name for one in schema.arguments), arguments, strict=False)) | dict(named)
+    of_name = dict(zip((argument.name for argument in schema.arguments), arguments, strict=False)) | dict(named)
     written = [schema.arguments[index].name for index in sorted(written_arguments(schema))]
     return [of_name[name] for name in written if name in of_name]
 

@@ -53,15 +53,17 @@ class ReplayProblem:
         """FLOPs of the direct algorithm and compulsory bytes; unknown for operators without a rule."""
         arguments = self.call.arguments
         shapes = [
-            list(one.shape)
-            if isinstance(one, TensorArgument)
-            else [list(tensor.shape) for tensor in one.tensors]
-            if isinstance(one, TensorList)
+            list(argument.shape)
+            if isinstance(argument, TensorArgument)
+            else [list(tensor.shape) for tensor in argument.tensors]
+            if isinstance(argument, TensorList)
             else []
-            for one in arguments
+            for argument in arguments
         ]
-        dtypes = [one.dtype if isinstance(one, TensorArgument) else "" for one in arguments]
-        concrete = [json.loads(json.dumps(one.value)) if isinstance(one, Value) else None for one in arguments]
+        dtypes = [argument.dtype if isinstance(argument, TensorArgument) else "" for argument in arguments]
+        concrete = [
+            json.loads(json.dumps(argument.value)) if isinstance(argument, Value) else None for argument in arguments
+        ]
         return work(self.call.op, shapes, dtypes, concrete) if arguments else UNKNOWN
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:  # noqa: ARG002

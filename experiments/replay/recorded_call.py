@@ -123,7 +123,7 @@ def device_of(recording: Recording) -> str:
 
 
 @dataclass(frozen=True)
-class Rule:
+class FillRule:
     """How one number of a call follows the batch size b: value = square·b² + slope·b + constant."""
 
     slope: Fraction = Fraction(0)
@@ -141,7 +141,7 @@ class Rule:
         return int(value) if value.denominator == 1 else None
 
 
-def find_rule(values: Mapping[int, int]) -> Rule | None:
+def find_rule(values: Mapping[int, int]) -> FillRule | None:
     """The simplest rule that gives all values exactly; None without one.
 
     A constant, a multiple of the batch size, and a multiple of its square are taken from two batch sizes; a sum of a
@@ -152,10 +152,14 @@ def find_rule(values: Mapping[int, int]) -> Rule | None:
     """
     points = sorted(values.items())
     (b0, v0), (b1, v1) = points[0], points[-1]
-    candidates = [Rule(constant=Fraction(v0)), Rule(slope=Fraction(v0, b0)), Rule(square=Fraction(v0, b0 * b0))]
+    candidates = [
+        FillRule(constant=Fraction(v0)),
+        FillRule(slope=Fraction(v0, b0)),
+        FillRule(square=Fraction(v0, b0 * b0)),
+    ]
     if len(points) > 2:
         slope = Fraction(v1 - v0, b1 - b0)
-        candidates.append(Rule(slope, v0 - slope * b0))
+        candidates.append(FillRule(slope, v0 - slope * b0))
     return next((rule for rule in candidates if all(rule.at(b) == v for b, v in points)), None)
 
 
@@ -170,7 +174,7 @@ class CallFamily:
     """
 
     calls: Mapping[int, RecordedCall]
-    rules: Mapping[NumberPath, Rule | None]
+    rules: Mapping[NumberPath, FillRule | None]
     missing: Mapping[int, str] = field(default_factory=dict)
 
     @property
@@ -271,7 +275,7 @@ def _share(call: RecordedCall, family: CallFamily) -> RecordedCall:
     return replace(call, calls=calls, duration_ns=duration_ns)
 
 
-def _rules(chosen: Mapping[int, RecordedCall]) -> dict[NumberPath, Rule | None]:
+def _rules(chosen: Mapping[int, RecordedCall]) -> dict[NumberPath, FillRule | None]:
     numbers = {batch: dict(_numbers(call.arguments)) for batch, call in chosen.items()}
     rules = {}
     for path in next(iter(numbers.values())):

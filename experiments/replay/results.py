@@ -73,7 +73,9 @@ def try_call(runnable: Runnable, device: str) -> Tried:
         results = []
     sizes = sorted((one.numel() for one in results_of(list(runnable.arguments)) if one is not None), reverse=True)
     # A product of M x K and K x N: MK * KN / MN = K squared.
-    terms = [1.0 if one is None or not one.numel() else (prod(sizes[:2]) / one.numel()) ** 0.5 for one in results]
+    terms = [
+        1.0 if result is None or not result.numel() else (prod(sizes[:2]) / result.numel()) ** 0.5 for result in results
+    ]
     return Tried(results, terms)
 
 

@@ -35,7 +35,7 @@ from .operator_kinds import follows_batch, is_batch_norm, on_cuda
 from .recorded_call import CannotReplay, device_of
 from .results import difference, results_of, try_call
 from .runnable import Runnable, setting
-from .term import Term, duration_ns, operand_bytes, read_term
+from .term import ReplayedTerm, duration_ns, operand_bytes, read_term
 
 # A visit times one long run, and more of short ones: rounds have the drift that runs in a row lack. With a cache flush
 # of some milliseconds before each, more than eight cost more time than they add precision.
@@ -88,7 +88,7 @@ def _settings_of_steps(meta: Mapping[str, Any], device: str) -> Iterator[None]:
 class TermRunner(Runner):
     """An experiment on the calls of a term."""
 
-    def prepare(self, term: Term, backend: Any) -> None:
+    def prepare(self, term: ReplayedTerm, backend: Any) -> None:
         """Build the calls without a change, and find the factors that apply."""
         self._term, self._backend = term, backend
         self._unfit: dict[int, str] = {}  # message by batch size that cannot run

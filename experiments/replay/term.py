@@ -18,7 +18,7 @@ from .runnable import Runnable
 
 
 @dataclass
-class Term:
+class ReplayedTerm:
     """The calls of one term.
 
     Attributes:
@@ -144,15 +144,17 @@ class Term:
             self._forget_weights()
 
 
-def read_term(recording: Recording, layer: str | None, phase: str | None, device: str, budget_bytes: float) -> Term:
+def read_term(
+    recording: Recording, layer: str | None, phase: str | None, device: str, budget_bytes: float
+) -> ReplayedTerm:
     """Read the calls of a term.
 
     Args:
         recording: recording with the calls in its table `operators`.
         layer: layer of the term, without the layers inside it; None for work outside layers.
         phase: phase of the term.
-        device: see `Term`.
-        budget_bytes: see `Term`.
+        device: see `ReplayedTerm`.
+        budget_bytes: see `ReplayedTerm`.
     """
     everything = [call for call in read_calls(recording) if call.batch is not None]
     step_bytes: dict[int, int] = {}
@@ -165,7 +167,7 @@ def read_term(recording: Recording, layer: str | None, phase: str | None, device
     own = families([call for call in everything if (call.layer, call.phase) == (layer, phase)])
     if _kept_memory(recording):
         blocks.add(heap.LARGEST_THRESHOLD)
-    return Term(own, step_bytes, frozenset(blocks), device, budget_bytes)
+    return ReplayedTerm(own, step_bytes, frozenset(blocks), device, budget_bytes)
 
 
 def _kept_memory(recording: Recording) -> bool:
@@ -195,5 +197,5 @@ def duration_ns(family: CallFamily) -> int:
 def operand_bytes(runnables: Sequence[Runnable]) -> int:
     """Memory of all operands, each once."""
     tensors = [one for runnable in runnables for one in results_of(list(runnable.arguments)) if one is not None]
-    storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())

@@ -53,7 +53,7 @@ class PreparesItself(Protocol):
         """
 
 
-class Watch(Protocol):
+class ClockWatch(Protocol):
     """Observes the machine's conditions during a measurement."""
 
     def begin(self) -> None:
@@ -75,7 +75,7 @@ class Backend(Protocol):
         """Timer for its work."""
 
     @property
-    def watch(self) -> Watch:
+    def watch(self) -> ClockWatch:
         """Observer of its device."""
 
     @property

@@ -25,7 +25,7 @@ from ..problem import Array, Problem
 from ..row_operators import RowOperator
 from ..timers import CudaEvents, EventApi, PerfCounter, Run, Timer
 from ..transfer import Transfer
-from . import Prepared, PreparesItself, UnsupportedError, Watch
+from . import ClockWatch, Prepared, PreparesItself, UnsupportedError
 from .cuda_device import prepare_launch
 from .flushing import FlushingBackend, run_in_turn
 from .torch_operators import host_array, prepare_attention, prepare_gemm, prepare_rows
@@ -45,7 +45,7 @@ class TorchBackend(FlushingBackend):
         self._torch, self._device = torch, device
         self._cuda = device.startswith("cuda")
         self.timer: Timer = CudaEvents(_event_api(torch, device)) if self._cuda else PerfCounter()
-        self.watch: Watch = CpuWatch()
+        self.watch: ClockWatch = CpuWatch()
         if self._cuda:
             self.watch = CudaWatch(ClockSampler(device), partial(stream_clock, device))
         super().__init__(self._cache_bytes())

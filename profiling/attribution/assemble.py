@@ -286,7 +286,7 @@ class _Assembly:
         steps_of: dict[int | None, list[dict[str, Any]]] = {}
         for row in sorted(self._timeline.step_rows, key=itemgetter("duration_ns")):
             steps_of.setdefault(row.get("batch"), []).append(row)
-        ordered = sorted(steps_of.items(), key=lambda one: (one[0] is None, one[0]))
+        ordered = sorted(steps_of.items(), key=lambda item: (item[0] is None, item[0]))
         return {batch: rows[(len(rows) - 1) // 2] for batch, rows in ordered}
 
     def _write_peaks(self) -> None:

@@ -45,7 +45,7 @@ def with_third_shapes(
         The operations, and the index of each span into them: gradients of equal shapes may differ in the third.
     """
     completed = _with_results(operations)
-    tensors = [_tensors(one, *_GRADIENTS) for one in operations]
+    tensors = [_tensors(operation, *_GRADIENTS) for operation in operations]
     is_gradient = np.array([*map(bool, tensors), False], np.bool_)  # the last value: no call
     spans = np.flatnonzero(is_gradient[call] & (parent != NONE))
     of_span = np.asarray(call, np.int64).copy()

@@ -19,9 +19,9 @@ from .collectives import communicates
 from .columns import factorize
 from .cupti_names import GPU_COPIES, kind_of_copy
 from .fused_kernels import (
-    Call,
     CompiledGraphs,
-    CompiledKernel,
+    FusedCall,
+    FusedKernel,
     encode_shares,
     find_kernels,
     layer_range,
@@ -223,14 +223,12 @@ def kernel_rows(
     return StepRows(rows, windows, lost_now, inputs, operators, mkl_calls=mkl_calls, peak=peak)
 
 
-def _with_compiled(
-    events: list[HostEvent], graphs: CompiledGraphs
-) -> tuple[list[HostEvent], dict[int, CompiledKernel]]:
+def _with_compiled(events: list[HostEvent], graphs: CompiledGraphs) -> tuple[list[HostEvent], dict[int, FusedKernel]]:
     """The events with a range of its layer around each kernel of a compiled graph, and these kernels by event."""
-    calls = [Call(e.name, e.start_ns, e.start_ns + e.duration_ns, e.thread) for e in events] if graphs else []
+    calls = [FusedCall(e.name, e.start_ns, e.start_ns + e.duration_ns, e.thread) for e in events] if graphs else []
     found = find_kernels(calls, graphs)
     placed: list[HostEvent] = []
-    kernels: dict[int, CompiledKernel] = {}
+    kernels: dict[int, FusedKernel] = {}
     for index, event in enumerate(events):
         if (kernel := found.get(index)) is not None:
             if (name := layer_range(kernel)) is not None:  # of two equal spans the first one is outside
@@ -241,7 +239,7 @@ def _with_compiled(
     return placed, kernels
 
 
-def _describe_fused(rows: Sequence[dict[str, Any]], span: Ints, kernels: Mapping[int, CompiledKernel]) -> None:
+def _describe_fused(rows: Sequence[dict[str, Any]], span: Ints, kernels: Mapping[int, FusedKernel]) -> None:
     """Give the rows of generated kernels their operators, and the longest row of each its work."""
     longest: dict[int, dict[str, Any]] = {}
     for row, of_row in zip(rows, span.tolist(), strict=True):

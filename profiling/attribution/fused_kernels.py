@@ -25,7 +25,7 @@ from typing import NamedTuple
 from .range_names import LAYER_RANGE
 
 # Kineto's annotation around a call of a compiled graph, by torch/_inductor/output_code.py; the name is the graph's.
-GRAPH_CALL = re.compile(r"## Call CompiledFxGraph (.+) ##")
+GRAPH_CALL = re.compile(r"## FusedCall CompiledFxGraph (.+) ##")
 _GRAPH_NUMBER = re.compile(r"graph_\d+_(?=cpp_)")  # before the names of C++ kernels in profiles
 _DIGITS = 4  # of a share
 _GENERATED = re.compile(r"(?:triton|cpp)_(?:[a-z]{3}_)?fused_(\w+?)(?:_\d+)?")
@@ -39,7 +39,7 @@ VIEWS = frozenset(
 )
 
 
-class Share(NamedTuple):
+class OperatorShare(NamedTuple):
     """An operator's part of a fused kernel.
 
     Attributes:
@@ -69,7 +69,7 @@ class FusedOperator:
 
 
 @dataclass(frozen=True)
-class CompiledKernel:
+class FusedKernel:
     """A kernel in a compiled graph.
 
     Attributes:
@@ -90,7 +90,7 @@ class CompiledKernel:
     @property
     def layer(self) -> str | None:
         """The smallest module that contains all its layers."""
-        return common_layer([one.layer for one in self.operators])
+        return common_layer([operator.layer for operator in self.operators])
 
     def runs(self, event: str) -> bool:
         """Whether an operator of this name in a profile is this kernel."""
@@ -99,7 +99,7 @@ class CompiledKernel:
         return event.rpartition("::")[2] in self.name.split(".")
 
 
-CompiledGraphs = Mapping[str, Sequence[CompiledKernel]]  # kernels in order of their calls, by the name of the graph
+CompiledGraphs = Mapping[str, Sequence[FusedKernel]]  # kernels in order of their calls, by the name of the graph
 
 
 def common_layer(layers: Iterable[str | None]) -> str | None:
@@ -113,33 +113,33 @@ def common_layer(layers: Iterable[str | None]) -> str | None:
     return ".".join(paths[0][:length]) or None
 
 
-def shares_of(operators: Iterable[FusedOperator]) -> list[Share]:
+def shares_of(operators: Iterable[FusedOperator]) -> list[OperatorShare]:
     """The parts of the operators, largest first; equal layers and operators are one. The parts add up to 1."""
     moved: dict[tuple[str | None, str], int] = {}
-    for one in operators:
-        key = one.layer, one.op
-        moved[key] = moved.get(key, 0) + one.bytes
+    for operator in operators:
+        key = operator.layer, operator.op
+        moved[key] = moved.get(key, 0) + operator.bytes
     total = sum(moved.values())
-    parts = [Share(*key, size / total if total else 1 / len(moved)) for key, size in moved.items()]
-    return sorted(parts, key=lambda one: -one.share)
+    parts = [OperatorShare(*key, size / total if total else 1 / len(moved)) for key, size in moved.items()]
+    return sorted(parts, key=lambda part: -part.share)
 
 
-def encode_shares(shares: Sequence[Share]) -> str | None:
+def encode_shares(shares: Sequence[OperatorShare]) -> str | None:
     """The text of the column `fused`; None without an operator."""
     if not shares:
         return None
-    rounded = [[one.layer, one.op, round(one.share, _DIGITS)] for one in shares]
+    rounded = [[share.layer, share.op, round(share.share, _DIGITS)] for share in shares]
     return json.dumps([one for one in rounded if one[2]])
 
 
-def decode_shares(text: str) -> list[Share]:
+def decode_shares(text: str) -> list[OperatorShare]:
     """The operators in the column `fused`; shares add up to 1.
 
     Raises:
         ValueError: the text is damaged.
     """
     try:
-        found = [Share(layer, str(op), float(share)) for layer, op, share in json.loads(text)]
+        found = [OperatorShare(layer, str(op), float(share)) for layer, op, share in json.loads(text)]
     except (TypeError, RecursionError) as error:
         raise ValueError(f"no list of fused operators: {text[:80]}") from error
     total = sum(one.share for one in found)
@@ -192,7 +192,7 @@ def shares_of_name(kernel: str) -> str | None:
     return encode_shares(shares_of(FusedOperator(None, op) for op in moving))
 
 
-class Call(NamedTuple):
+class FusedCall(NamedTuple):
     """One event of a profile: `name`, `start_ns`, `end_ns` and `thread`."""
 
     name: str
@@ -201,7 +201,7 @@ class Call(NamedTuple):
     thread: int
 
 
-def find_kernels(calls: Sequence[Call], graphs: CompiledGraphs) -> dict[int, CompiledKernel]:
+def find_kernels(calls: Sequence[FusedCall], graphs: CompiledGraphs) -> dict[int, FusedKernel]:
     """The kernels of compiled graphs among the events of a profile, by the event's index.
 
     Within a call of a graph they are found by name, in the order of the calls: several may have one name.
@@ -210,7 +210,7 @@ def find_kernels(calls: Sequence[Call], graphs: CompiledGraphs) -> dict[int, Com
         calls: events of the host.
         graphs: kernels of the graphs that this process compiled.
     """
-    found: dict[int, CompiledKernel] = {}
+    found: dict[int, FusedKernel] = {}
     named = ((GRAPH_CALL.fullmatch(one.name), one) for one in calls)
     marks = [(match[1], one) for match, one in named if match is not None and match[1] in graphs]
     if not marks:
@@ -238,6 +238,6 @@ def plain_name(name: str) -> str:
     return _GRAPH_NUMBER.sub("", name)
 
 
-def layer_range(kernel: CompiledKernel) -> str | None:
+def layer_range(kernel: FusedKernel) -> str | None:
     """Name of a range that places a kernel in its layer; None if it has none."""
     return None if kernel.layer is None else LAYER_RANGE + kernel.layer

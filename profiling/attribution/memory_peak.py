@@ -14,7 +14,7 @@ import numpy as np
 from ..recording.schema import BACKWARD, INPUT, OPTIMIZER
 from .nesting import NONE, Ints
 from .placement import HostSpans, Placement
-from .source_lines import Line, Watched, calls_inside
+from .source_lines import SourceLine, Watched, calls_inside
 
 MEMORY_EVENT = "[memory]"  # its name among the events of torch's profiler
 PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
@@ -42,7 +42,7 @@ class KnownTensor(NamedTuple):
     size_bytes: int
     kind: str
     layer: str | None = None
-    line: Line | None = None
+    line: SourceLine | None = None
 
 
 @dataclass
@@ -80,7 +80,7 @@ class _Block:
     address: int = NONE
     kind: str | None = None
     layer: str | None = None
-    line: Line | None = None
+    line: SourceLine | None = None
 
 
 def peak_rows(
@@ -200,7 +200,7 @@ def _kind(block: _Block, phase: str | None, ends_inside: bool, stays: bool, used
     return ACTIVATIONS
 
 
-def _lines(spans: HostSpans, outer: Ints, around: Ints, watched: Watched | None) -> dict[int, Line]:
+def _lines(spans: HostSpans, outer: Ints, around: Ints, watched: Watched | None) -> dict[int, SourceLine]:
     """The lines of the outermost operators of some spans, by operator."""
     operators = np.unique(outer[around])
     operators = operators[operators != NONE]

@@ -54,7 +54,7 @@ def outermost_operators(spans: HostSpans, placement: Placement) -> Ints:
     count = len(spans.start_ns)
     if spans.call is None or not spans.operations:
         return np.full(count, NONE, np.int64)
-    named = np.array([_OPERATOR.fullmatch(one.name) is not None for one in spans.operations], np.bool_)
+    named = np.array([_OPERATOR.fullmatch(operation.name) is not None for operation in spans.operations], np.bool_)
     is_operator = (spans.call != NONE) & named[spans.call]
     parent = placement.nest.parent
     again = is_operator & (parent != NONE) & is_operator[parent] & (spans.name == spans.name[parent])
@@ -62,7 +62,9 @@ def outermost_operators(spans: HostSpans, placement: Placement) -> Ints:
         outer, inner = (spans.operations[spans.call[one]] for one in (parent[span], span))
         if len(outer.dtypes) == len(inner.dtypes) and list(outer.dtypes) != list(inner.dtypes):
             is_operator[parent[span]] = False
-    in_part = np.array([one.name in _IN_PART for one in spans.operations], np.bool_)[spans.call] & is_operator
+    in_part = (
+        np.array([operation.name in _IN_PART for operation in spans.operations], np.bool_)[spans.call] & is_operator
+    )
     of_operators = np.zeros(count, np.bool_)
     of_operators[parent[is_operator & (parent != NONE)]] = True
     is_operator &= ~(in_part & of_operators)
@@ -162,7 +164,7 @@ def operator_calls(
 
 def _numbers(arguments: str, inside: Sequence[WatchedCall]) -> str | None:
     """What the numbers in the arguments of a call were like, seen in the calls inside it; None if nobody looked."""
-    left = [one for call in inside for one in call.operands]
+    left = [operand for call in inside for operand in call.operands]
     if not left:
         return None
     found = CallNumbers(denormal_results=max(call.denormal_results for call in inside))

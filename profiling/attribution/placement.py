@@ -107,10 +107,12 @@ class BatchSpans:
     @classmethod
     def of(cls, spans: HostSpans) -> BatchSpans:
         """The spans whose names or operands tell a batch size."""
-        batch = spans.of_names([one.batch or 0 for one in spans.meanings])
-        source = spans.of_names([one.batch_source for one in spans.meanings])
+        batch = spans.of_names([meaning.batch or 0 for meaning in spans.meanings])
+        source = spans.of_names([meaning.batch_source for meaning in spans.meanings])
         if spans.call is not None and spans.operations:
-            of_call = np.array([batch_of(one.name, one.shapes) or (0, 0) for one in spans.operations], np.int64)
+            of_call = np.array(
+                [batch_of(operation.name, operation.shapes) or (0, 0) for operation in spans.operations], np.int64
+            )
             take = (batch == 0) & (spans.call != NONE)
             batch = np.where(take, of_call[spans.call, 0], batch)
             source = np.where(take, of_call[spans.call, 1], source)
@@ -171,12 +173,12 @@ def place(spans: HostSpans) -> Placement:
     """Nest the spans and give each its layer, phase and operator."""
     nested, meanings = nest(spans.thread, spans.start_ns, spans.end_ns), spans.meanings
     is_operator = spans.is_operator
-    sequence = spans.of_names([one.sequence for one in meanings])
+    sequence = spans.of_names([meaning.sequence for meaning in meanings])
     if spans.sequence is not None:
         sequence = np.where(spans.sequence == NONE, sequence, spans.sequence)
-    accumulates = spans.of_names(["AccumulateGrad" in (one.op or "") for one in meanings]).astype(np.bool_)
+    accumulates = spans.of_names(["AccumulateGrad" in (meaning.op or "") for meaning in meanings]).astype(np.bool_)
     sequence[~is_operator | accumulates] = NONE
-    is_node = spans.of_names([one.backward for one in meanings]).astype(np.bool_)
+    is_node = spans.of_names([meaning.backward for meaning in meanings]).astype(np.bool_)
     if spans.forward_thread is not None:
         is_node |= (spans.forward_thread > 0) & (sequence != NONE)
     draws, takes = ~is_node & (sequence != NONE), is_node & (sequence != NONE)
@@ -192,15 +194,15 @@ def place(spans: HostSpans) -> Placement:
     if (fixed != NONE).any():
         layer = layers.spread(nested, fixed)
 
-    phases = sorted({one.phase for one in meanings if one.phase} - {FORWARD, BACKWARD})
+    phases = sorted({meaning.phase for meaning in meanings if meaning.phase} - {FORWARD, BACKWARD})
     phases = [FORWARD, BACKWARD, *phases]
-    own_phase = spans.of_names([phases.index(one.phase) if one.phase else None for one in meanings])
+    own_phase = spans.of_names([phases.index(meaning.phase) if meaning.phase else None for meaning in meanings])
     own_phase[is_node] = phases.index(BACKWARD)
     phase = _inherit(own_phase, nested)
     if spans.sequence is None:
         # A name shows the next number: an operator drew it only if a backward node carries it.
         draws &= np.isin(number, number[takes])
-    computes = draws | spans.of_names([one.role == MODULE_CALL for one in meanings]).astype(np.bool_)
+    computes = draws | spans.of_names([meaning.role == MODULE_CALL for meaning in meanings]).astype(np.bool_)
     phase = _inherit(np.where(computes & (phase == NONE), phases.index(FORWARD), phase), nested)
 
     operators, restarts = _operator_paths(spans)
@@ -311,20 +313,24 @@ def _follow(layer: Ints, thread: Ints, start_ns: Ints, backward: Bools, leads: B
 
 def _layer_paths(spans: HostSpans) -> _Paths:
     """Paths of layers; a name that is a complete path begins a new one."""
-    texts = sorted({one.layer for one in spans.meanings if one.layer is not None})
+    texts = sorted({meaning.layer for meaning in spans.meanings if meaning.layer is not None})
     index = {text: i for i, text in enumerate(texts)}
-    part = spans.of_names([None if one.layer is None else index[one.layer] for one in spans.meanings])
-    complete = spans.of_names([one.whole_layer for one in spans.meanings]).astype(np.bool_)
+    part = spans.of_names([None if meaning.layer is None else index[meaning.layer] for meaning in spans.meanings])
+    complete = spans.of_names([meaning.whole_layer for meaning in spans.meanings]).astype(np.bool_)
     return _Paths(texts, part, complete & (part != NONE), "/")
 
 
 def _operator_paths(spans: HostSpans) -> tuple[_Paths, Bools]:
     """Paths of operators, and the spans that begin a new one."""
-    ops = sorted({one.op for one in spans.meanings if one.op is not None})
+    ops = sorted({meaning.op for meaning in spans.meanings if meaning.op is not None})
     index = {op: i for i, op in enumerate(ops)}
-    own = spans.of_names([None if one.op is None else index[one.op] for one in spans.meanings])
-    communicates = spans.of_names([(one.op or "").startswith(COMMUNICATION) for one in spans.meanings]).astype(np.bool_)
-    begins = spans.of_names([one.op is None and one.role is not None for one in spans.meanings]).astype(np.bool_)
+    own = spans.of_names([None if meaning.op is None else index[meaning.op] for meaning in spans.meanings])
+    communicates = spans.of_names([(meaning.op or "").startswith(COMMUNICATION) for meaning in spans.meanings]).astype(
+        np.bool_
+    )
+    begins = spans.of_names([meaning.op is None and meaning.role is not None for meaning in spans.meanings]).astype(
+        np.bool_
+    )
     return _Paths(ops, own, begins | communicates, OPERATOR_SEPARATOR), begins | communicates
 
 

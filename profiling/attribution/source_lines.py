@@ -15,7 +15,7 @@ from .nesting import NONE, Ints, last_at
 from .placement import HostSpans, Placement
 
 
-class Line(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of a program.
 
     Attributes:
@@ -41,7 +41,7 @@ class WatchedCall(NamedTuple):
 
     time_ns: int
     faults: int
-    line: Line | None
+    line: SourceLine | None
     operands: tuple[Numbers, ...] = ()
     denormal_results: float = 0.0
     looked_ns: int = 0
@@ -58,7 +58,7 @@ class Watched:
     """
 
     calls: list[WatchedCall] = field(default_factory=list)
-    samples: list[tuple[int, Line, int]] = field(default_factory=list)
+    samples: list[tuple[int, SourceLine, int]] = field(default_factory=list)
     used: set[int] = field(default_factory=set)
 
 
@@ -93,8 +93,8 @@ def line_rows(
         watched: what was seen of the step.
         thread: thread of the step.
     """
-    times: Counter[tuple[int, int, str | None, Line]] = Counter()
-    numbers: dict[tuple[int, int, str | None, Line], int] = defaultdict(int)
+    times: Counter[tuple[int, int, str | None, SourceLine]] = Counter()
+    numbers: dict[tuple[int, int, str | None, SourceLine], int] = defaultdict(int)
     inside = calls_inside(spans, operators, watched)
     for span, duration_ns, calls in zip(operators.tolist(), durations_ns, inside, strict=True):
         if (line := next((call.line for call in calls if call.line), None)) is not None:

@@ -64,7 +64,7 @@ class Window(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Marks:
+class StepMarks:
     """Step marks of one process, in order of time, not overlapping.
 
     Attributes:
@@ -90,7 +90,7 @@ class Marks:
         return np.where(inside, at, NONE)
 
 
-def find_marks(ranges: HostSpans, names: Sequence[str], pattern: re.Pattern[str] | None = None) -> list[Marks]:
+def find_marks(ranges: HostSpans, names: Sequence[str], pattern: re.Pattern[str] | None = None) -> list[StepMarks]:
     """The step marks of every process: of several families of names one, on one thread.
 
     Curvescope's own marks go first, then those of an inference server, which tell the batch size, then those of
@@ -133,7 +133,7 @@ def _family(name: str, served: ServedStep | None) -> tuple[int, str]:
     return rank, re.sub(r"\d+", "", name[:64])
 
 
-def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[Marks]:
+def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[StepMarks]:
     """Steps that end with a call of the optimizer's `step`, of every process that has such calls.
 
     Several optimizers may step in one training step: a call ends a step only if a backward node ran since the last one,
@@ -160,11 +160,11 @@ def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[Marks]:
         inside = ends > starts
         count = int(np.count_nonzero(inside))
         unknown = np.full(count, NONE, np.int64)
-        found.append(Marks(process, starts[inside], ends[inside], unknown, np.zeros(count, np.int64)))
+        found.append(StepMarks(process, starts[inside], ends[inside], unknown, np.zeros(count, np.int64)))
     return found
 
 
-def _marks(process: int, ranges: HostSpans, rows: Ints) -> Marks:
+def _marks(process: int, ranges: HostSpans, rows: Ints) -> StepMarks:
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
     start, end = ranges.start_ns[rows], ranges.end_ns[rows].copy()
     if (start == end).all():  # instants: each step ends at the next one
@@ -174,16 +174,16 @@ def _marks(process: int, ranges: HostSpans, rows: Ints) -> Marks:
     crossing = int(np.count_nonzero(apart & (start < reached)))
     start = np.maximum(start, reached)
     batch = ranges.of_names([meaning.batch or 0 for meaning in ranges.meanings])[rows]
-    return Marks(process, start[apart], end[apart], ranges.name[rows][apart], batch[apart], crossing)
+    return StepMarks(process, start[apart], end[apart], ranges.name[rows][apart], batch[apart], crossing)
 
 
 class MarkedSteps:
     """The marked steps of all processes, numbered process by process."""
 
-    def __init__(self, marks: Sequence[Marks]) -> None:
+    def __init__(self, marks: Sequence[StepMarks]) -> None:
         self._marks = marks
-        self._first = [0, *accumulate(len(one.start_ns) for one in marks)]
-        ends = [one.end_ns for one in marks]
+        self._first = [0, *accumulate(len(mark.start_ns) for mark in marks)]
+        ends = [mark.end_ns for mark in marks]
         for index, one in enumerate(marks):
             if len(one.end_ns) and one.end_ns[-1] == np.iinfo(np.int64).max:  # ends with its last work
                 ends[index] = np.append(one.end_ns[:-1], one.start_ns[-1])

@@ -212,7 +212,7 @@ class Timeline:
 
     def _are_layers(self, windows: steps.Windows, work: DeviceWork) -> bool:
         """Whether the windows are layers of one step: modules work in less than half of them, on average."""
-        modules = {one.layer for one in self._meanings if one.whole_layer and one.layer is not None}
+        modules = {meaning.layer for meaning in self._meanings if meaning.whole_layer and meaning.layer is not None}
         is_module = np.array([*(layer in modules for layer in self.placement.layers), False], np.bool_)
         if not is_module.any() or not len(self.placement.layer):
             return False
@@ -281,7 +281,7 @@ class Timeline:
         return [0] * count
 
 
-def _marks(spans: HostSpans, names: Sequence[str], options: Options) -> tuple[list[steps.Marks], str]:
+def _marks(spans: HostSpans, names: Sequence[str], options: Options) -> tuple[list[steps.StepMarks], str]:
     """The marks of the steps, and how they were found."""
     pattern = options.step_pattern
     if pattern is not None:

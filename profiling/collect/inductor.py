@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from typing import Any
 
-from ..attribution.fused_kernels import VIEWS, CompiledKernel, FusedOperator
+from ..attribution.fused_kernels import VIEWS, FusedKernel, FusedOperator
 from ..attribution.node_work import Elements, node_flops
 from ..attribution.operation import Operation
 from ..attribution.operator_work import count_work
 from ..recording.operators import TORCH_DTYPES
 
 # Of every graph that this process compiled, by the name in the profiler's annotation of its calls.
-COMPILED: dict[str, tuple[CompiledKernel, ...]] = {}
+COMPILED: dict[str, tuple[FusedKernel, ...]] = {}
 
 # Paths of the modules of a user's model by their `id`, which is how a graph's `nn_module_stack` numbers them.
 _PATHS: dict[int, str] = {}
@@ -142,7 +142,7 @@ def _has(config: Any, name: str) -> bool:
     return True
 
 
-def kernels_of(graph: Any, nodes_of: dict[str, list[str]]) -> tuple[CompiledKernel, ...]:
+def kernels_of(graph: Any, nodes_of: dict[str, list[str]]) -> tuple[FusedKernel, ...]:
     """The kernels of a compiled graph, in order of their calls.
 
     Args:
@@ -164,7 +164,7 @@ def kernels_of(graph: Any, nodes_of: dict[str, list[str]]) -> tuple[CompiledKern
         # A kernel of inputs alone changes their memory format for the operators that read them.
         operators = operators or tuple(_for_users(inside))
         flops, size = (_flops(computing), _size_of(inside)) if generated else (None, None)
-        kernels.append(CompiledKernel(name, operators, generated, flops, size))
+        kernels.append(FusedKernel(name, operators, generated, flops, size))
     return tuple(kernels)
 
 

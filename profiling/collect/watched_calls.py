@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..attribution.source_lines import Line, Watched, WatchedCall
+from ..attribution.source_lines import SourceLine, Watched, WatchedCall
 from ..hardware.host_usage import read_page_faults
 from ..recording.operand_numbers import LEAST_DENORMAL, Numbers
 from .tensor_numbers import look_at_tensors, with_order
@@ -127,9 +127,9 @@ class _Lines:
 
     def __init__(self) -> None:
         self._files: dict[CodeType, tuple[bool, str] | None] = {}
-        self._forward: dict[int, Line | None] = {}  # by the number of an autograd node
+        self._forward: dict[int, SourceLine | None] = {}  # by the number of an autograd node
 
-    def of_operator(self, frame: FrameType) -> Line | None:
+    def of_operator(self, frame: FrameType) -> SourceLine | None:
         """The line of an operator; in a backward pass that of the operator whose gradient it computes."""
         node: Any = torch._C._current_autograd_node()
         if node is None:
@@ -139,7 +139,7 @@ class _Lines:
             return line
         return self._forward.get(node._sequence_nr()) or self.of(frame)
 
-    def of(self, frame: FrameType | None) -> Line | None:
+    def of(self, frame: FrameType | None) -> SourceLine | None:
         """The line of a stack, given by its innermost frame."""
         of_package = None
         while frame is not None:
@@ -149,8 +149,8 @@ class _Lines:
             if (named := self._files[code]) is not None:
                 is_package, file = named
                 if not is_package:
-                    return Line(file, frame.f_lineno or code.co_firstlineno)
-                of_package = of_package or Line(file, frame.f_lineno or code.co_firstlineno)
+                    return SourceLine(file, frame.f_lineno or code.co_firstlineno)
+                of_package = of_package or SourceLine(file, frame.f_lineno or code.co_firstlineno)
             frame = frame.f_back
         return of_package
 

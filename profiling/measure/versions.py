@@ -86,7 +86,7 @@ class Version:
                 f"--measure {text}: write NAME=FOLDER or NAME=REVISION, e.g. base=main head=. ; @PYTHON after it names "
                 "an interpreter, ,VARIABLE=VALUE sets environment variables."
             )
-        return cls(name, place, python, tuple((one[1], one[2]) for one in variables if one))
+        return cls(name, place, python, tuple((variable[1], variable[2]) for variable in variables if variable))
 
 
 @contextmanager
@@ -99,9 +99,12 @@ def checked_out(versions: Sequence[Version]) -> Iterator[list[Version]]:
     with ExitStack() as made:
         yield [
             replace(
-                one, folder=Path(one.place).resolve() if Path(one.place).is_dir() else made.enter_context(_tree(one))
+                version,
+                folder=Path(version.place).resolve()
+                if Path(version.place).is_dir()
+                else made.enter_context(_tree(version)),
             )
-            for one in versions
+            for version in versions
         ]
 
 
@@ -158,7 +161,7 @@ class KeptSteps:
         """Files of the loaded modules that belong to no package or library."""
         others = (str(Path(__file__).parents[2]), sysconfig.get_path("stdlib"), "-packages")
         files = [str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())]
-        return [str(Path(one).resolve()) for one in files if one and not any(other in one for other in others)]
+        return [str(Path(file).resolve()) for file in files if file and not any(other in file for other in others)]
 
 
 def measure_versions(
@@ -245,9 +248,9 @@ class _Run:
     def start_processes(self) -> None:
         """Start fresh processes; they load their libraries at the same time, before anything is measured."""
         self.end()
-        for one in self._versions:
-            self._processes[one.name] = self._start(
-                one.python, one.folder, dict(one.variables), KeptSteps, self._configuration
+        for version in self._versions:
+            self._processes[version.name] = self._start(
+                version.python, version.folder, dict(version.variables), KeptSteps, self._configuration
             )
 
     def end(self) -> None:
@@ -291,7 +294,7 @@ class _Run:
 
     def _check_files(self, name: str) -> None:
         """Refuse a version that imports code of another one, e.g. a package that is installed from there."""
-        roots = {one.name: one.folder for one in self._versions}
+        roots = {version.name: version.folder for version in self._versions}
         for file in map(Path, self.call(name, "files")):
             if file.is_relative_to(roots[name]):
                 continue

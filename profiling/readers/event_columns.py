@@ -52,7 +52,7 @@ class Field(NamedTuple):
     in_args: bool = False
 
 
-class Column(NamedTuple):
+class EventColumn(NamedTuple):
     """One field of some events; arrays of shape (events,).
 
     Attributes:
@@ -96,13 +96,13 @@ class EventColumns:
         usual, any_ = self._types[ph], self.event_type
         return [event for event in events if type(event) is usual or (type(event) is any_ and event.ph == ph)]
 
-    def columns(self, events: Sequence[Any], fields: Sequence[Field]) -> dict[str, Column]:
+    def columns(self, events: Sequence[Any], fields: Sequence[Field]) -> dict[str, EventColumn]:
         """The fields of some events of one `ph`, by name."""
         args: list[Any] = []
         if any(field.in_args for field in fields):
             args = [event.args or self._no_args for event in events]
         found = {field: self._values[field](args if field.in_args else events) for field in fields}
-        absent = Column(np.full(len(events), NONE, np.int64), np.zeros(len(events), np.bool_))
+        absent = EventColumn(np.full(len(events), NONE, np.int64), np.zeros(len(events), np.bool_))
         present = [field for field in fields if not all(map(is_, found[field], repeat(_TYPES[field.kind][1])))]
         columns = {field.name: absent for field in fields}
         texts = self._texts({field.name: found[field] for field in present if field.kind == JSON})
@@ -112,7 +112,7 @@ class EventColumns:
             | {field.name: self._column(found[field], field) for field in present if field.name not in texts}
         )
 
-    def _texts(self, found: dict[str, list[msgspec.Raw]]) -> dict[str, Column]:
+    def _texts(self, found: dict[str, list[msgspec.Raw]]) -> dict[str, EventColumn]:
         """Columns of JSON, by all texts of an event at once; none if one of them is unreadable."""
         keys = map(b"\0".join, zip(*found.values(), strict=True))  # no text of JSON holds a zero byte
         try:
@@ -122,10 +122,10 @@ class EventColumns:
         columns = {}
         for name, values in zip(found, numbers.reshape(-1, max(len(found), 1)).T, strict=False):
             valid = values != ABSENT
-            columns[name] = Column(np.where(valid, values, NONE), valid)
+            columns[name] = EventColumn(np.where(valid, values, NONE), valid)
         return columns
 
-    def _column(self, found: list[Any], field: Field) -> Column:
+    def _column(self, found: list[Any], field: Field) -> EventColumn:
         readable = None
         try:
             values = self._all_at_once(found, field.kind)
@@ -142,7 +142,7 @@ class EventColumns:
             if readable is not None:
                 valid &= readable & np.fromiter(map(is_not, found, repeat(None)), np.bool_, len(found))
         values[~valid] = NONE
-        return Column(values, valid)
+        return EventColumn(values, valid)
 
     def _all_at_once(self, found: list[Any], kind: int) -> npt.NDArray[np.int64]:
         if kind == TIME:

@@ -184,7 +184,7 @@ def join_own_capture(launches: pa.Table, kernels: pa.Table) -> pa.Table:
     joined = []
     for rows in _replays(launches, kernels):
         of_replay = [names[row] or "" for row in rows]
-        fitting = [one for one in captures if one.fits(of_replay)]
+        fitting = [capture for capture in captures if capture.fits(of_replay)]
         if len(fitting) == 1:
             joined.append(_Replay(rows, fitting[0], np.arange(len(rows))))
     return _placed(kernels, joined, 0) if joined else kernels
@@ -233,7 +233,7 @@ def _next_fitting(captures: Sequence[_Capture], kernels: Sequence[str], after: i
         index = (after + step) % len(captures)
         if captures[index].fits(kernels):
             return index
-    sizes = ", ".join(map(str, sorted({len(one.names) for one in captures})))
+    sizes = ", ".join(map(str, sorted({len(capture.names) for capture in captures})))
     raise CurvescopeError(
         f"--capture: a replay of {counted(len(kernels), 'kernel')} fits no captured graph "
         f"({counted(len(captures), 'graph')} of {sizes} launches); give the trace of the capture of the same "

@@ -31,7 +31,7 @@ from ..attribution.memory_peak import (
 )
 from ..attribution.placement import place
 from ..attribution.profile import describe_steps
-from ..attribution.source_lines import Line
+from ..attribution.source_lines import SourceLine
 from ..recording.store import NO_STEP, RecordingWriter, columns_of
 from . import Options
 from .source import Source
@@ -97,7 +97,7 @@ def _allocations(segments: Sequence[Mapping[str, Any]], events: Sequence[Mapping
     """The allocations, with numbers of events for times: between two, the tensors are known that the first one made."""
     changes = np.array([np.multiply(_CHANGES[one["action"]], one["size"]) for one in events], np.int64)
     blocks = list(_blocks(segments))
-    at_end = np.array([sum(size for _, size, _ in blocks), sum(one["total_size"] for one in segments)])
+    at_end = np.array([sum(size for _, size, _ in blocks), sum(segment["total_size"] for segment in segments)])
     levels = at_end - changes.sum(axis=0) + np.cumsum(changes, axis=0)
     freed_at: dict[int, int] = {}
     tensors = []
@@ -146,9 +146,9 @@ def _kind(frames: Frames, *, stays: bool) -> str:
     return ACTIVATIONS if "forward" in names else HELD
 
 
-def _line(frames: Frames) -> Line | None:
+def _line(frames: Frames) -> SourceLine | None:
     """The innermost line outside installed packages; only the file's name, as the path may name people."""
     for frame in frames:
         if str(frame["filename"]).endswith(".py") and not _INSTALLED.search(frame["filename"]):
-            return Line(re.split(r"[/\\\\]", frame["filename"])[-1], int(frame["line"]))
+            return SourceLine(re.split(r"[/\\\\]", frame["filename"])[-1], int(frame["line"]))
     return None

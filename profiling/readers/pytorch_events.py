@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..attribution.memory_peak import MEMORY_EVENT
 from ..attribution.nesting import NONE, Bools, Ints
 from ..attribution.range_names import MODULE
-from .event_columns import COMPLETE, INSTANT, JSON, NUMBER, TEXT, TIME, Column, EventColumns, Field, Memo, signed
+from .event_columns import COMPLETE, INSTANT, JSON, NUMBER, TEXT, TIME, EventColumn, EventColumns, Field, Memo, signed
 
 _STEP_MARK = "ProfilerStep#"
 # Old versions write the framework's own annotations as operators.
@@ -161,7 +161,7 @@ class Events:
         self._take_compiled(columns, rows)
         self._keep("host", rows, {**timed, "kind": kind.astype(np.int8), **_renamed(columns, _HOST_ARGS)})
 
-    def _take_compiled(self, columns: dict[str, Column], rows: Bools) -> None:
+    def _take_compiled(self, columns: dict[str, EventColumn], rows: Bools) -> None:
         """Keep how the kernels of torch.compile were compiled, by their names, which their operators have, too."""
         compiled = rows & np.logical_or.reduce([columns[field.name].valid for field in _TRITON_ARGS])
         values = (columns[field.name].values[compiled].tolist() for field in _TRITON_ARGS)
@@ -190,18 +190,18 @@ class Events:
             kept[name] = np.maximum(kept[name], NONE)
         self._keep("device", rows, kept)
 
-    def _placed_by_event(self, events: list[Any], columns: dict[str, Column]) -> dict[str, Column]:
+    def _placed_by_event(self, events: list[Any], columns: dict[str, EventColumn]) -> dict[str, EventColumn]:
         """Device and stream, where `args` lack them: the process and thread of the event, on Intel GPUs the queue."""
         others = self.columns.columns(events, (_QUEUE, *_ON_THREAD))
         found = {"device": columns["device"], "stream": _first_valid(columns["stream"], others[_QUEUE.name])}
         for name, field in zip(found, _ON_THREAD, strict=True):
             number = self._thread.of(others[field.name].values)
             is_number = others[field.name].valid & (number >= 0)
-            found[name] = _first_valid(found[name], Column(number, is_number))
+            found[name] = _first_valid(found[name], EventColumn(number, is_number))
         return found
 
     def _readable(
-        self, columns: dict[str, Column], ours: Bools, required: tuple[str, ...], annotates: Bools | bool = False
+        self, columns: dict[str, EventColumn], ours: Bools, required: tuple[str, ...], annotates: Bools | bool = False
     ) -> tuple[Bools, Table]:
         """Mask of our events with a name, a time and all required fields, and the common columns of all events.
 
@@ -238,15 +238,15 @@ class Events:
         return {name: np.concatenate([empty[name], *(piece.pop(name) for piece in pieces)]) for name in empty}
 
 
-def _renamed(columns: dict[str, Column], fields: dict[str, Field]) -> Table:
+def _renamed(columns: dict[str, EventColumn], fields: dict[str, Field]) -> Table:
     """The columns of some fields by our names; indices of texts in 32 bits."""
     values = {ours: columns[field.name].values for ours, field in fields.items()}
     return {ours: column.astype(np.int32) if fields[ours].kind == JSON else column for ours, column in values.items()}
 
 
-def _first_valid(column: Column, other: Column) -> Column:
+def _first_valid(column: EventColumn, other: EventColumn) -> EventColumn:
     """A column, with the values of the other one where it has none."""
-    return Column(np.where(column.valid, column.values, other.values), column.valid | other.valid)
+    return EventColumn(np.where(column.valid, column.values, other.values), column.valid | other.valid)
 
 
 def _chosen(events: Sequence[Any], rows: Bools) -> list[Any]:

@@ -93,7 +93,7 @@ class Disturbances:
     sentence: str = field(init=False)
 
     def __post_init__(self) -> None:
-        clauses = [f"{one.reason}, in {_rounds_text(one.rounds)}" for one in self.reasons]
+        clauses = [f"{reason.reason}, in {_rounds_text(reason.rounds)}" for reason in self.reasons]
         if len(clauses) > 1:
             clauses = [f"{clause} ({one.visits})" for clause, one in zip(clauses, self.reasons, strict=True)]
         many = f"{self.disturbed} of {counted(self.visits, 'visit')}"

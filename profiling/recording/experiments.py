@@ -243,5 +243,5 @@ def record_experiment(writer: RecordingWriter, experiment: Experiment, facts: It
     others = [entry for entry in writer.meta.get("experiments", ()) if entry["number"] != experiment.number]
     entries = sorted([*others, experiment.to_entry()], key=lambda entry: int(entry["number"]))
     factors = dict(writer.meta.get("factors", {}))
-    factors[experiment.scope] = {**factors.get(experiment.scope, {}), **{one.name: asdict(one) for one in facts}}
+    factors[experiment.scope] = {**factors.get(experiment.scope, {}), **{fact.name: asdict(fact) for fact in facts}}
     writer.update(experiments=entries, factors=factors)

@@ -49,12 +49,14 @@ class CallNumbers(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def denormals(self) -> float:
         """Largest share of denormal numbers in an operand or a result."""
-        return max([self.denormal_results, *(one.denormals for one in self.operands.values())])
+        return max([self.denormal_results, *(operand.denormals for operand in self.operands.values())])
 
     @property
     def distinct(self) -> float | None:
         """Smallest share of distinct numbers in an operand of whole numbers; None without one."""
-        return min((one.distinct for one in self.operands.values() if one.distinct is not None), default=None)
+        return min(
+            (operand.distinct for operand in self.operands.values() if operand.distinct is not None), default=None
+        )
 
 
 def encode_numbers(numbers: CallNumbers) -> str:

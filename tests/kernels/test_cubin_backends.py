@@ -24,7 +24,7 @@ from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
 from curvescope.kernels.memory import KINDS, Memory
-from curvescope.kernels.method import Measurement, Method, Outcome
+from curvescope.kernels.method import BenchMeasurement, BenchOutcome, Method
 from curvescope.kernels.peak import PeakRounds
 
 from .fake_cuda import FakeDriver, run_kernel
@@ -47,9 +47,9 @@ def backend(monkeypatch):
 
 @pytest.mark.parametrize("problem", CHECKED, ids=lambda problem: problem.label)
 def test_what_the_sources_say_of_their_arguments_is_what_they_get(backend, problem):
-    measurement = Measurement(problem)
+    measurement = BenchMeasurement(problem)
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verification.outcome == Outcome.OK, measurement.verification
+    assert measurement.verification.outcome == BenchOutcome.OK, measurement.verification
     # One launch, and nothing else, between the events.
     assert measurement.durations_ns() == [1e6 / measurement.inner]
     repeated = isinstance(problem, Memory)
@@ -57,7 +57,7 @@ def test_what_the_sources_say_of_their_arguments_is_what_they_get(backend, probl
 
 
 def test_a_problem_that_a_launch_repeats_runs_once_with_cold_caches(backend):
-    measurement = Measurement(Memory("copy", 4800))
+    measurement = BenchMeasurement(Memory("copy", 4800))
     measurement.visit(backend, Method(cache="cold", visit_s=0.0))
     assert measurement.inner == 1
     assert measurement.durations_ns() == [1e6]
@@ -65,13 +65,13 @@ def test_a_problem_that_a_launch_repeats_runs_once_with_cold_caches(backend):
 
 def test_a_chase_goes_on_where_it_ended_and_so_visits_the_complete_buffer(backend):
     """Each run visits 32 of 200 lines; runs from the first line would meet the same 32 again."""
-    measurement = Measurement(Latency(64 * 200, loads=32))
+    measurement = BenchMeasurement(Latency(64 * 200, loads=32))
     measurement.visit(backend, Method(cache="hot", samples_per_visit=(7, 7)))
     assert len(set(backend._driver.memory.visited[-7 * 32 :])) == 200
 
 
 def test_the_stream_is_held_while_the_launches_of_the_throughput_are_queued(backend):
-    measurement = Measurement(Launch("throughput"))
+    measurement = BenchMeasurement(Launch("throughput"))
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
     launched = backend._driver.launches[-501:]
     assert launched == ["spin", *["empty"] * 500]
@@ -80,17 +80,17 @@ def test_the_stream_is_held_while_the_launches_of_the_throughput_are_queued(back
 
 @pytest.mark.parametrize("problem", UNCHECKED, ids=lambda problem: problem.label)
 def test_kernels_that_keep_nothing_are_timed_and_said_not_to_be_verified(backend, problem):
-    measurement = Measurement(problem)
+    measurement = BenchMeasurement(problem)
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verification.outcome == Outcome.NOT_VERIFIED
+    assert measurement.verification.outcome == BenchOutcome.NOT_VERIFIED
 
 
 def test_the_peak_is_checked_in_one_round_and_timed_in_many(backend):
     problem = peak_problem(backend, "fp32")
     assert problem == PeakRounds("peak_fp32", 4 * 8 * 256, 256)
-    measurement = Measurement(problem)
+    measurement = BenchMeasurement(problem)
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verification.outcome == Outcome.OK
+    assert measurement.verification.outcome == BenchOutcome.OK
     assert set(backend.peak_precisions) == {"fp64", "fp32", "tf32", "fp16", "bf16", "int8"}
     assert problem.work.flops == 256 * 4 * 8 * 256 * 2000
 
@@ -239,9 +239,9 @@ def test_cupy_launches_through_the_driver_and_times_in_the_same_stream(monkeypat
     monkeypatch.setattr(cubins, "compile_source", lambda source, sm: SimpleNamespace(cubin=b"\x7fELF"))
     cupy, log = fake_cupy()
     backend = CubinBackend("cupy", CupyDriver(cupy, 0))
-    measurement = Measurement(Gemm(5, 6, 7))
+    measurement = BenchMeasurement(Gemm(5, 6, 7))
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verification.outcome == Outcome.OK
+    assert measurement.verification.outcome == BenchOutcome.OK
     assert measurement.durations_ns() == [250_000 / measurement.calls]
     assert ("sgemm_nn", 0, 0, 0) in log  # the null stream
     assert ("event", "null stream") in log
@@ -284,9 +284,9 @@ def test_pycuda_calls_the_function_and_times_around_it(monkeypatch, problem):
     monkeypatch.setattr(cubins, "compile_source", lambda source, sm: SimpleNamespace(cubin=b"\x7fELF"))
     driver, device, log = fake_pycuda()
     backend = CubinBackend("pycuda", PycudaDriver(driver, device))
-    measurement = Measurement(problem)
+    measurement = BenchMeasurement(problem)
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verification.outcome == Outcome.OK
+    assert measurement.verification.outcome == BenchOutcome.OK
     assert measurement.durations_ns() == [500_000 / measurement.calls]
     assert log[-1] == "synchronize"
 

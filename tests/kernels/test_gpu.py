@@ -14,7 +14,7 @@ from curvescope.kernels.launch import KINDS as LAUNCHES
 from curvescope.kernels.launch import Launch
 from curvescope.kernels.levels import memory_levels
 from curvescope.kernels.memory import KINDS, Memory
-from curvescope.kernels.method import Measurement, Method, Outcome
+from curvescope.kernels.method import BenchMeasurement, BenchOutcome, Method
 
 pytestmark = pytest.mark.gpu
 
@@ -39,10 +39,10 @@ def backend(request):
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.label)
 @pytest.mark.parametrize("cache", ["cold", "hot"])
 def test_every_backend_is_right_or_says_that_it_cannot(backend, problem, cache):
-    measurement = Measurement(problem)
+    measurement = BenchMeasurement(problem)
     measurement.visit(backend, Method(cache=cache, visit_s=0.01))
-    timed = (Outcome.OK, Outcome.NOT_VERIFIED)
-    expected = timed if is_supported(backend.name, problem) else (Outcome.UNSUPPORTED,)
+    timed = (BenchOutcome.OK, BenchOutcome.NOT_VERIFIED)
+    expected = timed if is_supported(backend.name, problem) else (BenchOutcome.UNSUPPORTED,)
     assert measurement.verification.outcome in expected, measurement.verification
     assert (len(measurement.durations_ns()) > 0) == measurement.timed
 
@@ -59,7 +59,7 @@ def is_supported(backend, problem):
 
 
 def measured_ns(backend, problem, **method):
-    measurement = Measurement(problem)
+    measurement = BenchMeasurement(problem)
     for _ in range(6):
         measurement.visit(backend, Method(cache="hot", visit_s=0.05, **method))
     assert measurement.timed, measurement.verification
@@ -89,9 +89,9 @@ def test_the_peaks_do_the_arithmetic_they_say(backend):
         pytest.skip(f"{backend.name} has no peak kernels")
     assert backend.peak_precisions
     for precision in backend.peak_precisions:
-        measurement = Measurement(peak_problem(backend, precision))
+        measurement = BenchMeasurement(peak_problem(backend, precision))
         measurement.visit(backend, Method(cache="hot", visit_s=0.01))
-        assert measurement.verification.outcome == Outcome.OK, (precision, measurement.verification)
+        assert measurement.verification.outcome == BenchOutcome.OK, (precision, measurement.verification)
 
 
 def test_the_same_cubin_takes_the_same_time_through_every_library():
@@ -101,7 +101,7 @@ def test_the_same_cubin_takes_the_same_time_through_every_library():
     for name in ("cupy", "pycuda"):
         try:
             backend = open_backend(name, "cuda")
-            measurement = Measurement(problem)
+            measurement = BenchMeasurement(problem)
             measurement.visit(backend, Method(cache="hot", visit_s=0.2))
         except (BackendMissingError, UnsupportedError) as error:
             pytest.skip(str(error))

@@ -7,7 +7,7 @@ import pytest
 
 from curvescope.kernels.backends import UnsupportedError
 from curvescope.kernels.gemm import Gemm
-from curvescope.kernels.method import SAMPLE_RESOLUTIONS, Measurement, Method, Outcome, median_interval
+from curvescope.kernels.method import SAMPLE_RESOLUTIONS, BenchMeasurement, BenchOutcome, Method, median_interval
 
 from .fakes import FakeBackend, exact
 
@@ -15,7 +15,7 @@ PROBLEM = Gemm(8, 8, 8)
 
 
 def measure(backend, method=None, problem=PROBLEM):
-    measurement = Measurement(problem)
+    measurement = BenchMeasurement(problem)
     while not measurement.done(method or Method()):
         measurement.visit(backend, method or Method())
     return measurement
@@ -42,7 +42,7 @@ def test_the_interval_covers_the_median_as_often_as_it_says():
 def test_a_right_kernel_is_ok_and_stops_after_the_least_visits():
     backend = FakeBackend(exact)
     measurement = measure(backend)
-    assert measurement.verification.outcome == Outcome.OK
+    assert measurement.verification.outcome == BenchOutcome.OK
     assert len(measurement.visits) == 6
     assert measurement.interval_ns() == (1_000_000, 1_000_000)
     assert measurement.discarded == {"verified": 1, "warm-up": 6}
@@ -57,7 +57,7 @@ def test_a_planted_wrong_kernel_is_incorrect_and_not_timed():
 
     backend = FakeBackend(wrong)
     measurement = measure(backend)
-    assert measurement.verification.outcome == Outcome.INCORRECT
+    assert measurement.verification.outcome == BenchOutcome.INCORRECT
     assert "off by 0.001" in measurement.verification.detail
     assert backend.timer.taken == []
     assert measurement.visits == []
@@ -65,13 +65,16 @@ def test_a_planted_wrong_kernel_is_incorrect_and_not_timed():
 
 def test_without_a_check_it_is_said():
     measurement = measure(FakeBackend(exact), Method(verify=False))
-    assert measurement.verification.outcome == Outcome.NOT_VERIFIED
+    assert measurement.verification.outcome == BenchOutcome.NOT_VERIFIED
     assert measurement.durations_ns()
 
 
 @pytest.mark.parametrize(
     ("raised", "outcome"),
-    [(UnsupportedError("no such thing"), Outcome.UNSUPPORTED), (RuntimeError("launch failed"), Outcome.FAILED)],
+    [
+        (UnsupportedError("no such thing"), BenchOutcome.UNSUPPORTED),
+        (RuntimeError("launch failed"), BenchOutcome.FAILED),
+    ],
 )
 def test_what_a_library_raises_is_an_outcome(raised, outcome):
     class Broken(FakeBackend):
@@ -140,7 +143,7 @@ def test_a_run_that_takes_longer_than_all_the_time_is_its_own_only_sample():
 
 def test_released_operands_are_made_again_and_are_the_same():
     backend = FakeBackend(exact)
-    measurement = Measurement(PROBLEM)
+    measurement = BenchMeasurement(PROBLEM)
     measurement.visit(backend, Method())
     first = measurement.prepare(backend, Method()).result()
     measurement.release()

@@ -14,7 +14,7 @@ from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
 from curvescope.kernels.memory import KINDS, SCALAR, Memory
-from curvescope.kernels.method import Measurement, Method, Outcome
+from curvescope.kernels.method import BenchMeasurement, BenchOutcome, Method
 from curvescope.kernels.peak import Peak
 from curvescope.profiling.hardware.host import last_level_cache_bytes
 
@@ -53,23 +53,23 @@ def test_the_peak_problem_fills_the_registers_and_is_right(precision):
     backend = open_backend("numba", "cpu")
     problem = peak_problem(backend, precision)
     assert problem.chains % backend.describe()["threads"] == 0
-    measurement = Measurement(Peak(problem.chains, precision, steps=1000))
+    measurement = BenchMeasurement(Peak(problem.chains, precision, steps=1000))
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verification.outcome == Outcome.OK
+    assert measurement.verification.outcome == BenchOutcome.OK
     # An FMA takes a few cycles: a chain that the compiler removed would take none.
     assert measurement.durations_ns()[0] > 1000 * 4 / 10
 
 
 def test_short_passes_are_repeated_inside_a_run():
     backend = open_backend("numba", "cpu")
-    measurement = Measurement(Memory("copy", 16_000))
+    measurement = BenchMeasurement(Memory("copy", 16_000))
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.inner == 2000  # 32 MB in all
     assert measurement.durations_ns()[0] < 1e6  # of one pass: microseconds, where a run takes a millisecond
 
 
 def test_with_cold_caches_a_run_is_one_pass():
-    measurement = Measurement(Memory("copy", 16_000))
+    measurement = BenchMeasurement(Memory("copy", 16_000))
     measurement.visit(open_backend("numba", "cpu"), Method(cache="cold", visit_s=0.0))
     assert measurement.inner == 1
 

@@ -10,7 +10,7 @@ from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.kernels import problem_sets, sweeps
 from curvescope.kernels.backends import open_backend
 from curvescope.kernels.gemm import Gemm
-from curvescope.kernels.method import Method, Outcome
+from curvescope.kernels.method import BenchOutcome, Method
 from curvescope.kernels.runner import run_sweep
 from curvescope.profiling.recording.store import open_recording
 
@@ -40,7 +40,7 @@ def test_every_sample_is_a_step_and_a_profiled_call_is_a_kernel(tmp_path):
 
 def test_a_wrong_kernel_is_in_the_recording_by_its_verdict_alone(tmp_path):
     results = run_sweep(SWEEP, FakeBackend(lambda problem, operands: exact(problem, operands) * 1.01), METHOD, tmp_path)
-    assert [r.outcome for r in results] == [Outcome.INCORRECT] * 3
+    assert [r.outcome for r in results] == [BenchOutcome.INCORRECT] * 3
     assert all(r.median_ns is None and r.gflop_per_s is None and r.n == 0 for r in results)
     recording = open_recording(tmp_path)
     assert recording.frame("steps").empty
@@ -54,7 +54,7 @@ def test_a_result_that_is_not_a_number_can_be_written(tmp_path):
         METHOD,
         tmp_path,
     )
-    assert result.outcome == Outcome.INCORRECT
+    assert result.outcome == BenchOutcome.INCORRECT
     assert result.error is None
     assert "off by nan" in json.loads((tmp_path / "recording.json").read_text())["results"][0]["detail"]
 
@@ -101,6 +101,6 @@ def test_deepbench_runs_from_end_to_end_at_reduced_size(tmp_path, name):
     problems = [problem_sets.reduce(problem, 500_000) for problem in getattr(problem_sets, name)()[::7]]
     for i, sweep in enumerate(sweeps.group(problems, "n")):
         for result in run_sweep(sweep, backend, once, tmp_path / str(i)):
-            assert result.outcome == Outcome.OK, result
+            assert result.outcome == BenchOutcome.OK, result
             assert result.n >= 1
             assert result.flops <= 500_000

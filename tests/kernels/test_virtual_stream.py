@@ -16,7 +16,7 @@ from curvescope.kernels.backends.cuda_device import prepare_launch
 from curvescope.kernels.backends.flushing import FlushingBackend
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.launch import QUEUED
-from curvescope.kernels.method import Measurement, Method
+from curvescope.kernels.method import BenchMeasurement, Method
 from curvescope.kernels.timers import PerfCounter
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 from curvescope.profiling.recording.operators import TensorArgument, encode_arguments
@@ -63,7 +63,7 @@ def close(expected_ns: float, calls: int = 1) -> Any:
 @pytest.mark.parametrize("kernel_us", [2, 5, 20, 60, 200, 5_000])
 def test_a_bench_reports_the_kernel(stream: VirtualStream, cache: str, kernel_us: int) -> None:
     prepared = Prepared(partial(stream.launch, 1000 * kernel_us), lambda: None, "kernel")
-    backend, measurement = Backend(stream, prepared), Measurement(Gemm(1, 1, 1))
+    backend, measurement = Backend(stream, prepared), BenchMeasurement(Gemm(1, 1, 1))
     for _ in range(3):
         measurement.visit(backend, Method(cache=cache))
     durations_ns = measurement.durations_ns()
@@ -77,7 +77,7 @@ def test_a_bench_reports_the_kernel(stream: VirtualStream, cache: str, kernel_us
 def test_the_throughput_of_launches_is_the_devices_at_little_cost(stream: VirtualStream, launch_ns: int) -> None:
     """Python queues a launch in 7 µs; the device needs a fraction of that."""
     prepared = prepare_launch("throughput", "empty", partial(stream.launch, launch_ns), stream.synchronize)
-    backend, measurement = Backend(stream, prepared), Measurement(Gemm(1, 1, 1))
+    backend, measurement = Backend(stream, prepared), BenchMeasurement(Gemm(1, 1, 1))
     measurement.visit(backend, Method(cache="hot"))
     began_ns = stream.host_ns
     durations_ns = [sample.duration_ns for sample in measurement.visit(backend, Method(cache="hot"))]
@@ -94,7 +94,7 @@ def test_a_launch_on_the_hosts_clock_is_the_call_or_with_the_wait_the_kernel_too
     prepared = prepare_launch(kind, "empty", partial(stream.launch, 1_500), stream.synchronize)
     prepared = prepared._replace(timer=PerfCounter(lambda: stream.host_ns))
     stream.launch(40_000_000)
-    measurement = Measurement(Gemm(1, 1, 1))
+    measurement = BenchMeasurement(Gemm(1, 1, 1))
     for _ in range(3):
         measurement.visit(Backend(stream, prepared), Method(cache="hot"))
     durations_ns = measurement.durations_ns()
@@ -103,7 +103,7 @@ def test_a_launch_on_the_hosts_clock_is_the_call_or_with_the_wait_the_kernel_too
 
 def test_a_replayed_graph_of_launches_takes_the_devices_time_of_each(stream: VirtualStream) -> None:
     prepared = Prepared(partial(stream.launch, QUEUED * 1_500), lambda: None, "graph", QUEUED)
-    measurement = Measurement(Gemm(1, 1, 1))
+    measurement = BenchMeasurement(Gemm(1, 1, 1))
     for _ in range(3):
         measurement.visit(Backend(stream, prepared), Method(cache="hot"))
     durations_ns = measurement.durations_ns()
@@ -119,7 +119,7 @@ def test_samples_that_waited_for_the_host_are_dropped_and_counted(stream: Virtua
         stream.launch(60_000)
 
     backend = Backend(stream, Prepared(sometimes_late, lambda: None, "kernel"))
-    measurement, method = Measurement(Gemm(1, 1, 1)), Method(samples_per_visit=(20, 20))
+    measurement, method = BenchMeasurement(Gemm(1, 1, 1)), Method(samples_per_visit=(20, 20))
     measurement.visit(backend, method)
     durations_ns = measurement.durations_ns()
     assert (len(durations_ns), measurement.discarded["waited for the host"]) == (15, 5)
@@ -132,7 +132,7 @@ def test_work_that_waits_for_the_host_by_itself_is_kept_with_a_note(stream: Virt
         stream.synchronize()
 
     backend = Backend(stream, Prepared(copy_from_pageable_memory, lambda: None, "copy"))
-    measurement = Measurement(Gemm(1, 1, 1))
+    measurement = BenchMeasurement(Gemm(1, 1, 1))
     measurement.visit(backend, Method())
     assert measurement.durations_ns()
     assert "waited for the host" not in measurement.discarded

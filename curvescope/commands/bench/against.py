@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...analysis.render.tables import Table
+    from ...analysis.render.tables import TextTable
     from ...kernels.runner import Result
     from ...kernels.sweeps import Sweep
 
@@ -83,7 +83,7 @@ def _alone_ms(measured: Sequence[tuple[Sweep, Sequence[Result]]]) -> dict[tuple[
     return {key: value for key, value in alone.items() if key not in missing}
 
 
-def render(costs: Sequence[LayerCost]) -> Table:
+def render(costs: Sequence[LayerCost]) -> TextTable:
     """One row per layer, phase and batch size."""
     from ...analysis.render.tables import table
 

@@ -19,7 +19,7 @@ from ...base.counted import counted
 from ...base.errors import BackendMissingError, CurvescopeError
 
 if TYPE_CHECKING:
-    from ...analysis.render.tables import Table
+    from ...analysis.render.tables import TextTable
     from ...documents import CompiledKernel
     from ...kernels.compile import Compiled, CudaSource
     from ...kernels.generations import KernelBuild
@@ -166,7 +166,7 @@ def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: boo
         console.print(Text(reason, "yellow"))
 
 
-def _resource_table(builds: Sequence[KernelBuild]) -> Table:
+def _resource_table(builds: Sequence[KernelBuild]) -> TextTable:
     """One row per group of architectures with equal values."""
     from ...analysis.render.tables import table
 
@@ -212,7 +212,7 @@ def _remedy(build: KernelBuild) -> str:
     return ""
 
 
-def _mix_table(builds: Sequence[KernelBuild]) -> Table:
+def _mix_table(builds: Sequence[KernelBuild]) -> TextTable:
     """Instructions in the code per class (not executed instructions)."""
     from ...analysis.render.tables import table
     from ...kernels.disassembly import instruction_mix

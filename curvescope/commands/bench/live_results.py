@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ...analysis.render.live import LiveView
-from ...analysis.render.tables import Table, table
+from ...analysis.render.tables import TextTable, table
 from .measuring import columns
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class LiveResults(LiveView):
         standing = [f"{result.problem}, visit {result.visits}: {now_s:.0f} s so far{left}"]
         self.show(now_s, min(now_s / self._limit_s, 1.0), standing, [f"median {columns(result)[0]}"], self._rows())
 
-    def _rows(self) -> Table:
+    def _rows(self) -> TextTable:
         rows = table("problem", "median so far", "±", "n", "GFLOP/s", "GB/s")
         for result in list(self._results.values())[-_SHOWN:]:
             rows.add_row(result.problem, *columns(result))

@@ -176,7 +176,7 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
         The exit code: 1 where a result was incorrect or a problem failed.
     """
     from ...analysis.render import terminal
-    from ...kernels.method import Outcome
+    from ...kernels.method import BenchOutcome
 
     recording = getattr(args, "against", None)
     costs = compare_with_step(recording, [(one.sweep, one.results) for one in measured]) if recording else []
@@ -198,7 +198,7 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
         _show(measured, args.cache)
         if costs:
             terminal.console().print(render(costs))
-    wrong = {Outcome.INCORRECT, Outcome.FAILED}
+    wrong = {BenchOutcome.INCORRECT, BenchOutcome.FAILED}
     return int(any(result.outcome in wrong for one in measured for result in one.results))
 
 

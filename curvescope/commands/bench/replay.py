@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         reasons = "; ".join(dict.fromkeys(one.reason for one in plan.left_out))
         raise CurvescopeError(f"None of the selected operators can be replayed: {reasons}.")
     backend = open_backend("torch", args.device or device_of(recording))
-    jobs = [(backend, one.sweep) for one in plan.sweeps]
+    jobs = [(backend, sweep.sweep) for sweep in plan.sweeps]
     rows: list[dict[str, Any]] = []
 
     def ended(position: int, one: measuring.MeasuredSweep) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curvescope.analysis.decompose.breakdown import break_down
-from curvescope.analysis.decompose.idle import Gaps, HostSpans, explain_idle, find_gaps, idle_times, reasons
+from curvescope.analysis.decompose.idle import Gaps, StepHostSpans, explain_idle, find_gaps, idle_times, reasons
 from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.analysis.decompose.terms import IDLE
 from curvescope.profiling.readers import Options, import_profile
@@ -25,7 +25,7 @@ PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 def host(*rows, process=7):
     """Calls or ranges; each row is name, start and end in ns."""
     table = pd.DataFrame(rows, columns=["name", "start_ns", "end"]).assign(process=process)
-    return HostSpans(table.assign(duration_ns=table["end"] - table["start_ns"]))
+    return StepHostSpans(table.assign(duration_ns=table["end"] - table["start_ns"]))
 
 
 def test_idle_time_has_the_reason_of_its_gap_and_the_layer_that_follows():

@@ -353,14 +353,14 @@ def test_what_does_not_fit_the_memory_ends_alone(
 def test_the_sizes_of_a_wave_run_unmodified_and_one_that_cannot_costs_only_their_factor(
     refused: int | None, writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built = term.Term.runnables
+    built = term.ReplayedTerm.runnables
 
     def runnables(self: Any, name: str | None, batch: int, batches: Any) -> Any:
         if batch == refused:
             raise CannotReplay("too large")
         return built(self, name, batch, batches)
 
-    monkeypatch.setattr(term.Term, "runnables", runnables)
+    monkeypatch.setattr(term.ReplayedTerm, "runnables", runnables)
     monkeypatch.setitem(FACTORS, "filled_wave", replace(FACTORS["filled_wave"], refuses={}))
     recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
     wanted = experiment("filled_wave", "split_batch", waves=(Wave(2, 3, 5, 6, 0.5),))

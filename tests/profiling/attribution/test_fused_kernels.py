@@ -6,9 +6,9 @@ import pytest
 
 from curvescope.profiling.attribution.events import HostEvent, kernel_rows
 from curvescope.profiling.attribution.fused_kernels import (
-    CompiledKernel,
+    FusedKernel,
     FusedOperator,
-    Share,
+    OperatorShare,
     common_layer,
     decode_shares,
     encode_shares,
@@ -17,9 +17,9 @@ from curvescope.profiling.attribution.fused_kernels import (
 
 NORM = FusedOperator("block.0.norm", "aten::native_layer_norm", 300)
 RELU = FusedOperator("block.1", "aten::relu", 100)
-ADDMM = CompiledKernel("extern_kernels.addmm", (FusedOperator("block.0.fc", "aten::addmm", 9),), generated=False)
-FUSED = CompiledKernel("cpp_fused_native_layer_norm_relu_0", (NORM, RELU), flops=70, bytes_compulsory=250)
-AGAIN = CompiledKernel("cpp_fused_relu_1", (FusedOperator("block.2", "aten::relu", 8),))
+ADDMM = FusedKernel("extern_kernels.addmm", (FusedOperator("block.0.fc", "aten::addmm", 9),), generated=False)
+FUSED = FusedKernel("cpp_fused_native_layer_norm_relu_0", (NORM, RELU), flops=70, bytes_compulsory=250)
+AGAIN = FusedKernel("cpp_fused_relu_1", (FusedOperator("block.2", "aten::relu", 8),))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,10 @@ def test_the_layer_of_a_kernel_is_the_smallest_module_around_its_layers(layers, 
 
 
 def test_shares_go_by_bytes_or_are_equal_where_none_are_known():
-    assert shares_of([RELU, NORM, RELU]) == [Share(NORM.layer, NORM.op, 0.6), Share(RELU.layer, RELU.op, 0.4)]
+    assert shares_of([RELU, NORM, RELU]) == [
+        OperatorShare(NORM.layer, NORM.op, 0.6),
+        OperatorShare(RELU.layer, RELU.op, 0.4),
+    ]
     unknown = [FusedOperator(None, "aten::add"), FusedOperator(None, "aten::mul")]
     assert [one.share for one in shares_of(unknown)] == [0.5, 0.5]
     assert encode_shares([]) is None
@@ -83,13 +86,16 @@ def compiled_step():
 
 
 def test_kernels_of_a_compiled_graph_have_the_layers_and_operators_they_were_fused_from():
-    last = CompiledKernel("cpp_fused_relu_1", (FusedOperator("block.3", "aten::relu", 8),))
+    last = FusedKernel("cpp_fused_relu_1", (FusedOperator("block.3", "aten::relu", 8),))
     rows = kernel_rows(compiled_step(), compiled={"g": [ADDMM, FUSED, AGAIN, last]}).kernels
     known = {(row["name"], row["start_ns"]): row for row in rows}
     fused = known["cpp_fused_native_layer_norm_relu_0", 200]
     assert (fused["layer"], fused["phase"], fused["duration_ns"]) == ("block", "forward", 400)
     assert (fused["flops"], fused["bytes_compulsory"]) == (70, 250)
-    assert decode_shares(fused["fused"]) == [Share("block.0.norm", NORM.op, 0.75), Share("block.1", RELU.op, 0.25)]
+    assert decode_shares(fused["fused"]) == [
+        OperatorShare("block.0.norm", NORM.op, 0.75),
+        OperatorShare("block.1", RELU.op, 0.25),
+    ]
     assert known["cpp_fused_relu_1", 600]["layer"] == "block.2"
     assert known["cpp_fused_relu_1", 650]["layer"] == "block.3"
     assert known["aten::copy_", 120]["layer"] == "block.0.fc"

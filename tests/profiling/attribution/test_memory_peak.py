@@ -6,7 +6,7 @@ import numpy as np
 
 from curvescope.profiling.attribution.events import kernel_rows
 from curvescope.profiling.attribution.memory_peak import Allocations, KnownTensor
-from curvescope.profiling.attribution.source_lines import Line, Watched, WatchedCall
+from curvescope.profiling.attribution.source_lines import SourceLine, Watched, WatchedCall
 
 from .test_events import STEP, T, mark, node, op
 
@@ -108,7 +108,7 @@ def test_the_rest_of_the_allocators_own_total_is_said_as_such():
 
 
 def test_a_tensor_has_the_line_of_its_operator():
-    watched = Watched([WatchedCall(40, 0, Line("model.py", 7)), WatchedCall(350, 0, Line("model.py", 9))])
+    watched = Watched([WatchedCall(40, 0, SourceLine("model.py", 7)), WatchedCall(350, 0, SourceLine("model.py", 9))])
     lines = {row["kind"]: (row["file"], row["line"]) for row in peak(allocations(), watched)[1]}
     assert lines == {
         "activations": ("model.py", 7),

@@ -7,7 +7,7 @@ import pytest
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows
 from curvescope.profiling.attribution.operation import Operation
 from curvescope.profiling.attribution.outermost_operators import arguments_of, read_scalar, typed_list
-from curvescope.profiling.attribution.source_lines import Line, Watched, WatchedCall
+from curvescope.profiling.attribution.source_lines import SourceLine, Watched, WatchedCall
 from curvescope.profiling.measure.loop import Visit, VisitWriter
 from curvescope.profiling.recording.operators import (
     TensorArgument,
@@ -68,7 +68,7 @@ def test_page_faults_belong_to_the_outermost_operator_in_which_they_were_counted
 
 
 def test_a_line_has_the_time_of_its_operators_and_of_samples_outside_them():
-    a, b = Line("model.py", 3), Line("train.py", 8)
+    a, b = SourceLine("model.py", 3), SourceLine("train.py", 8)
     events = [mark("layer:a", 5, 300), op("aten::linear", 30, 100), op("aten::addmm", 40, 50), op("aten::mul", 200, 10)]
     watched = seen((60, 0, a), (100, 0, b), (205, 0, a))
     watched.samples = [(50, a, 45), (150, a, 100), (250, a, 100), (280, b, 30), (400, b, 120), (2_000, b, 1_600)]

@@ -1,4 +1,4 @@
-"""What each instrument costs a step on a CPU: marks, the profiler, MKL's log, and page faults by operator.
+"""What each instrument costs a step on a CPU: marks, the profiler, MKL's log, and watching (page faults and lines).
 
     python benchmarks/instrument_cost.py [--rounds N]
 
@@ -83,10 +83,10 @@ def measure(workload: OwnStep | Workload, rounds: int) -> dict[str, np.ndarray]:
             note("marked, wall time", lambda: wall_ms(lambda: marks.run(workload.run)))
             note("marked, time by place", lambda: sum(row["duration_ns"] for row in marks.run(workload.run)) / 1e6)
         note("profiled", lambda: record_step(workload).windows[0][1] / 1e6)
-        named = workload.mkl_calls.pop(8)
+        named = workload.first_profiled.pop(8)
         note("profiled, MKL's log on", lambda: record_step(workload).windows[0][1] / 1e6)
-        note("profiled, page faults counted", lambda: record_step(workload, count_faults=True).windows[0][1] / 1e6)
-        workload.mkl_calls[8] = named
+        note("profiled and watched", lambda: record_step(workload, watch=True).windows[0][1] / 1e6)
+        workload.first_profiled[8] = named
     return {name: np.array(values) for name, values in times.items()}
 
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from .range_names import LAYER_RANGE
 
 # Kineto's annotation around a call of a compiled graph, by torch/_inductor/output_code.py; the name is the graph's.
-GRAPH_CALL = re.compile(r"## FusedCall CompiledFxGraph (.+) ##")
+GRAPH_CALL = re.compile(r"## Call CompiledFxGraph (.+) ##")
 _GRAPH_NUMBER = re.compile(r"graph_\d+_(?=cpp_)")  # before the names of C++ kernels in profiles
 _DIGITS = 4  # of a share
 _GENERATED = re.compile(r"(?:triton|cpp)_(?:[a-z]{3}_)?fused_(\w+?)(?:_\d+)?")

@@ -440,7 +440,7 @@ def many_kernels(rows):
         locked_sm_clock_hz=None, lost=None, empty=[], warnings=[], notes=[], disturbances=None, curve=[point],
         statistic="median", rounds=3, profiled=False, answers=[], findings=[], anomalies=[], fixed_cost=None,
         experiments=[],
-        remedies=remedies, batch_size=None, unit="step",
+        remedies=remedies, batch_size=None, unit="step", rare_steps=[],
     )  # fmt: skip
     run = {
         "name": "many", "step": None, "device": None, "facts": [], "lost": [], "caveats": [],

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -98,6 +99,7 @@ def visited_steps(recordings):
 RUN = """
 import os, signal, sys
 from pathlib import Path
+from types import SimpleNamespace
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, run_plan
 from curvescope.profiling.recording.store import RecordingWriter
 
@@ -341,7 +343,7 @@ def test_the_process_of_a_visit_samples_clocks_between_its_steps(monkeypatch):
         between()
         return Visit([{"start_ns": time.monotonic_ns(), "duration_ns": 1}])
 
-    monkeypatch.setattr(visit_processes, "build_workload", lambda configuration: None)
+    monkeypatch.setattr(visit_processes, "build_workload", lambda configuration: SimpleNamespace())
     monkeypatch.setattr(visit_processes, "visit", visit)
     began_ns = time.monotonic_ns()
     result = visit_processes._visit(configuration("deep"), 2, ONE_ROUND)

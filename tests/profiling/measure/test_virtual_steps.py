@@ -98,7 +98,7 @@ def test_a_visit_reports_the_step_and_nothing_that_is_read_around_it(
 def test_a_worker_of_an_experiment_reports_the_step_though_it_warms_up_in_each_visit(
     stream: VirtualStream, kernels: int, kernel_us: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_worker, "_wait_until_quiet", lambda: stream.work_on_host(2_000_000))
+    monkeypatch.setattr(step_worker, "wait_until_quiet", lambda: stream.work_on_host(2_000_000))
     server = object.__new__(step_worker._Server)
     server._steps = steps = Steps(stream, kernels, 1000 * kernel_us)
     for _ in range(3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,8 @@ class SavedAt:
     @property
     def text(self) -> str:
         """The saving in percent with its interval; the interval alone where it is proven neither way."""
+        if not (math.isfinite(self.share.low) and math.isfinite(self.share.high)):
+            return "unknown"
         interval = f"({100 * self.share.low:.0f} to {100 * self.share.high:.0f})"
         return f"{100 * self.share.value:.0f} % {interval}" if self.proven or self.share.high < 0 else interval
 

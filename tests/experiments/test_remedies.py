@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import chain
 from types import SimpleNamespace
@@ -10,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.decompose.statistics import pooled_variance, share_estimate
+from curvescope.analysis.decompose.statistics import Estimate, pooled_variance, share_estimate
 from curvescope.analysis.diagnosis.remedies import Remedies, find_remedies
-from curvescope.analysis.render.remedies import remedy_table, saving_sentence
+from curvescope.analysis.render.remedies import SavedAt, remedy_table, saving_sentence
 from curvescope.analysis.verdicts.outcome import outcomes_of
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.budget import Budget
@@ -263,3 +264,9 @@ def test_nothing_is_claimed_before_fresh_rounds():
     machine.run_one(machine.next(90.0))
     assert machine.remedies.helping == ()
     assert Remedies().best is None
+
+
+def test_a_saving_whose_interval_is_unknown_says_so():
+    """One process with an interval, the other without: the gain at this size may be anything."""
+    assert SavedAt(8, Estimate(0.3, -math.inf, math.inf, 1.0), proven=False).text == "unknown"
+    assert SavedAt(8, Estimate(0.3, 0.24, 0.35, 0.01), proven=True).text == "30 % (24 to 35)"

@@ -1,14 +1,18 @@
-"""Looks at the numbers in the tensors of a running step, on a CPU: a small sample of each, so that no memory is taken.
+"""Looks at the numbers in the tensors of a running step, on a CPU: a small sample of each, by NumPy.
 
-A sample of more than 128 KiB would change which blocks glibc keeps, and so the page faults of the steps that follow.
+Operators of torch would be events of the profiler: for the 320 layers of an encoder they took 11 s and 1.4 GB, of which
+glibc kept so much that later steps had no page faults. Nor may a sample take more than 128 KiB, for the same reason.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from msgspec.structs import replace
 
@@ -17,8 +21,20 @@ from ..recording.operators import PROFILER_DTYPES
 
 _SAMPLE = 8192  # elements
 _ORDER = 64  # order statistics
+# NumPy's types of the memory; that of bf16 is the upper half of fp32.
+_TYPES = {
+    torch.float64: np.float64,
+    torch.float32: np.float32,
+    torch.float16: np.float16,
+    torch.bfloat16: np.uint16,
+    torch.int64: np.int64,
+    torch.int32: np.int32,
+    torch.bool: np.bool_,
+}
 _DENORMAL = (torch.float32, torch.float64, torch.bfloat16)  # fp16 is computed in fp32, where it is normal
 _WHOLE = (torch.int64, torch.int32)
+
+Sample = npt.NDArray[Any]
 
 
 def look_at_tensors(values: Any, parameters: Mapping[int, str]) -> list[tuple[Any, Numbers]]:
@@ -35,7 +51,12 @@ def look_at_tensors(values: Any, parameters: Mapping[int, str]) -> list[tuple[An
 def with_order(seen: list[tuple[Any, Numbers]]) -> list[tuple[Any, Numbers]]:
     """The same with the order statistics of floating-point tensors."""
     return [
-        (tensor, replace(numbers, order=_order(tensor)) if tensor.is_floating_point() else numbers)
+        (
+            tensor,
+            replace(numbers, order=_order(tensor))
+            if tensor.dtype.is_floating_point and tensor.dtype in _TYPES
+            else numbers,
+        )
         for tensor, numbers in seen
     ]
 
@@ -51,37 +72,40 @@ def _look_at(tensor: Any, parameters: Mapping[int, str]) -> Numbers | None:
     """None for tensors that are no plain memory of this machine."""
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.numel():
         return None
-    memory = _memory(tensor)
     known: dict[str, Any] = {"parameter": parameters.get(tensor.data_ptr())}
     if tensor.dtype in _WHOLE:
         # Neighbours show whether they ascend.
-        sample = memory[:_SAMPLE]
-        known["distinct"] = len(sample.unique()) / len(sample)
+        sample = _memory(tensor)[:_SAMPLE]
+        known["distinct"] = len(np.unique(sample)) / len(sample)
         known["ascending"] = bool((sample[1:] >= sample[:-1]).all())
-    elif tensor.dtype == torch.bool or tensor.is_floating_point():
-        sample = _spread(memory)
+    elif tensor.dtype in _TYPES:
+        sample = _spread(tensor)
         known["zeros"] = _share(sample == 0)
         if tensor.dtype in _DENORMAL:
-            known["denormals"] = _share((sample != 0) & (sample.abs() < torch.finfo(tensor.dtype).tiny))
+            tiny = torch.finfo(tensor.dtype).tiny
+            known["denormals"] = _share((sample != 0) & (np.abs(sample) < tiny))
     known = {name: value for name, value in known.items() if value}
     return Numbers(tensor.numel(), PROFILER_DTYPES.get(str(tensor.dtype).removeprefix("torch."), ""), **known)
 
 
-def _memory(tensor: Any) -> Any:
+def _memory(tensor: Any) -> Sample:
     """All memory from the first to the last element, whatever the strides are."""
+    dtype = np.dtype(_TYPES[tensor.dtype])
     span = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.detach().as_strided((span,), (1,), tensor.storage_offset())
+    return np.frombuffer((ctypes.c_char * (span * dtype.itemsize)).from_address(tensor.data_ptr()), dtype)
 
 
-def _spread(memory: Any) -> Any:
-    return memory[:: -(-len(memory) // _SAMPLE)]
+def _spread(tensor: Any) -> Sample:
+    memory = _memory(tensor)
+    sample = memory[:: -(-len(memory) // _SAMPLE)]
+    return (sample.astype(np.uint32) << 16).view(np.float32) if tensor.dtype == torch.bfloat16 else sample
 
 
 def _order(tensor: Any) -> tuple[float, ...]:
-    ordered = _spread(_memory(tensor)).double().sort().values
-    at = torch.linspace(0, len(ordered) - 1, min(_ORDER, len(ordered))).long()
-    return tuple(float(f"{one:.3g}") for one in ordered[at].tolist() if math.isfinite(one))
+    ordered = np.sort(_spread(tensor).astype(np.float64))
+    at = np.linspace(0, len(ordered) - 1, min(_ORDER, len(ordered))).astype(np.int64)
+    return tuple(float(f"{number:.3g}") for number in ordered[at].tolist() if math.isfinite(number))
 
 
-def _share(found: Any) -> float:
-    return round(float(found.float().mean()), 4)
+def _share(found: npt.NDArray[np.bool_]) -> float:
+    return round(float(found.mean()), 4)

@@ -50,13 +50,9 @@ def look_at_tensors(values: Any, parameters: Mapping[int, str]) -> list[tuple[An
 
 def with_order(seen: list[tuple[Any, Numbers]]) -> list[tuple[Any, Numbers]]:
     """The same with the order statistics of floating-point tensors."""
+    floating = [dtype for dtype in _TYPES if dtype.is_floating_point]
     return [
-        (
-            tensor,
-            replace(numbers, order=_order(tensor))
-            if tensor.dtype.is_floating_point and tensor.dtype in _TYPES
-            else numbers,
-        )
+        (tensor, replace(numbers, order=_order(tensor)) if tensor.dtype in floating else numbers)
         for tensor, numbers in seen
     ]
 
@@ -70,7 +66,7 @@ def _tensors_in(values: Any) -> Iterator[Any]:
 
 def _look_at(tensor: Any, parameters: Mapping[int, str]) -> Numbers | None:
     """None for tensors that are no plain memory of this machine."""
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.numel():
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.numel() or not tensor.data_ptr():
         return None
     known: dict[str, Any] = {"parameter": parameters.get(tensor.data_ptr())}
     if tensor.dtype in _WHOLE:

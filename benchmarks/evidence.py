@@ -1,4 +1,4 @@
-"""The beginning of a page of evidence: its title and its three figures, which docs/evidence.md repeats."""
+"""Pages of evidence: how they begin, with three figures, and how a section of a page is replaced."""
 
 from __future__ import annotations
 
@@ -27,3 +27,17 @@ def figures_of(page: Path) -> tuple[str, list[str]]:
     found = re.match(r"# (.+)\n\n((?:- .+\n){3})\n", page.read_text())
     assert found, f"{page.name} does not begin with a title and three figures"
     return found[1], [line.removeprefix("- ") for line in found[2].splitlines()]
+
+
+def write_section(page: Path, heading: str, text: str) -> None:
+    """Replace a section of a page, or add it at the end.
+
+    Args:
+        page: a file of Markdown.
+        heading: line that the section begins with, e.g. `## Versions measured together`.
+        text: the section, with its heading.
+    """
+    before, _, after = page.read_text().partition(f"\n{heading}\n")
+    following = after.partition("\n## ")[2]
+    parts = [before.strip("\n"), text.strip("\n"), *([f"## {following}".strip("\n")] if following else [])]
+    page.write_text("\n\n".join(parts) + "\n")

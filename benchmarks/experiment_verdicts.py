@@ -30,11 +30,12 @@ from curvescope.experiments.factors import FACTORS
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 
 sys.path.insert(0, str(Path(__file__).parent))
+from evidence import write_section
 from interval_coverage import SHAPES, WAITS, waits_ns
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 KEPT = Path(__file__).parent / "results" / "experiment_verdicts.json"
-HEADING = "\n## Verdicts of experiments\n"
+HEADING = "## Verdicts of experiments"
 BEND = bend(2, 4, 8)
 LINE_MS = {2: 7.0, 4: 9.0, 8: 13.0}
 RIGHT = "right"
@@ -235,7 +236,7 @@ def section(kept: dict[str, dict[str, int] | int]) -> str:
         stress_columns="--:|" * len(STRESSES),
         brought="\n".join(brought),
     )
-    return HEADING + text
+    return f"{HEADING}\n{text}"
 
 
 def main() -> int:
@@ -258,9 +259,7 @@ def main() -> int:
     text = section(kept)
     if args.write:
         KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-        before, _, after = PAGE.read_text().partition(HEADING)
-        rest = after.partition("\n## ")
-        PAGE.write_text(before.rstrip("\n") + "\n" + text + (rest[1] + rest[2] if rest[1] else ""))
+        write_section(PAGE, HEADING, text)
     else:
         print(text)
     return 0

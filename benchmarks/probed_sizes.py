@@ -17,8 +17,10 @@ import numpy as np
 import pandas as pd
 
 try:
+    from .evidence import write_section
     from .interval_coverage import SHAPES
 except ImportError:  # run as a script
+    from evidence import write_section
     from interval_coverage import SHAPES
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find, found_jumps
@@ -29,7 +31,7 @@ from curvescope.profiling.measure.probing import Probing
 from curvescope.profiling.measure.stopping import Complete
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
-HEADING = "\n## Sizes between those of a sweep\n"
+HEADING = "## Sizes between those of a sweep"
 LIMIT_S = 112.0
 STEPS = 3  # of a visit; it takes as long again for marked, and for profiled ones
 STRAIGHT_SWEEPS, SWEEPS = 300, 10
@@ -170,7 +172,7 @@ def found(published: Published, noise: str, seeds: Iterable[int]) -> int:
 def section() -> str:
     """The section of the page."""
     lines = [
-        HEADING.strip("\n"),
+        HEADING,
         "",
         f"`diagnose` probes sizes between those of its sweep ([how](functionals.md)): for at most {PROBE_SHARE:.0%} of its time and one visit.".replace(
             "%", " %"
@@ -218,9 +220,7 @@ def main() -> None:
     args = parser.parse_args()
     text = section()
     if args.write:
-        before, _, after = PAGE.read_text().partition(HEADING)
-        rest = after.partition("\n## ")
-        PAGE.write_text(before.rstrip("\n") + "\n\n" + text + (rest[1] + rest[2] if rest[1] else ""))
+        write_section(PAGE, HEADING, text)
 
 
 if __name__ == "__main__":

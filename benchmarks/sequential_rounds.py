@@ -12,14 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 try:
+    from .evidence import write_section
     from .interval_coverage import PAGE, PLACE, sweep_of
 except ImportError:  # run as a script
+    from evidence import write_section
     from interval_coverage import PAGE, PLACE, sweep_of
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find, undecided
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 
-HEADING = "\n## Rounds that end when nothing is open\n"
+HEADING = "## Rounds that end when nothing is open"
 LOOKS = (6, 9, 14, 21, 30)  # rounds at looks; the last are all that fit the time
 STEPS, SWEEPS = 3, 40
 EFFECTS = (0.0, 0.05, 0.1, 0.2)
@@ -61,7 +63,7 @@ def simulate(noise: str, effect: float, sweeps: int) -> Counts:
 def section() -> str:
     """The section of the page."""
     lines = [
-        HEADING.strip("\n"),
+        HEADING,
         "",
         "A sweep ends before its time limit when no verdict is open that further rounds are expected to decide: each deviation is an anomaly at a level of 1 % (Holm; 5 % at",
         "the end), or lies below 5 % of the step by its interval, or cannot be told in the time, even if it lies half an interval's half farther from 0. `diagnose` looks after 6,",
@@ -86,9 +88,7 @@ def main() -> None:
     args = parser.parse_args()
     text = section()
     if args.write:
-        before, _, after = PAGE.read_text().partition(HEADING)
-        rest = after.partition("\n## ")
-        PAGE.write_text(before.rstrip("\n") + "\n\n" + text + (rest[1] + rest[2] if rest[1] else ""))
+        write_section(PAGE, HEADING, text)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,10 @@ import pandas as pd
 from rich.progress import track
 
 try:
+    from .evidence import write_section
     from .interval_coverage import SHAPES, WAITS, waits_ns
 except ImportError:  # run as a script
+    from evidence import write_section
     from interval_coverage import SHAPES, WAITS, waits_ns
 from curvescope.analysis.compare import compare, decided
 from curvescope.analysis.decompose.statistics import FASTER_HALF
@@ -122,9 +124,7 @@ def main() -> int:
     head = HEAD.format(heading=HEADING, runs=args.runs, last=args.runs - 1, steps=STEPS, most=MOST_PROCESSES)
     text = head + "\n".join(rows) + "\n"
     if args.write:
-        before, _, after = PAGE.read_text().partition(HEADING)
-        following = after.partition("\n## ")[2]
-        PAGE.write_text(before.rstrip() + "\n\n" + text + (f"\n## {following}" if following else ""))
+        write_section(PAGE, HEADING, text)
     else:
         print(text)
     return 0

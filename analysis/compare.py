@@ -57,22 +57,14 @@ class ComparedLine:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything `compare` shows.
+    """Everything `compare` shows."""
 
-    Attributes:
-        sides: the recordings, the base first.
-        steps: a line per common batch size.
-        batch: batch size of the rows; None if the profiles name none.
-        by: layer, operator, family or kernel.
-        rows: rows, largest time first; idle last.
-        roof_ratios: one per recording after the base, by level: its roof over the base's, and the kind of both.
-    """
-
-    sides: tuple[Side, ...]
-    steps: tuple[ComparedLine, ...]
-    batch: int | None
-    by: str
-    rows: tuple[ComparedLine, ...]
+    sides: tuple[Side, ...]  # the recordings, the base first
+    steps: tuple[ComparedLine, ...]  # a line per common batch size
+    batch: int | None  # batch size of the rows; None if the profiles name none
+    by: str  # layer, operator, family or kernel
+    rows: tuple[ComparedLine, ...]  # rows, largest time first; idle last
+    # one per recording after the base, by level: its roof over the base's, and the kind of both
     roof_ratios: tuple[dict[str, tuple[float, str]], ...]
 
     @property

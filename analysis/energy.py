@@ -24,40 +24,25 @@ from .decompose.statistics import Estimate
 
 @dataclass(frozen=True)
 class PowerSplit:
-    """The exact split of a functional of energy; both parts add up to its value.
+    """The exact split of a functional of energy; both parts add up to its value."""
 
-    Attributes:
-        by_time_j: the functional of time, at the power of the smallest batch size in it.
-        by_power_j: what the other powers at the other batch sizes add.
-    """
-
-    by_time_j: float
-    by_power_j: float
+    by_time_j: float  # the functional of time, at the power of the smallest batch size in it
+    by_power_j: float  # what the other powers at the other batch sizes add
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyDiagnosis:
-    """What `curvescope energy` shows.
+    """What `curvescope energy` shows."""
 
-    Attributes:
-        curve: curve of energy; its fields in ms hold joules.
-        times: curve of time of the same steps.
-        findings: every excess, then every curvature, in joules.
-        splits: split of every finding, in their order.
-        fixed_cost: energy that does not grow with the batch size, with its interval; None if it is not significant.
-        source: entry `energy` of `recording.json`.
-        unmeasured: number of timed steps without an energy.
-        axis: axis of batch sizes, for words.
-    """
-
-    curve: Curve
-    times: Curve
-    findings: tuple[Finding, ...]
-    splits: tuple[PowerSplit, ...]
+    curve: Curve  # curve of energy; its fields in ms hold joules
+    times: Curve  # curve of time of the same steps
+    findings: tuple[Finding, ...]  # every excess, then every curvature, in joules
+    splits: tuple[PowerSplit, ...]  # split of every finding, in their order
+    # energy that does not grow with the batch size, with its interval; None if it is not significant
     fixed_cost: tuple[Functional, Estimate] | None
-    source: dict[str, Any]
-    unmeasured: int
-    axis: Axis = field(default_factory=Axis)
+    source: dict[str, Any]  # entry `energy` of `recording.json`
+    unmeasured: int  # number of timed steps without an energy
+    axis: Axis = field(default_factory=Axis)  # axis of batch sizes, for words
 
     @property
     def anomalies(self) -> tuple[Finding, ...]:

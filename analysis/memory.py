@@ -129,25 +129,15 @@ class LargestBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryDiagnosis:
-    """What `curvescope memory` shows.
+    """What `curvescope memory` shows."""
 
-    Attributes:
-        curve: curve of memory; its fields in ms hold MB.
-        peaks: the peak of each batch size.
-        findings: every excess, then every curvature.
-        fixed_mb: memory that does not grow with the batch size; None if it is not significant.
-        per_sample_mb: growth from the last batch size but one to the largest; None for a single one.
-        largest_batch: the largest batch size that fits; None if the limit or the growth is unknown.
-        axis: axis of batch sizes, for words.
-    """
-
-    curve: Curve
-    peaks: tuple[Peak, ...]
-    findings: tuple[SplitFinding, ...]
-    fixed_mb: Estimate | None
-    per_sample_mb: float | None
-    largest_batch: LargestBatch | None
-    axis: Axis = field(default_factory=Axis)
+    curve: Curve  # curve of memory; its fields in ms hold MB
+    peaks: tuple[Peak, ...]  # the peak of each batch size
+    findings: tuple[SplitFinding, ...]  # every excess, then every curvature
+    fixed_mb: Estimate | None  # memory that does not grow with the batch size; None if it is not significant
+    per_sample_mb: float | None  # growth from the last batch size but one to the largest; None for a single one
+    largest_batch: LargestBatch | None  # the largest batch size that fits; None if the limit or the growth is unknown
+    axis: Axis = field(default_factory=Axis)  # axis of batch sizes, for words
 
 
 def explain_memory(

@@ -50,17 +50,11 @@ LOSS_KINDS = tuple(_NAMES.values())
 
 @dataclass(frozen=True)
 class PointTables:
-    """Recorded tables of one point.
+    """Recorded tables of one point."""
 
-    Attributes:
-        point: number of devices, and the batch size of each.
-        ranks: one per device, with the steps of this batch size only.
-        discarded: number of discarded steps.
-    """
-
-    point: ScalingPoint
-    ranks: tuple[RankTables, ...]
-    discarded: int
+    point: ScalingPoint  # number of devices, and the batch size of each
+    ranks: tuple[RankTables, ...]  # one per device, with the steps of this batch size only
+    discarded: int  # number of discarded steps
 
 
 @dataclass(frozen=True)

@@ -22,17 +22,11 @@ _MOVES = 0.2  # relative change of the context per request that is named
 
 @dataclass(frozen=True)
 class ServedSteps:
-    """Steps of one mode.
+    """Steps of one mode."""
 
-    Attributes:
-        steps: the rows of `steps`; their column `batch` is the axis.
-        axis: the axis: requests, or tokens of prefill and mixed steps.
-        notes: sentences on what was left out, and on what moves with the axis.
-    """
-
-    steps: pd.DataFrame
-    axis: Axis
-    notes: tuple[str, ...]
+    steps: pd.DataFrame  # the rows of `steps`; their column `batch` is the axis
+    axis: Axis  # the axis: requests, or tokens of prefill and mixed steps
+    notes: tuple[str, ...]  # sentences on what was left out, and on what moves with the axis
 
 
 def is_served(steps: pd.DataFrame) -> bool:

@@ -23,30 +23,19 @@ _NO_KERNELS = pd.DataFrame(columns=["name", "layer", "phase", "batch", "step", "
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One recording in a comparison.
-
-    Attributes:
-        name: name to show.
-        hardware: limits of its device.
-        curve: its cost curve; that of the profiled steps if no step ran unprofiled.
-        steps: its `steps` table.
-        kernel_times: exclusive times that `kernel_times` returns.
-        settings: configuration as text: network, precision, versions.
-        layer_classes: class of each layer, by path; empty if unknown.
-        clocks_hz: mean SM clock by batch size; empty on a CPU, whose cores differ, and if unknown.
-        unit: what the times are of, see `Recording.unit`.
-        run: the run in which it was measured together with others; None alone. Its rounds are processes then.
-    """
+    """One recording in a comparison."""
 
     name: str
-    hardware: Hardware
-    curve: Curve
-    steps: pd.DataFrame
-    kernel_times: pd.DataFrame
-    settings: Mapping[str, str]
-    layer_classes: Mapping[str, str] = field(default_factory=dict)
+    hardware: Hardware  # limits of its device
+    curve: Curve  # its cost curve; that of the profiled steps if no step ran unprofiled
+    steps: pd.DataFrame  # its `steps` table
+    kernel_times: pd.DataFrame  # exclusive times that `kernel_times` returns
+    settings: Mapping[str, str]  # configuration as text: network, precision, versions
+    layer_classes: Mapping[str, str] = field(default_factory=dict)  # class of each layer, by path; empty if unknown
+    # mean SM clock by batch size; empty on a CPU, whose cores differ, and if unknown
     clocks_hz: Mapping[Any, float] = field(default_factory=dict)
-    unit: str = STEP
+    unit: str = STEP  # what the times are of, see `Recording.unit`
+    # the run in which it was measured together with others; None alone. Its rounds are processes then.
     run: str | None = None
 
 

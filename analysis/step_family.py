@@ -11,20 +11,13 @@ from .step_table import Cell
 
 @dataclass(frozen=True)
 class Family:
-    """Step times over two axes.
+    """Step times over two axes."""
 
-    Attributes:
-        title: name of the measurement.
-        curve: axis of the curves, the columns.
-        other: the second axis, the rows.
-        columns: values of `curve`, increasing.
-        rows: values of `other`, increasing, each with T in ms by column; None where it is missing.
-    """
-
-    title: str
-    curve: Axis
-    other: Axis
-    columns: tuple[int, ...]
+    title: str  # name of the measurement
+    curve: Axis  # axis of the curves, the columns
+    other: Axis  # the second axis, the rows
+    columns: tuple[int, ...]  # values of `curve`, increasing
+    # values of `other`, increasing, each with T in ms by column; None where it is missing
     rows: tuple[tuple[int, tuple[float | None, ...]], ...]
 
     @property

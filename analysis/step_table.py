@@ -161,16 +161,11 @@ def published_cells(networks: Sequence[str]) -> list[Cell]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Step times in rows and columns.
+    """Step times in rows and columns."""
 
-    Attributes:
-        keys: names of the fields that identify a row.
-        columns: headings of the columns.
-        rows: values of the keys, then one cell per column; None if there is none.
-    """
-
-    keys: tuple[str, ...]
-    columns: tuple[str, ...]
+    keys: tuple[str, ...]  # names of the fields that identify a row
+    columns: tuple[str, ...]  # headings of the columns
+    # values of the keys, then one cell per column; None if there is none
     rows: tuple[tuple[tuple[str, ...], tuple[Cell | None, ...]], ...]
 
 

@@ -31,19 +31,12 @@ _LEAST_CURVES = 5  # for a mean over curves
 
 @dataclass(frozen=True)
 class TestedCurve:
-    """One curve of a table, tested.
+    """One curve of a table, tested."""
 
-    Attributes:
-        problem: name of the problem; None if the table has no names.
-        device_name: name of the device; None if unknown.
-        curve: cost curve.
-        findings: result of `findings.find`, with p adjusted over the whole table.
-    """
-
-    problem: str | None
-    device_name: str | None
-    curve: Curve
-    findings: tuple[Finding, ...]
+    problem: str | None  # name of the problem; None if the table has no names
+    device_name: str | None  # name of the device; None if unknown
+    curve: Curve  # cost curve
+    findings: tuple[Finding, ...]  # result of `findings.find`, with p adjusted over the whole table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,37 +22,21 @@ from .product import CostEstimate, estimate_products
 
 @dataclass(frozen=True)
 class Library:
-    """Behaviour of a generation of cuDNN and its contemporary cuBLAS, derived from published times.
+    """Behaviour of a generation of cuDNN and its contemporary cuBLAS, derived from published times."""
 
-    Attributes:
-        name: name, e.g. cudnn5.
-        versions: versions that it stands for.
-        fused_channels: least sum of channels for fused Winograd.
-        nonfused_kernels: kernel heights of non-fused Winograd in the forward pass and the data gradient.
-        nonfused_batch: least batch size for non-fused Winograd there.
-        nonfused_width: least image width for non-fused Winograd there.
-        nonfused_weight_channels: most channels for non-fused Winograd in the weight gradient; 0 for none.
-        fft_tiling: whether its heuristic chooses tiled FFT.
-        split_depth: least depth of a product that its cuBLAS splits.
-        product_tiles: output tiles of its cuBLAS.
-        slow_transposed: whether its cuBLAS is slow for a transposed operand with large outputs.
-        offers_fft: whether its heuristic chooses FFT of the whole image.
-        lacks: algorithms that it does not have, by phase.
-    """
-
-    name: str
-    versions: str
-    fused_channels: int
-    nonfused_kernels: tuple[int, ...]
-    nonfused_batch: int
-    nonfused_width: int
-    nonfused_weight_channels: float
-    fft_tiling: bool
-    split_depth: int
-    product_tiles: tuple[Tile, ...]
-    slow_transposed: bool
-    offers_fft: bool = False
-    lacks: frozenset[tuple[str, str]] = frozenset()
+    name: str  # name, e.g. cudnn5
+    versions: str  # versions that it stands for
+    fused_channels: int  # least sum of channels for fused Winograd
+    nonfused_kernels: tuple[int, ...]  # kernel heights of non-fused Winograd in the forward pass and the data gradient
+    nonfused_batch: int  # least batch size for non-fused Winograd there
+    nonfused_width: int  # least image width for non-fused Winograd there
+    nonfused_weight_channels: float  # most channels for non-fused Winograd in the weight gradient; 0 for none
+    fft_tiling: bool  # whether its heuristic chooses tiled FFT
+    split_depth: int  # least depth of a product that its cuBLAS splits
+    product_tiles: tuple[Tile, ...]  # output tiles of its cuBLAS
+    slow_transposed: bool  # whether its cuBLAS is slow for a transposed operand with large outputs
+    offers_fft: bool = False  # whether its heuristic chooses FFT of the whole image
+    lacks: frozenset[tuple[str, str]] = frozenset()  # algorithms that it does not have, by phase
 
 
 _OLD_TILES = TILES[:3]
@@ -84,23 +68,14 @@ _NONFUSED_CHANNELS = 128
 
 @dataclass(frozen=True)
 class Quirk:
-    """A published choice that is not the fastest.
+    """A published choice that is not the fastest."""
 
-    Attributes:
-        library: library of the observation.
-        phase: phase of the observation.
-        shape: (c, h, w, k, r, s) of the convolution.
-        from_batch: least batch size of the observation; assumed for larger ones too.
-        algorithm: the chosen algorithm.
-        source: source of the observation.
-    """
-
-    library: str
-    phase: str
-    shape: tuple[int, int, int, int, int, int]
-    from_batch: int
-    algorithm: str
-    source: str
+    library: str  # library of the observation
+    phase: str  # phase of the observation
+    shape: tuple[int, int, int, int, int, int]  # (c, h, w, k, r, s) of the convolution
+    from_batch: int  # least batch size of the observation; assumed for larger ones too
+    algorithm: str  # the chosen algorithm
+    source: str  # source of the observation
 
 
 # VGG's conv3_1 with cuDNN 5: FFT, whose transformed filters (64·33 frequencies × 128 × 256 complex) alone are 0.55 GB.
@@ -160,17 +135,10 @@ def offered(library: Library, phase: str, problems: Convolutions, algorithm: str
 
 @dataclass(frozen=True)
 class Chosen:
-    """The chosen algorithms; arrays of shape (problems,).
+    """The chosen algorithms; arrays of shape (problems,)."""
 
-    Attributes:
-        names: candidate algorithms.
-        index: index of the chosen algorithm in `names`.
-        time_s: its time.
-        workspace_bytes: its workspace.
-    """
-
-    names: tuple[str, ...]
-    index: npt.NDArray[np.int64]
+    names: tuple[str, ...]  # candidate algorithms
+    index: npt.NDArray[np.int64]  # index of the chosen algorithm in `names`
     time_s: Floats
     workspace_bytes: Floats
 

@@ -17,23 +17,14 @@ FITTED = Path(__file__).with_name("constants.json")
 
 @dataclass(frozen=True)
 class Parameter:
-    """One constant.
+    """One constant."""
 
-    Attributes:
-        name: name in the model.
-        meaning: meaning in one sentence.
-        low: least physically plausible value.
-        high: greatest physically plausible value.
-        start: start value of a fit, and its prior where the data are uninformative.
-        by_architecture: whether it is fitted per architecture, or shared by all.
-    """
-
-    name: str
-    meaning: str
-    low: float
-    high: float
-    start: float
-    by_architecture: bool
+    name: str  # name in the model
+    meaning: str  # meaning in one sentence
+    low: float  # least physically plausible value
+    high: float  # greatest physically plausible value
+    start: float  # start value of a fit, and its prior where the data are uninformative
+    by_architecture: bool  # whether it is fitted per architecture, or shared by all
 
 
 PARAMETERS = (
@@ -94,57 +85,36 @@ LEVELS = (0.01, *(step / 20 for step in range(1, 20)), 0.99)
 
 @dataclass(frozen=True)
 class Spread:
-    """Variation of log(measured / predicted time) on GPUs that were left out of the fit.
+    """Variation of log(measured / predicted time) on GPUs that were left out of the fit."""
 
-    Attributes:
-        gpu: variation between GPUs, common to all operators of a kind.
-        gpus: number of GPUs behind `gpu`; with few, `gpu` itself is uncertain.
-        algorithm: variation between GPUs, common to all operators of a kind with one algorithm.
-        size: variation between batch sizes, common to all shapes: a library changes its kernels with the batch size.
-        rest: remaining variation between operators: its quantiles at `LEVELS`.
-        lasting: share of the rest's variance that a shape has at every batch size.
-    """
-
-    gpu: float
-    gpus: int
-    algorithm: float
+    gpu: float  # variation between GPUs, common to all operators of a kind
+    gpus: int  # number of GPUs behind `gpu`; with few, `gpu` itself is uncertain
+    algorithm: float  # variation between GPUs, common to all operators of a kind with one algorithm
+    # variation between batch sizes, common to all shapes: a library changes its kernels with the batch size
     size: float
-    rest: tuple[float, ...]
-    lasting: float
+    rest: tuple[float, ...]  # remaining variation between operators: its quantiles at `LEVELS`
+    lasting: float  # share of the rest's variance that a shape has at every batch size
 
 
 @dataclass(frozen=True)
 class Offset:
-    """Overall error of predictions for something that the fit had not seen.
+    """Overall error of predictions for something that the fit had not seen."""
 
-    Attributes:
-        size: root mean square of the logarithm.
-        cases: number of architectures or GPUs behind it.
-    """
-
-    size: float
-    cases: int
+    size: float  # root mean square of the logarithm
+    cases: int  # number of architectures or GPUs behind it
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The stored fit.
+    """The stored fit."""
 
-    Attributes:
-        constants: constants by architecture.
-        spreads: variation by kind of operator.
-        unseen: overall error for architectures that were left out, by kind.
-        measured: kinds that were measured, by architecture, with the libraries of each.
-        other_library: overall error of convolutions with a library that was not fitted.
-        tensor: constants of tensor cores.
-    """
-
-    constants: Mapping[str, Constants]
-    spreads: Mapping[str, Spread]
-    unseen: Mapping[str, Offset]
+    constants: Mapping[str, Constants]  # constants by architecture
+    spreads: Mapping[str, Spread]  # variation by kind of operator
+    unseen: Mapping[str, Offset]  # overall error for architectures that were left out, by kind
+    # kinds that were measured, by architecture, with the libraries of each
     measured: Mapping[str, Mapping[str, Sequence[str]]]
-    other_library: Offset
-    tensor: Constants
+    other_library: Offset  # overall error of convolutions with a library that was not fitted
+    tensor: Constants  # constants of tensor cores
 
     def spreads_for(self, architecture: str, library: str, precision: str = "fp32") -> dict[str, Spread]:
         """The variation by kind; wider between GPUs if the kind was not measured there, or not with that library.

@@ -35,35 +35,21 @@ _PARAMETERS: Mapping[str, int] = {"native_batch_norm": 2, "native_layer_norm": 2
 
 @dataclass(frozen=True)
 class Framework:
-    """Behaviour of a framework around the kernels.
+    """Behaviour of a framework around the kernels."""
 
-    Attributes:
-        name: name of the framework.
-        pool_places: whether it stores the positions of a pool's maxima, instead of searching them again.
-        autotuned: whether it times every algorithm of a convolution, instead of using the library's heuristic.
-        workspace_bytes: most scratch memory that a convolution may use.
-        waits: operators of a training step that the host waits for: none, all, or those with parameters.
-        engine_s: time from the end of an operator that the host waits for to the start of the next.
-        update_operators: operators that update one parameter tensor; matters only if the host waits.
-        update_passes: passes over the parameters' bytes in an update.
-        copies_images: whether a training step begins with a copy of its images to the GPU, without overlap.
-        spare_share: share of the free memory that its allocator leaves alone.
-        spare_bytes: least memory that its allocator leaves alone.
-        excluded: algorithms that it never runs.
-    """
-
-    name: str
-    pool_places: bool
-    autotuned: bool
-    workspace_bytes: float
-    waits: str = "none"
-    engine_s: float = 0.0
-    update_operators: int = 1
+    name: str  # name of the framework
+    pool_places: bool  # whether it stores the positions of a pool's maxima, instead of searching them again
+    autotuned: bool  # whether it times every algorithm of a convolution, instead of using the library's heuristic
+    workspace_bytes: float  # most scratch memory that a convolution may use
+    waits: str = "none"  # operators of a training step that the host waits for: none, all, or those with parameters
+    engine_s: float = 0.0  # time from the end of an operator that the host waits for to the start of the next
+    update_operators: int = 1  # operators that update one parameter tensor; matters only if the host waits
+    # passes over the parameters' bytes in an update
     update_passes: int = 5  # weight and momentum read and written, the gradient read
-    copies_images: bool = False
-    spare_share: float = 0.0
-    spare_bytes: float = 0.0
-    excluded: tuple[str, ...] = ()
+    copies_images: bool = False  # whether a training step begins with a copy of its images to the GPU, without overlap
+    spare_share: float = 0.0  # share of the free memory that its allocator leaves alone
+    spare_bytes: float = 0.0  # least memory that its allocator leaves alone
+    excluded: tuple[str, ...] = ()  # algorithms that it never runs
 
     def usable_bytes(self, free_bytes: float) -> float:
         """Memory that it uses of what is free after driver and libraries have started."""

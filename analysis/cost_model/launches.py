@@ -39,42 +39,25 @@ _TIE_NORM = 5.0
 
 @dataclass(frozen=True)
 class ModelledLaunch:
-    """One kernel of every problem; every array of shape (problems,).
+    """One kernel of every problem; every array of shape (problems,)."""
 
-    Attributes:
-        name: name in a recording.
-        time_s: time from the end of the previous launch to its end, including its start.
-        blocks: blocks of the grid.
-        threads: threads of a block.
-        tile: (rows, columns) of the output tile, shape (problems, 2); 0 for a streaming kernel.
-        flops_executed: FLOPs including tile padding.
-        l2_bytes: bytes read from and written to L2.
-        dram_bytes: bytes read from and written to DRAM.
-    """
-
-    name: str
-    time_s: Floats
-    blocks: Floats
-    threads: Floats
-    tile: Floats
-    flops_executed: Floats
-    l2_bytes: Floats
-    dram_bytes: Floats
+    name: str  # name in a recording
+    time_s: Floats  # time from the end of the previous launch to its end, including its start
+    blocks: Floats  # blocks of the grid
+    threads: Floats  # threads of a block
+    tile: Floats  # (rows, columns) of the output tile, shape (problems, 2); 0 for a streaming kernel
+    flops_executed: Floats  # FLOPs including tile padding
+    l2_bytes: Floats  # bytes read from and written to L2
+    dram_bytes: Floats  # bytes read from and written to DRAM
 
 
 @dataclass(frozen=True)
 class ModelledGpu:
-    """A device with the constants of its architecture.
-
-    Attributes:
-        device: the device.
-        constants: the constants.
-        item_bytes: bytes of a value of an operand.
-    """
+    """A device with the constants of its architecture."""
 
     device: Device
     constants: Constants
-    item_bytes: int = ITEM_BYTES
+    item_bytes: int = ITEM_BYTES  # bytes of a value of an operand
 
     @property
     def clock_hz(self) -> float:

@@ -29,19 +29,12 @@ Labels: TypeAlias = npt.NDArray[np.str_]
 
 @dataclass(frozen=True)
 class Branch:
-    """A question: is a feature at most a limit?
+    """A question: is a feature at most a limit?"""
 
-    Attributes:
-        feature: name of the feature, a key of `describe`.
-        most: the limit.
-        below: tree of the problems up to it.
-        above: tree of the others.
-    """
-
-    feature: str
-    most: float
-    below: Tree
-    above: Tree
+    feature: str  # name of the feature, a key of `describe`
+    most: float  # the limit
+    below: Tree  # tree of the problems up to it
+    above: Tree  # tree of the others
 
 
 Tree: TypeAlias = Branch | str  # a leaf is an algorithm
@@ -49,17 +42,12 @@ Tree: TypeAlias = Branch | str  # a leaf is an algorithm
 
 @dataclass(frozen=True)
 class LearnedChoice:
-    """The choices of one library, asked or after every algorithm has been timed.
+    """The choices of one library, asked or after every algorithm has been timed."""
 
-    Attributes:
-        tree: the questions.
-        kernels: (kernel height, stride) of the convolutions that it has seen; it says nothing about others.
-        knows_kepler: whether it has seen Kepler, about which newer architectures say nothing.
-    """
-
-    tree: Tree
+    tree: Tree  # the questions
+    # (kernel height, stride) of the convolutions that it has seen; it says nothing about others
     kernels: frozenset[tuple[int, int]]
-    knows_kepler: bool
+    knows_kepler: bool  # whether it has seen Kepler, about which newer architectures say nothing
 
     def take(self, problems: Convolutions, device: Device) -> Labels:
         """Algorithm of each problem, empty where it has seen nothing alike; shape (problems,)."""

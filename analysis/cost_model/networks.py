@@ -46,26 +46,18 @@ Operations = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """Modelled steps at several batch sizes.
+    """Modelled steps at several batch sizes."""
 
-    Attributes:
-        batches: the batch sizes, shape (batches,).
-        terms: terms in the order of the step.
-        host_s: host time for launching them.
-        beside_s: time of kernels that run while others do, because the framework updates parameters beside the passes.
-        waiting_s: time that no kernel of the passes runs, because the host waits for single operators, for updates or
-            for images; shape (batches,).
-        memory_bytes: memory without workspace, shape (batches,).
-        fits: whether it fits the GPU.
-    """
-
-    batches: Floats
-    terms: tuple[ModelledTerm, ...]
-    host_s: float
+    batches: Floats  # the batch sizes, shape (batches,)
+    terms: tuple[ModelledTerm, ...]  # terms in the order of the step
+    host_s: float  # host time for launching them
+    # time of kernels that run while others do, because the framework updates parameters beside the passes
     beside_s: Floats
+    # time that no kernel of the passes runs, because the host waits for single operators, for updates or for images;
+    # shape (batches,)
     waiting_s: Floats
-    memory_bytes: Floats
-    fits: npt.NDArray[np.bool_]
+    memory_bytes: Floats  # memory without workspace, shape (batches,)
+    fits: npt.NDArray[np.bool_]  # whether it fits the GPU
 
     @property
     def device_s(self) -> Floats:

@@ -36,34 +36,20 @@ class _Problems:
 
 @dataclass(frozen=True)
 class Convolutions(_Problems):
-    """2-d convolutions, fp32; every field an array of shape (problems,).
+    """2-d convolutions, fp32; every field an array of shape (problems,)."""
 
-    Attributes:
-        n: images.
-        c: input channels.
-        h: input height.
-        w: input width.
-        k: output channels.
-        r: kernel height.
-        s: kernel width.
-        pad_h: padding above and below.
-        pad_w: padding left and right.
-        stride_h: stride down.
-        stride_w: stride across.
-        groups: groups of channels; each output channel reads the inputs of its group only.
-    """
-
-    n: Floats
-    c: Floats
-    h: Floats
-    w: Floats
-    k: Floats
-    r: Floats
-    s: Floats
-    pad_h: Floats
-    pad_w: Floats
-    stride_h: Floats
-    stride_w: Floats
+    n: Floats  # images
+    c: Floats  # input channels
+    h: Floats  # input height
+    w: Floats  # input width
+    k: Floats  # output channels
+    r: Floats  # kernel height
+    s: Floats  # kernel width
+    pad_h: Floats  # padding above and below
+    pad_w: Floats  # padding left and right
+    stride_h: Floats  # stride down
+    stride_w: Floats  # stride across
+    # groups of channels; each output channel reads the inputs of its group only
     groups: Floats = field(default_factory=lambda: np.ones(1))
 
     @property
@@ -127,21 +113,13 @@ class Convolutions(_Problems):
 
 @dataclass(frozen=True)
 class Products(_Problems):
-    """Matrix products C = A·B, fp32, A being m × k and B k × n; every field an array of shape (problems,).
+    """Matrix products C = A·B, fp32, A being m × k and B k × n; every field an array of shape (problems,)."""
 
-    Attributes:
-        m: rows of C.
-        n: columns of C.
-        k: depth.
-        transposed: whether A is stored in the slower of its two orders.
-        count: number of products of that shape in one call.
-    """
-
-    m: Floats
-    n: Floats
-    k: Floats
-    transposed: Flags
-    count: Floats
+    m: Floats  # rows of C
+    n: Floats  # columns of C
+    k: Floats  # depth
+    transposed: Flags  # whether A is stored in the slower of its two orders
+    count: Floats  # number of products of that shape in one call
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,13 +138,9 @@ class Products(_Problems):
 
 @dataclass(frozen=True)
 class Streams(_Problems):
-    """Kernels that only move bytes; the field is an array of shape (problems,).
+    """Kernels that only move bytes; the field is an array of shape (problems,)."""
 
-    Attributes:
-        moved_bytes: bytes read and written.
-    """
-
-    moved_bytes: Floats
+    moved_bytes: Floats  # bytes read and written
 
 
 def product_kinds(flops: Floats | float, touched_bytes: Floats | float) -> npt.NDArray[np.str_]:

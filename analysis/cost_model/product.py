@@ -15,19 +15,12 @@ LEAST_SPLIT_DEPTH = 64
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """Cost of one algorithm; arrays of shape (problems,).
+    """Cost of one algorithm; arrays of shape (problems,)."""
 
-    Attributes:
-        time_s: time of all its launches.
-        launches: launches, in order.
-        workspace_bytes: scratch memory.
-        possible: problems for which it can be used.
-    """
-
-    time_s: Floats
-    launches: tuple[ModelledLaunch, ...]
-    workspace_bytes: Floats
-    possible: Flags
+    time_s: Floats  # time of all its launches
+    launches: tuple[ModelledLaunch, ...]  # launches, in order
+    workspace_bytes: Floats  # scratch memory
+    possible: Flags  # problems for which it can be used
 
     @classmethod
     def of(

@@ -15,52 +15,30 @@ from .problems import ITEM_BYTES, Floats
 
 @dataclass(frozen=True, kw_only=True)
 class ModelledTerm:
-    """One operator in one phase; arrays of shape (batches,).
+    """One operator in one phase; arrays of shape (batches,)."""
 
-    Attributes:
-        layer: module path; None outside layers.
-        phase: forward, backward or optimizer.
-        op: framework operator.
-        kind: kind for the model's error: forward, backward_data, backward_weights, product or streaming.
-        kernel: name of the main kernel, by batch size.
-        time_s: time of all its kernels.
-        launches: number of launches.
-        flops: FLOPs of the direct algorithm; None for operators without.
-        bytes_compulsory: bytes if each operand is moved once.
-        workspace_bytes: scratch memory.
-    """
-
-    layer: str | None
-    phase: str
-    op: str
-    kind: str
-    kernel: tuple[str, ...]
-    time_s: Floats
+    layer: str | None  # module path; None outside layers
+    phase: str  # forward, backward or optimizer
+    op: str  # framework operator
+    kind: str  # kind for the model's error: forward, backward_data, backward_weights, product or streaming
+    kernel: tuple[str, ...]  # name of the main kernel, by batch size
+    time_s: Floats  # time of all its kernels
     launches: int
-    flops: Floats | None
-    bytes_compulsory: Floats
-    workspace_bytes: Floats
+    flops: Floats | None  # FLOPs of the direct algorithm; None for operators without
+    bytes_compulsory: Floats  # bytes if each operand is moved once
+    workspace_bytes: Floats  # scratch memory
 
 
 @dataclass(frozen=True)
 class OperatorRow:
-    """An operator with its extents at every batch size.
+    """An operator with its extents at every batch size."""
 
-    Attributes:
-        sizes: the batch sizes.
-        layer: module path.
-        op: operator.
-        inputs: extents of each input tensor, each of shape (batches,).
-        outputs: extents of each output tensor, each of shape (batches,).
-        settings: stride and padding of a convolution.
-    """
-
-    sizes: Floats
-    layer: str | None
-    op: str
-    inputs: list[list[Floats]]
-    outputs: list[list[Floats]]
-    settings: Mapping[str, Any]
+    sizes: Floats  # the batch sizes
+    layer: str | None  # module path
+    op: str  # operator
+    inputs: list[list[Floats]]  # extents of each input tensor, each of shape (batches,)
+    outputs: list[list[Floats]]  # extents of each output tensor, each of shape (batches,)
+    settings: Mapping[str, Any]  # stride and padding of a convolution
 
     @classmethod
     def of(cls, row: Mapping[str, Any], sizes: Floats) -> OperatorRow:

@@ -40,14 +40,10 @@ _CONVOLUTION_TILES = tuple(
 
 @dataclass(frozen=True)
 class TensorGpu(ModelledGpu):
-    """A device whose products run on tensor cores, with the constants of those.
-
-    Attributes:
-        precision: fp16 or bf16.
-    """
+    """A device whose products run on tensor cores, with the constants of those."""
 
     item_bytes: int = _ITEM_BYTES
-    precision: str = "fp16"
+    precision: str = "fp16"  # fp16 or bf16
 
     @property
     def sm_flops_per_s(self) -> float:

@@ -76,31 +76,20 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """T at every measured condition, and the replicates that give intervals to functionals of it.
+    """T at every measured condition, and the replicates that give intervals to functionals of it."""
 
-    Attributes:
-        points: increasing in batch size.
-        replicates_ms: bootstrap replicates of T, shape (replicates, points), with the same rounds for all points.
-        rounds: number of rounds in which every batch size was measured.
-        statistic: name of one of `STATISTICS`, or modelled.
-        errors_ms: stated or published standard error of each T(b), shape (points,); None if the replicates give it.
-        profiled: whether the steps were profiled, e.g. in a sweep of imported profiles.
-        round_correlation: correlation of the errors of two rounds, the largest of any condition; 0 if the order is
-            unknown.
-        focused: curves over some of the conditions, each from more rounds than this one.
-        unit: what the times are of, see `Recording.unit`.
-        jumps: neighbouring conditions between which a sweep found a jump, see `profiling.measure.probing`.
-    """
-
-    points: tuple[Point, ...]
-    replicates_ms: Floats
-    rounds: int
-    statistic: str
+    points: tuple[Point, ...]  # increasing in batch size
+    replicates_ms: Floats  # bootstrap replicates of T, shape (replicates, points), with the same rounds for all points
+    rounds: int  # number of rounds in which every batch size was measured
+    statistic: str  # name of one of `STATISTICS`, or modelled
+    # stated or published standard error of each T(b), shape (points,); None if the replicates give it
     errors_ms: Floats | None = None
-    profiled: bool = False
+    profiled: bool = False  # whether the steps were profiled, e.g. in a sweep of imported profiles
+    # correlation of the errors of two rounds, the largest of any condition; 0 if the order is unknown
     round_correlation: float = 0.0
-    focused: tuple[Curve, ...] = ()
-    unit: str = STEP
+    focused: tuple[Curve, ...] = ()  # curves over some of the conditions, each from more rounds than this one
+    unit: str = STEP  # what the times are of, see `Recording.unit`
+    # neighbouring conditions between which a sweep found a jump, see `profiling.measure.probing`
     jumps: tuple[tuple[Condition, Condition], ...] = ()
 
     @property

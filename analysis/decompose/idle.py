@@ -57,17 +57,11 @@ class IdleTime:
 
 
 class Gaps(NamedTuple):
-    """The gaps in the device work of one step, in order of time.
+    """The gaps in the device work of one step, in order of time."""
 
-    Attributes:
-        begin_ns: starts; begin_ns, end_ns and following have the shape (gaps,).
-        end_ns: ends.
-        following: position of the device work after the gap; the number of all work for a gap at the step's end.
-    """
-
-    begin_ns: Ints
+    begin_ns: Ints  # starts; begin_ns, end_ns and following have the shape (gaps,)
     end_ns: Ints
-    following: Ints
+    following: Ints  # position of the device work after the gap; the number of all work for a gap at the step's end
 
 
 class StepHostSpans:

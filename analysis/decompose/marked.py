@@ -36,17 +36,11 @@ _LEAST_PLACED = 0.005  # of the step: a smaller idle time is no term of its own
 
 @dataclass(frozen=True)
 class Marked:
-    """The marked steps of a recording.
+    """The marked steps of a recording."""
 
-    Attributes:
-        places: layer (None outside layers) and phase.
-        steps: times by place, ms, of the steps of each batch size, without the cost of their marks.
-        statistic: statistic for T, see `statistics.STATISTICS`.
-    """
-
-    places: tuple[Place, ...]
-    steps: Mapping[int, Samples]
-    statistic: str
+    places: tuple[Place, ...]  # layer (None outside layers) and phase
+    steps: Mapping[int, Samples]  # times by place, ms, of the steps of each batch size, without the cost of their marks
+    statistic: str  # statistic for T, see `statistics.STATISTICS`
 
     def settle(self, kernel_times: pd.DataFrame) -> tuple[pd.DataFrame, Sampled]:
         """Exclusive times that add up to those of the marked steps at each place, and the terms' times in these steps.
@@ -148,17 +142,11 @@ class _Rows(NamedTuple):
 
 
 class StepTimes(NamedTuple):
-    """Times in the steps of a recording.
+    """Times in the steps of a recording."""
 
-    Attributes:
-        table: exclusive times, settled if steps were marked.
-        sampled: keys and samples of the marked steps; None if none were marked.
-        groups: repeated layers; the table has the name of the group for each of them.
-    """
-
-    table: pd.DataFrame
-    sampled: Sampled | None
-    groups: Groups
+    table: pd.DataFrame  # exclusive times, settled if steps were marked
+    sampled: Sampled | None  # keys and samples of the marked steps; None if none were marked
+    groups: Groups  # repeated layers; the table has the name of the group for each of them
 
 
 def step_times(

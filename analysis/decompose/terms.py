@@ -179,41 +179,26 @@ def total_ms(shares: Iterable[Share]) -> float:
 
 @dataclass(frozen=True)
 class Samples:
-    """Steps of one condition whose parts are known.
+    """Steps of one condition whose parts are known."""
 
-    Attributes:
-        times_ms: time of every term in every step, shape (steps, terms).
-        rounds: round of every step, shape (steps,).
-        used: positions of the steps to average; those that are not disturbed if None.
-    """
-
-    times_ms: Floats
-    rounds: Ints
-    used: Ints | None = None
+    times_ms: Floats  # time of every term in every step, shape (steps, terms)
+    rounds: Ints  # round of every step, shape (steps,)
+    used: Ints | None = None  # positions of the steps to average; those that are not disturbed if None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The terms at every condition.
+    """The terms at every condition."""
 
-    Attributes:
-        keys: keys of the terms, without profiling overhead.
-        conditions: conditions with a profiled step, increasing.
-        values_ms: times, shape (conditions, terms).
-        replicates_ms: bootstrap replicates, shape (replicates, conditions, terms).
-        profiled: numbers of steps whose parts are known, and of those that are averaged, by condition.
-        rounds: number of rounds of the averaged steps, by condition.
-        shared: rounds that the replicates draw from.
-        focused: terms over some of the conditions, each from more rounds than these; see `Curve.focused`.
-    """
-
-    keys: tuple[Key, ...]
-    conditions: tuple[Condition, ...]
-    values_ms: Floats
-    replicates_ms: Floats
+    keys: tuple[Key, ...]  # keys of the terms, without profiling overhead
+    conditions: tuple[Condition, ...]  # conditions with a profiled step, increasing
+    values_ms: Floats  # times, shape (conditions, terms)
+    replicates_ms: Floats  # bootstrap replicates, shape (replicates, conditions, terms)
+    # numbers of steps whose parts are known, and of those that are averaged, by condition
     profiled: Mapping[Condition, tuple[int, int]]
-    rounds: Mapping[Condition, int]
-    shared: tuple[int, ...] = ()
+    rounds: Mapping[Condition, int]  # number of rounds of the averaged steps, by condition
+    shared: tuple[int, ...] = ()  # rounds that the replicates draw from
+    # terms over some of the conditions, each from more rounds than these; see `Curve.focused`
     focused: tuple[Terms, ...] = ()
 
     def behind(self, functional: Functional) -> Terms:

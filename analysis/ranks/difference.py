@@ -46,19 +46,12 @@ class RankDifference:
 
 @dataclass(frozen=True)
 class Group:
-    """The mean rank of a reduction.
-
-    Attributes:
-        name: name to show.
-        ranks: number of ranks.
-        times_ms: mean over the ranks that ran the step, by (step, key id).
-        members: number of ranks by step.
-    """
+    """The mean rank of a reduction."""
 
     name: str
     ranks: int
-    times_ms: Mapping[tuple[int, int], float]
-    members: Mapping[int, int]
+    times_ms: Mapping[tuple[int, int], float]  # mean over the ranks that ran the step, by (step, key id)
+    members: Mapping[int, int]  # number of ranks by step
 
 
 def group_of(name: str, reduction: Reduction, less: Reduction | None = None) -> Group:

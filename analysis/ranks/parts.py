@@ -45,23 +45,14 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RankTables:
-    """Recorded tables of one rank.
-
-    Attributes:
-        rank: number of the rank.
-        node: number of its node; None if unknown.
-        steps: its `steps` table.
-        kernels: its kernels and copies, with `KERNEL_COLUMNS`.
-        ranges: its `ranges` table.
-        clock: alignment of its clock with that of rank 0.
-    """
+    """Recorded tables of one rank."""
 
     rank: int
-    node: int | None
-    steps: pd.DataFrame
-    kernels: pd.DataFrame
-    ranges: pd.DataFrame
-    clock: ClockAlignment = field(default_factory=ClockAlignment)
+    node: int | None  # number of its node; None if unknown
+    steps: pd.DataFrame  # its `steps` table
+    kernels: pd.DataFrame  # its kernels and copies, with `KERNEL_COLUMNS`
+    ranges: pd.DataFrame  # its `ranges` table
+    clock: ClockAlignment = field(default_factory=ClockAlignment)  # alignment of its clock with that of rank 0
 
 
 def shared_steps(ranks: Sequence[RankTables], profiled: bool) -> pd.DataFrame:

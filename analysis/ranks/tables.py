@@ -51,18 +51,13 @@ _NAMES = pa.schema(
 
 @dataclass(frozen=True)
 class Reduction:
-    """Tables of some ranks with the columns of `TABLES`, sorted by their keys.
+    """Tables of some ranks with the columns of `TABLES`, sorted by their keys."""
 
-    Attributes:
-        tables: tables by name; int64 columns.
-        names: texts by id: layer, phase, kind and kernel name, with the id of the `term` (the same without the
-            kernel); a term; or, by kind, a channel or an operation.
-        unreadable: (path, reason) of recordings that could not be reduced, sorted.
-    """
-
-    tables: dict[str, pa.Table]
+    tables: dict[str, pa.Table]  # tables by name; int64 columns
+    # texts by id: layer, phase, kind and kernel name, with the id of the `term` (the same without the kernel); a term;
+    # or, by kind, a channel or an operation
     names: pa.Table
-    unreadable: tuple[tuple[str, str], ...] = ()
+    unreadable: tuple[tuple[str, str], ...] = ()  # (path, reason) of recordings that could not be reduced, sorted
 
     def __getitem__(self, name: str) -> pa.Table:
         return self.tables[name]

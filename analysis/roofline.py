@@ -89,17 +89,24 @@ class RoofPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """Points of one batch size under the roofs of the device."""
+    """Points of one batch size under the roofs of the device.
 
-    batch: int | None  # number of samples in a step; None if unknown
-    by: str  # kernel, layer or phase
-    points: tuple[RoofPoint, ...]  # points, longest first
-    # roofs of memory, and of the precisions of the points; that of the recording where a name says none
+    Attributes:
+        batch: number of samples in a step; None if unknown.
+        by: kernel, layer or phase.
+        points: points, longest first.
+        roofs: roofs of memory, and of the precisions of the points; that of the recording where a name says none.
+        time_without_work_s: time per step of kernels with unknown work.
+        n_steps: number of profiled steps; None if the profile has no steps and points are totals of the profile.
+        without_work: groups of which no kernel has known work, longest first, with what likely bounds them.
+    """
+
+    batch: int | None
+    by: str
+    points: tuple[RoofPoint, ...]
     roofs: tuple[Roof, ...]
-    time_without_work_s: float  # time per step of kernels with unknown work
-    # number of profiled steps; None if the profile has no steps and points are totals of the profile
+    time_without_work_s: float
     n_steps: int | None
-    # groups of which no kernel has known work, longest first, with what likely bounds them
     without_work: tuple[LikelyPoint, ...] = ()
 
 

@@ -128,22 +128,35 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Everything `curvescope ranks` shows of all ranks."""
+    """Everything `curvescope ranks` shows of all ranks.
+
+    Attributes:
+        ranks: number of ranks.
+        nodes: number of nodes; None if unknown.
+        steps: number of steps that any rank has.
+        kernels: rows of device work in these steps.
+        step_ms: median wall time of a step.
+        own_ms: median own time of a step.
+        waiting_ms: waiting in collectives, mean over ranks and steps; None if no collective could be matched.
+        stragglers: largest excess first.
+        imbalances: imbalance of each layer and phase, the most lost first.
+        waits: waiting of each operation and channel, the longest first.
+        unmatched: number of sends and receives, which are between two ranks, and of collectives that differ.
+        unreadable: (path, reason) of unreadable recordings.
+    """
 
     ranks: int
-    nodes: int | None  # number of nodes; None if unknown
-    steps: int  # number of steps that any rank has
-    kernels: int  # rows of device work in these steps
-    step_ms: float  # median wall time of a step
-    own_ms: float  # median own time of a step
-    # waiting in collectives, mean over ranks and steps; None if no collective could be matched
+    nodes: int | None
+    steps: int
+    kernels: int
+    step_ms: float
+    own_ms: float
     waiting_ms: float | None
-    stragglers: tuple[Straggler, ...]  # largest excess first
-    imbalances: tuple[Imbalance, ...]  # imbalance of each layer and phase, the most lost first
-    waits: tuple[Waiting, ...]  # waiting of each operation and channel, the longest first
-    # number of sends and receives, which are between two ranks, and of collectives that differ
+    stragglers: tuple[Straggler, ...]
+    imbalances: tuple[Imbalance, ...]
+    waits: tuple[Waiting, ...]
     unmatched: dict[str, int]
-    unreadable: tuple[tuple[str, str], ...]  # (path, reason) of unreadable recordings
+    unreadable: tuple[tuple[str, str], ...]
 
 
 def analyse(reduction: Reduction) -> Ranks:

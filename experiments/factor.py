@@ -139,10 +139,9 @@ class StepChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Factor:
-    """One thing that an experiment changes, one file in `experiments/factors/`.
+    """One thing that an experiment changes, described in a file of `experiments/factors/`.
 
     Attributes:
-        name: name of the factor, which is that of its file.
         what: the change as a clause, see `FactorFacts`.
         remedy: an instruction with {where} for the layer or the step; None if the change is an experiment only.
         refuses: the reason by kind of device (cpu, cuda), for those on which nothing can be changed.
@@ -204,11 +203,10 @@ def together(name: str, factors: Sequence[Factor]) -> Factor:
     """
     changes = [factor.step for factor in factors if factor.step is not None]
 
-    def change(workload: Any, target: Target) -> Steps:
+    def change(workload: Any, target: Target) -> Any:
         for change in changes:
             workload = change.change(workload, target)
-        steps: Steps = workload
-        return steps
+        return workload
 
     @contextmanager
     def around(target: Target) -> Iterator[None]:

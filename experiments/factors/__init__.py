@@ -1,4 +1,4 @@
-"""The catalogue of factors: each module here describes one as `FACTOR`, and is found by its place."""
+"""The catalogue of factors: each module here describes one, or a few of one kind, and is found by its place."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pkgutil
 from ...profiling.recording.experiments import FactorFacts, Scope, members
 from ..factor import USUAL_SETUP_S, Factor, StepChange, TermChange, together
 
-FACTORS: dict[str, Factor] = {
-    found.name: importlib.import_module(f".{found.name}", __name__).FACTOR for found in pkgutil.iter_modules(__path__)
-}
+_MODULES = [importlib.import_module(f".{found.name}", __name__) for found in pkgutil.iter_modules(__path__)]
+_ALL = [value for module in _MODULES for value in vars(module).values() if isinstance(value, Factor)]
+FACTORS: dict[str, Factor] = {factor.name: factor for factor in sorted(_ALL, key=lambda factor: factor.name)}
 
 
 def term_change(name: str | None) -> TermChange:

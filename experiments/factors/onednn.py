@@ -1,17 +1,23 @@
-"""Matrix products through oneDNN on a CPU, where PyTorch takes MKL."""
+"""CPU operators through oneDNN where PyTorch takes MKL, with weights that it has packed before, or without oneDNN."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
+from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ...profiling.recording.operators import TensorArgument, Value
-from ..factor import Factor, TermChange
-from ..replay.operator_kinds import FLOAT32, ran_through_onednn
+from ..changed_steps import ChangedModule
+from ..factor import Factor, StepChange, Target, TermChange
+from ..replay.operator_kinds import FLOAT32, is_convolution, is_half, is_product, ran_through_onednn
 from ..replay.recorded_call import CallFamily, RecordedCall, tensors_of
-from ..replay.runnable import Runnable
+from ..replay.runnable import Runnable, setting
 
+_REFUSES = {"cuda": "oneDNN runs on CPUs"}
+_MISSING = "this PyTorch has no oneDNN"
+_TRAINS = "the steps compute gradients, and packed weights have none"
 # PyTorch takes oneDNN by itself for products in bf16 and fp16.
 _PRODUCTS = frozenset({"aten::linear", "aten::addmm", "aten::mm"})
 
@@ -26,7 +32,7 @@ def _reason_against(family: CallFamily) -> str | None:
         return "PyTorch runs products of this type through oneDNN already, if the CPU has instructions for it"
     if call.op == "aten::addmm" and not _is_plain_addmm(call):
         return "oneDNN adds a bias of one dimension only, without factors"
-    return None if import_torch().backends.mkldnn.is_available() else "this PyTorch has no oneDNN"
+    return None if import_torch().backends.mkldnn.is_available() else _MISSING
 
 
 def _is_plain_addmm(call: RecordedCall) -> bool:
@@ -49,11 +55,50 @@ def _through_onednn(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     return replace(runnable, run=partial(linear, x, weight, bias, "none", [], ""))
 
 
-FACTOR = Factor(
+def _reason_against_without(family: CallFamily) -> str | None:
+    call, ran = family.largest, ran_through_onednn(family)
+    if ran is False or (ran is None and not is_convolution(call) and not (is_product(call) and is_half(call))):
+        return "PyTorch does not run this operator through oneDNN"
+    return None if import_torch().backends.mkldnn.is_available() else _MISSING
+
+
+def _without_onednn(_: Target) -> None:
+    mkldnn = import_torch().backends.mkldnn
+    if not (mkldnn.is_available() and mkldnn.enabled):
+        raise CurvescopeError("this torch runs without oneDNN")
+    mkldnn.set_flags(False)
+
+
+def _pack(module: Any) -> None:
+    torch = import_torch()
+    kind, dtype = torch.nn.Linear, torch.float32
+    layers = [one for one in module.modules() if type(one) is kind and one.weight.dtype == dtype]
+    if not layers:
+        raise CurvescopeError("the steps have no linear layer in fp32")
+    if not torch.backends.mkldnn.is_available():
+        raise CurvescopeError(_MISSING)
+    for layer in layers:
+        layer.forward = _packed(torch, layer)
+
+
+def _packed(torch: Any, layer: Any) -> Any:
+    product = torch.ops.mkldnn._linear_pointwise.default
+    with torch.no_grad():
+        weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach())
+
+    def forward(x: Any) -> Any:
+        if torch.is_grad_enabled():
+            raise CurvescopeError(_TRAINS)
+        return product(x, weight, layer.bias, "none", [], "")
+
+    return forward
+
+
+THROUGH = Factor(
     name="onednn",
     what="matrix products run through oneDNN instead of MKL",
     remedy="run {where} through oneDNN",
-    refuses={"cuda": "oneDNN runs on CPUs"},
+    refuses=_REFUSES,
     term=TermChange(
         how="torch.utils.mkldnn.to_mkldnn(layer), or torch.compile(model) with TORCHINDUCTOR_FREEZING=1; or in the "
         "layer's forward: torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')",
@@ -66,4 +111,33 @@ FACTOR = Factor(
         call=_through_onednn,
     ),
     levels=True,
+)
+WITHOUT = Factor(
+    name="no_onednn",
+    what="operators run without oneDNN",
+    remedy="run {where} without oneDNN",
+    refuses=_REFUSES,
+    term=TermChange(
+        how="with torch.backends.mkldnn.flags(enabled=False): around the layer's call",
+        screen=5,
+        reason_against=_reason_against_without,
+        around=lambda: setting(import_torch().backends.mkldnn, "enabled", False),
+    ),
+    step=StepChange(how="torch.backends.mkldnn.enabled = False", screen=5, prepare=_without_onednn),
+    levels=True,
+)
+PACKED = Factor(
+    name="prepacked_linear",
+    what="linear layers run through oneDNN with packed weights",
+    remedy="pack the weights of linear layers for oneDNN",
+    refuses=_REFUSES,
+    step=StepChange(
+        how="for inference: model = torch.compile(model) with TORCHINDUCTOR_FREEZING=1; or for each nn.Linear: "
+        "weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach()), and in its forward "
+        "torch.ops.mkldnn._linear_pointwise(x, weight, layer.bias, 'none', [], '')",
+        common=10,
+        reason_against=lambda target: _TRAINS if target.computes_gradients else None,
+        change=lambda workload, _: ChangedModule(workload, _pack),
+    ),
+    sets="weights",
 )

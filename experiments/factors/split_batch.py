@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from ...base.torch_runtime import import_torch
-from ...profiling.measure.visit import Steps
 from ...profiling.recording.axis import BATCH
 from ..changed_steps import ChangedSteps
 from ..factor import Factor, StepChange, Target, TermChange
@@ -80,14 +79,14 @@ def _changed_results(target: Target) -> str | None:
     return "two steps of half the batch ran; in training, add the gradients of both and update once"
 
 
-def _change(workload: Any, target: Target) -> Steps:
+def _change(workload: Any, target: Target) -> Any:
     if target.configuration.step is not None:
         return _TwoSteps(workload)
-    steps: Steps = workload
-    while isinstance(workload, ChangedSteps):  # another change came before
-        workload = workload.workload
-    workload.halved = True
-    return steps
+    innermost = workload
+    while isinstance(innermost, ChangedSteps):  # another change came before
+        innermost = innermost.workload
+    innermost.halved = True
+    return workload
 
 
 FACTOR = Factor(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pkgutil
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 
 import pytest
 
 from curvescope.experiments import factors
 from curvescope.experiments.budget import Budget
-from curvescope.experiments.factor import Target
+from curvescope.experiments.factor import Factor, Target
 from curvescope.experiments.factors import FACTORS, names_of
 from curvescope.experiments.replay.operator_kinds import on_cuda
 from curvescope.profiling.hardware import heap
@@ -25,10 +25,13 @@ EXPERIMENT_ONLY = {"cold_caches", "warm_caches", "pauses", "locked_clock", "usua
 EXPERIMENT_ONLY |= {"smaller_memory", "replayed_operators", "filled_wave", "no_update"}
 
 
-def test_every_file_is_a_factor_of_its_name():
-    assert {name: factor.name for name, factor in FACTORS.items()} == {
-        module.name: module.name for module in pkgutil.iter_modules(factors.__path__)
+def test_every_file_describes_factors_and_no_two_have_one_name():
+    described = {
+        module.name: [one.name for one in vars(getattr(factors, module.name)).values() if isinstance(one, Factor)]
+        for module in pkgutil.iter_modules(factors.__path__)
     }
+    assert all(described.values())
+    assert sorted(chain.from_iterable(described.values())) == list(FACTORS)
     assert all(factor.term or factor.step for factor in FACTORS.values())
 
 
@@ -75,7 +78,7 @@ BUDGET = Budget(_Anything(), "cpu", 60.0)
 def test_steps_can_be_changed_on_every_device_that_the_plan_keeps_time_for(name, device, monkeypatch):
     monkeypatch.setattr(heap, "can_change", lambda: True)
     monkeypatch.setattr("torch.get_num_threads", lambda: 8)
-    monkeypatch.setattr("curvescope.experiments.factors.physical_cores.physical_cores", lambda: 4)
+    monkeypatch.setattr("curvescope.experiments.factors.threads.physical_cores", lambda: 4)
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     factor = FACTORS[name]
     if factor.step is not None and factor.refusal(device) is None:

@@ -1,4 +1,4 @@
-"""Steps whose optimizers update the parameters in another form, or not at all."""
+"""Optimizers of torch that update the parameters in another form, or not at all."""
 
 from __future__ import annotations
 
@@ -7,33 +7,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..base.errors import CurvescopeError
-from .changed_steps import StepsWithin
-from .factor import Target
+from ...base.errors import CurvescopeError
+from ..changed_steps import StepsWithin
+from ..factor import Factor, StepChange, Target
 
 _NONE = "the steps run no optimizer of torch"
 _FORMS = ("foreach", "fused")  # at most one of them may be on
 
 
-def reason_against(target: Target) -> str | None:
-    """The reason why no optimizer can be changed, as far as is known before a step runs; None if one can."""
+def _reason_against(target: Target) -> str | None:
     return None if "optimizer" in target.phases or not target.phases else _NONE
 
 
 class _WatchedOptimizers(StepsWithin):
-    """Steps whose optimizers of torch are changed when they make a step."""
+    """Steps whose optimizers of torch are changed when they make a step; a subclass says how."""
 
     def __init__(self, workload: Any) -> None:
-        """Wrap a workload."""
         super().__init__(workload, self._watched)
         self._changed = weakref.WeakSet[Any]()
 
     def submit(self) -> object:
-        """Run one step.
-
-        Raises:
-            CurvescopeError: it ran no optimizer of torch, or one that cannot be changed.
-        """
         result = super().submit()
         if not self._changed:
             raise CurvescopeError(_NONE)
@@ -41,7 +34,6 @@ class _WatchedOptimizers(StepsWithin):
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Change every optimizer of torch that makes a step in the block."""
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         before = register_optimizer_step_pre_hook(self._before_step)
@@ -59,8 +51,8 @@ class _WatchedOptimizers(StepsWithin):
         """Undo what a step must not leave; usually nothing."""
 
 
-class NoUpdates(_WatchedOptimizers):
-    """Steps whose optimizers of torch find no parameters."""
+class _NoUpdates(_WatchedOptimizers):
+    """Steps whose optimizers find no parameters."""
 
     def _before_step(self, optimizer: Any, *_: object) -> None:
         self._parameters = [group["params"] for group in optimizer.param_groups]
@@ -73,16 +65,10 @@ class NoUpdates(_WatchedOptimizers):
             group["params"] = parameters
 
 
-class OptimizerForm(_WatchedOptimizers):
-    """Steps whose optimizers of torch have one flag on, from their first step on."""
+class _OptimizerForm(_WatchedOptimizers):
+    """Steps whose optimizers have one of `_FORMS` on, from their first step on."""
 
     def __init__(self, workload: Any, flag: str) -> None:
-        """Wrap a workload.
-
-        Args:
-            workload: the workload.
-            flag: `foreach` or `fused`.
-        """
         super().__init__(workload)
         self._flag = flag
 
@@ -99,3 +85,37 @@ class OptimizerForm(_WatchedOptimizers):
             if getattr(state.get("step"), "is_cpu", False):  # fused updates count steps on the parameters' device
                 state["step"] = state["step"].to(parameter.device)
         self._changed.add(optimizer)
+
+
+def _form(flag: str, common: int) -> StepChange:
+    return StepChange(
+        how=f"{flag}=True where the optimizer is created, e.g. torch.optim.AdamW(parameters, {flag}=True)",
+        common=common,
+        reason_against=_reason_against,
+        change=lambda workload, _: _OptimizerForm(workload, flag),
+    )
+
+
+FOREACH = Factor(
+    name="foreach_optimizer",
+    what="the optimizer runs on lists of parameters",
+    remedy="let the optimizer run on lists of parameters",
+    refuses={"cuda": "torch's optimizers run on lists of parameters there by default"},
+    step=_form("foreach", common=3),
+    partial=True,
+    sets="optimizer",
+)
+FUSED = Factor(
+    name="fused_optimizer",
+    what="the optimizer is fused",
+    remedy="fuse the optimizer",
+    step=_form("fused", common=2),
+    partial=True,
+    sets="optimizer",
+)
+# All of the updates' cost goes away; the parameters keep their values.
+NO_UPDATE = Factor(
+    name="no_update",
+    what="the optimizer updates no parameter",
+    step=StepChange(reason_against=_reason_against, change=lambda workload, _: _NoUpdates(workload)),
+)

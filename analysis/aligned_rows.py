@@ -72,9 +72,8 @@ _Level = Callable[[_Work], str | None]  # label of a group; None if it has none
 def align(tables: Sequence[pd.DataFrame], by_layer: bool) -> list[pd.DataFrame]:
     """Put the labels of rows into the column `layer` of each recording's kernel times, and their phase into `phase`.
 
-    Args:
-        tables: kernel times of each recording at one batch size, with as many of `KEYS` as are known.
-        by_layer: whether a row is a layer, where all recordings have it.
+    The tables are of one batch size, with as many of `KEYS` as are known. With `by_layer` a row is a layer, where all
+    recordings have it.
     """
     works = [_works(table) for table in tables]
     sides = [dict.fromkeys(work for work in of_side if work is not None) for of_side in works]

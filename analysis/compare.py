@@ -2,12 +2,9 @@
 
 The first recording is the base. A change is a ratio of times with an interval. Recordings are independent of each
 other, so their replicates are paired at random; of versions that were measured together, replicates draw the same
-processes, which met the same state of the machine. All changes of one kind form one family (Holm). A row *follows the
-hardware* if its speed-up lies between the ratios of the devices' compute and DRAM roofs, with a tolerance of a tenth;
-roofs are ceilings if both recordings have them, else peaks.
-
-On two GPUs of one model a change may be one of the clock alone. Times in cycles, of the sampled SM clock, tell it: a
-significant change whose interval in cycles contains 1 is said to be the clock's (nvbench judges in cycles, too).
+processes. All changes of one kind form one family (Holm). A row *follows the hardware* if its speed-up lies between the
+ratios of the devices' compute and DRAM roofs. On two GPUs of one model, a significant change whose interval in cycles
+contains 1 is said to be the clock's (nvbench judges in cycles, too).
 """
 
 from __future__ import annotations
@@ -125,11 +122,8 @@ class Comparison:
 def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = None) -> Comparison:
     """Compare every recording with the first.
 
-    Args:
-        sides: two or more recordings.
-        by: layer, operator, family or kernel, see `aligned_rows` for the first two; default: layer if all recordings
-            have one in common, else operator if all name operators, else family.
-        batch: batch size of the rows; default: the largest that all recordings profiled.
+    By default rows are layers if all recordings have one in common, else operators if all name them, else families;
+    their batch size is the largest that all recordings profiled.
 
     Raises:
         CurvescopeError: no batch size, or not the requested one, is in all recordings.
@@ -166,11 +160,8 @@ def measured_together(sides: Sequence[Side]) -> bool:
 def decided(rows: Sequence[Mapping[str, Any]], names: Sequence[str], over: float, rounds_of_process: int) -> bool:
     """Whether versions that are being measured together differ by more than a share, or not, at every batch size.
 
-    Args:
-        rows: rows of the `steps` tables so far, with the name of the version as `factor`.
-        names: names of the versions, the base first.
-        over: the share.
-        rounds_of_process: number of rounds of each process.
+    The rows are those of the `steps` tables so far, with the name of the version as `factor`; the base is the first
+    name.
     """
     steps = pd.DataFrame(rows)
     steps = steps[~steps["profiled"]]
@@ -232,14 +223,7 @@ def _changes(
     rounds: Sequence[int],
     together: bool = False,
 ) -> tuple[Change | None, ...]:
-    """Compare every later time with the first; p is not adjusted yet.
-
-    Args:
-        times: one per recording.
-        replicates: replicates of each.
-        rounds: number of rounds of each.
-        together: whether equal replicates of all drew the same rounds.
-    """
+    """Compare every later time with the first; p is not adjusted yet. Of runs `together`, replicates are paired."""
     changes: list[Change | None] = []
     base, drawn = times[0], replicates[0]
     for position, (other, others) in enumerate(zip(times[1:], replicates[1:], strict=True), start=1):

@@ -1,9 +1,8 @@
 """Energy of a step over batch sizes: the same curve, functionals and tests as for time, over joules.
 
-Energy is measured for a visit and shared among its steps by their durations, so E(b) is the mean power of a condition
-times its time. No counter gives the energy of one kernel, so an anomaly of energy has no exact split over layers. It
-splits exactly into two parts: what the step's time alone explains, at the power of the smaller batch size, and what the
-difference of power adds. The first is a functional of time, which `explain` splits over layers.
+Energy is measured for a visit and shared among its steps by their durations. No counter gives the energy of one kernel,
+so an anomaly splits exactly into two parts only: that of the step's time, at the power of the smaller batch size, and
+that of the difference of power.
 """
 
 from __future__ import annotations
@@ -55,11 +54,7 @@ class EnergyDiagnosis:
 
 
 def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
-    """Test the curve of energy of a recording.
-
-    Args:
-        recording: recording of a sweep.
-        axis: axis of the curvatures: log2 or linear.
+    """Test the curve of energy of a recording of a sweep; the axis of the curvatures is log2 or linear.
 
     Raises:
         CurvescopeError: no timed step has an energy, the message says why; or the axis is throughput.
@@ -92,11 +87,6 @@ def split_by_power(functional: Functional, energies: Curve, times: Curve) -> Pow
     """Split a functional of energy into a part of time and a part of power.
 
     With E(b) = P(b)·T(b) and the smallest batch size a: Σ cᵦ·E(b) = P(a)·Σ cᵦ·T(b) + Σ cᵦ·(P(b) − P(a))·T(b).
-
-    Args:
-        functional: functional over batch sizes of both curves.
-        energies: curve of energy, joules.
-        times: curve of time of the same steps, ms.
     """
     powers_w = _powers_w(energies, times)
     base_w = powers_w[min(functional.conditions)]

@@ -1,8 +1,6 @@
 """The likely bound of kernels whose FLOPs and bytes are unknown, as far as their names and launches say.
 
-A profile of Nsight Systems, e.g., has no shapes. Still a copy over the host link is bound by that link, a grid of fewer
-blocks than the GPU has SMs leaves SMs empty, and an elementwise kernel is bound by memory if its grid is large. This is
-a guess from names and launch geometry; only counters measure the bound.
+This is a guess, e.g. for a profile of Nsight Systems, which has no shapes; only counters measure the bound.
 """
 
 from __future__ import annotations
@@ -56,14 +54,7 @@ class LikelyPoint:
 
 
 def likely_point(label: str, rows: pd.DataFrame, per: int, hardware: Hardware) -> LikelyPoint:
-    """What is likely of one group.
-
-    Args:
-        label: its label.
-        rows: its rows of `kernel_times` or `kernel_totals`; at least one.
-        per: number of steps that they add up.
-        hardware: limits of the device.
-    """
+    """What is likely of a group: some rows of `kernel_times` or `kernel_totals`, which add up `per` steps."""
     time_ms = rows["exclusive_ms"].groupby([_likely(row, hardware) for row in rows.itertuples()]).sum()
     whole_ms, likely = float(time_ms.sum()), str(time_ms.idxmax())
     longest = rows.loc[rows["exclusive_ms"].astype(float).idxmax()]

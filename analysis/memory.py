@@ -1,8 +1,7 @@
 """Peak memory over batch sizes: the same curve, functionals and tests as for time, over bytes, split over layers.
 
-M(b) is what the allocator had given out at the peak of one step, without tensors that the step does not use. It is a
-sum of blocks, each with a layer and a kind, so that every functional of it splits exactly. Where the peak is may change
-with the batch size; M is then the larger of two lines, and bends upwards.
+M(b) is what the allocator had given out at the peak of one step, without tensors that the step does not use: a sum of
+blocks, each with a layer and a kind. Where the peak moves, M is the larger of two lines, and bends upwards.
 """
 
 from __future__ import annotations
@@ -145,11 +144,7 @@ def explain_memory(
 ) -> MemoryDiagnosis:
     """Test the curve of peak memory of a recording, and split it over layers.
 
-    Args:
-        recording: recording of a sweep.
-        axis: axis of the curvatures: log2 or linear.
-        by_instance: whether repeated layers stay apart.
-        limit_bytes: memory that a step may have; default: what there was when the largest size was measured.
+    The limit is by default what there was when the largest size was measured; the axis is log2 or linear.
 
     Raises:
         CurvescopeError: no step has its allocations, or the axis is throughput.
@@ -263,18 +258,11 @@ def _largest_batch(
 def largest_batch(
     sizes: dict[int, float], limit_mb: float, cached_mb: float = 0.0, failed: Sequence[int] = ()
 ) -> LargestBatch | None:
-    """Predict the largest batch size whose peak is within a limit.
+    """Predict the largest batch size whose peak is within a limit; None if the memory is not seen to grow.
 
-    The margin is twice the error of the largest measured peak as predicted from the others, for each doubling.
-
-    Args:
-        sizes: peak by batch size, MB.
-        limit_mb: the limit.
-        cached_mb: memory that the allocator kept beside the largest peak: pieces that may not serve again.
-        failed: batch sizes that ran out of memory.
-
-    Returns:
-        None if the memory of fewer than two batch sizes is known, or it does not grow.
+    The margin is twice the error of the largest measured peak as predicted from the others, for each doubling. What the
+    allocator kept beside the largest peak (`cached_mb`) are pieces that may not serve again; `failed` ran out of
+    memory.
     """
     batches = sorted(sizes)
     if len(batches) < 2 or sizes[batches[-1]] <= sizes[batches[-2]]:

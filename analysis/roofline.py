@@ -1,9 +1,8 @@
 """The roofline of a recording: arithmetic intensity and achieved rates per kernel, layer or phase, under each roof.
 
 Bytes are measured at a memory level (DRAM, L2, L1) if the recording has them, else compulsory (each operand moved once,
-a lower bound, compared with the DRAM roof). FLOPs are measured, else those of the direct algorithm. Each point is
-labelled with its sources. The compute roof of a kernel is that of the precision in its name; where the name says none,
-that of the recording.
+a lower bound, compared with the DRAM roof). FLOPs are measured, else those of the direct algorithm. The compute roof of
+a kernel is that of the precision in its name, else that of the recording.
 """
 
 from __future__ import annotations
@@ -111,24 +110,16 @@ class Roofline:
 
 
 def recorded_roofline(recording: Recording, by: str = "kernel", batch: int | None = None) -> Roofline:
-    """Points and roofs of a recording at one batch size, see `roofline`.
-
-    Raises:
-        CurvescopeError: the batch size was not profiled, or no kernel has a time.
-    """
+    """Points and roofs of a recording at one batch size, see `roofline`."""
     steps = recording.frame("steps")
     times = kernel_totals(device_work(recording)) if steps.empty else step_times(recording, steps).table
     return roofline(times, hardware_of(recording.meta), by, batch)
 
 
 def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch: int | None = None) -> Roofline:
-    """Points and roofs at one batch size.
+    """Points and roofs at one batch size, by default the largest; by kernel, layer or phase.
 
-    Args:
-        kernel_times: result of `kernel_times`, or of `kernel_totals` without steps, e.g. from Nsight Compute.
-        hardware: limits of the device.
-        by: kernel, layer or phase.
-        batch: a profiled batch size; default: the largest.
+    The times are the result of `kernel_times`, or of `kernel_totals` without steps, e.g. from Nsight Compute.
 
     Raises:
         CurvescopeError: the batch size was not profiled, or no kernel has a time.

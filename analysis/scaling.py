@@ -1,14 +1,8 @@
 """Scaling over devices: throughput, speed-up, efficiency, and the lost time split exactly.
 
-The time of a step of N ranks, T_N, is the mean of their times; each is a sum of terms (`rank_parts`), so T_N is one
-too. The loss is a linear functional of such sums,
-
-- weak scaling, batch b on every device: T_N(b) − T_1(b);
-- strong scaling, B samples in all: T_N(B/N) − T_1(B)/N, which is [T_N(B/N) − T_1(B/N)], the cost of the other devices,
-  plus [T_1(B/N) − T_1(B)/N], the cost of the smaller batch, measured on one device;
-
-and splits without a model: each kind of term on N devices minus that on one. The efficiency is ideal over real time,
-so 1 − efficiency is the loss over T_N. See docs/scaling.md.
+T_N, the time of a step of N ranks, is the mean of theirs, each a sum of terms (`rank_parts`). The loss is a linear
+functional, with b samples on every device (weak scaling) T_N(b) − T_1(b), with B in all (strong scaling) T_N(B/N) −
+T_1(B)/N, and splits without a model: each kind of term on N devices minus that on one. See docs/scaling.md.
 """
 
 from __future__ import annotations
@@ -185,14 +179,8 @@ def scale(
 ) -> tuple[Series, ...]:
     """Compare every number of devices with one device.
 
-    Args:
-        measured: recorded tables of all points.
-        weak: points of weak scaling, one device first; points that were not measured are left out.
-        strong: points of strong scaling, likewise.
-        statistic: statistic for T, see `decompose.statistics.STATISTICS`.
-
-    Returns:
-        The series with a measured point of one device.
+    Of weak and strong scaling, one device first, points that were not measured are left out, and so is a series without
+    a measured point of one device.
     """
     run = _Run(measured, statistic)
     series = (Series("weak", run.series(weak, strong=False)), Series("strong", run.series(strong, strong=True)))
@@ -311,12 +299,7 @@ def _clock_error_ns(ranks: Sequence[RankTables]) -> int:
 
 
 def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:
-    """Find the rank with the most own time, as `stragglers` does, and the terms in which it takes longer.
-
-    Args:
-        parts: result of `rank_parts` for one point.
-        ranks: tables of its ranks.
-    """
+    """Find the rank with the most own time, as `stragglers` does, and the terms in which it takes longer."""
     own_kinds = ~parts["kind"].isin([COMMUNICATION, WAITING])
     own_ms = parts.assign(own_ms=parts["exclusive_ms"].where(own_kinds, 0.0)).groupby(["rank", "step"])["own_ms"].sum()
     excess = over_others(own_ms.unstack("step").loc[[rank.rank for rank in ranks]].to_numpy(np.float64))

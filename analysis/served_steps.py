@@ -35,14 +35,9 @@ def is_served(steps: pd.DataFrame) -> bool:
 
 
 def select_served(steps: pd.DataFrame, mode: str | None = None) -> ServedSteps:
-    """The steps of one mode.
+    """The steps of one mode: decode, prefill or mixed; CurvescopeError if no step has it.
 
-    Args:
-        steps: the `steps` table.
-        mode: decode, prefill or mixed; default: the mode with most sizes that have three steps, decode first.
-
-    Raises:
-        CurvescopeError: no step has this mode.
+    By default it is the mode with most sizes that have three steps, decode first.
     """
     by_mode = {name: _on_axis(steps[steps["mode"] == name], name) for name in MODES}
     if mode is None:

@@ -40,16 +40,7 @@ class Side:
 
 
 def recorded_side(name: str, recording: Recording, steps: pd.DataFrame) -> Side:
-    """Prepare a recording for comparison, with the columns by which rows are aligned.
-
-    Args:
-        name: name to show.
-        recording: the recording.
-        steps: its `steps` table, or a part of it.
-
-    Raises:
-        CurvescopeError: there is no step.
-    """
+    """Prepare a recording, or a part of its steps, for comparison, with the columns by which rows are aligned."""
     times = step_times(recording, steps, KEYS, (), by_instance=True).table
     return side(name, recording.meta, steps, times, recording.statistic, recording.frame("clocks"))
 
@@ -62,19 +53,7 @@ def side(
     statistic: str = "median",
     clocks: pd.DataFrame | None = None,
 ) -> Side:
-    """Prepare a recording for comparison.
-
-    Args:
-        name: name to show.
-        meta: its `recording.json`.
-        steps: its `steps` table.
-        kernel_times: exclusive times that `kernel_times` returns; none by default.
-        statistic: statistic for T(b), see `statistics.STATISTICS`.
-        clocks: its `clocks` table; None if missing.
-
-    Raises:
-        CurvescopeError: the recording has no step.
-    """
+    """Prepare a recording for comparison, from its `recording.json` and tables; CurvescopeError if it has no step."""
     if steps.empty:
         raise CurvescopeError(f"{name} has no step: there is nothing to compare. Record or import one with steps.")
     together = meta.get(TOGETHER)

@@ -190,10 +190,7 @@ def by_device(cells: Sequence[Cell], batch: int) -> Grid:
 
 
 def common_batch(cells: Sequence[Cell]) -> int | None:
-    """The batch size for which most rows have a time (the largest of several); None without times.
-
-    If some times were measured by Curvescope, only its batch sizes are considered.
-    """
+    """The batch size for which most rows have a time (the largest of several), of those measured here, if any are."""
     timed = [c for c in cells if c.time_ms is not None]
     measured = {c.batch for c in timed if c.origin == "measured"}
     rows: dict[int, set[tuple[str, ...]]] = {}

@@ -1,9 +1,8 @@
 """Tests the cost curves of a table of times (e.g. published measurements) with the same detector as a sweep.
 
-Each problem on each device is a curve. All tests of all curves form one family (Holm): otherwise one in twenty of two
-thousand pairs would be called an anomaly by chance. Times without repeats have no spread of their own: unless it is
-stated, their noise is estimated from the table. Real curves also bend a little everywhere, so an effect under 5 % of
-the larger time is no anomaly here.
+Each problem on each device is a curve; all tests of all curves form one family (Holm). Times without repeats have no
+spread of their own: unless it is stated, their noise is estimated from the table. Real curves also bend a little
+everywhere, so an effect under 5 % of the larger time is no anomaly here.
 """
 
 from __future__ import annotations
@@ -67,14 +66,7 @@ class Pooled:
 def find_all(
     steps: pd.DataFrame, noise: float | None, axis: str = "log2", statistic: str = "median"
 ) -> tuple[TestedCurve, ...]:
-    """Test every pair and every inner point of every curve.
-
-    Args:
-        steps: a `steps` table with problems.
-        noise: see `cost_curve`.
-        axis: axis of the curvatures to show: log2, linear or throughput.
-        statistic: statistic for T(b), see `statistics.STATISTICS`.
-    """
+    """Test every pair and every inner point of every curve of a `steps` table with problems, as `find` does."""
     alone = []
     for (problem, device_name), rows in steps.groupby(["problem", "device_name"], dropna=False, sort=False):
         curve = cost_curve(rows, statistic, noise)
@@ -92,10 +84,8 @@ def estimate_noise(steps: pd.DataFrame) -> float | None:
 
     Four neighbours of a smooth curve lie near a parabola in logarithms of time and batch; what is left, over the root
     of its squared weights, has the noise as its standard deviation. Anomalies are left over too, so the estimate takes
-    the smallest quarter of the residuals, and the quietest quarter of the batch sizes.
-
-    Returns:
-        At least `LEAST_NOISE`; None if the table has fewer than eight groups of four neighbours without repeats.
+    the smallest quarter of the residuals, and the quietest quarter of the batch sizes. It is at least `LEAST_NOISE`;
+    None if the table has fewer than eight groups of four neighbours without repeats.
     """
     residuals: dict[int, list[float]] = {}
     for _, rows in steps.groupby(["problem", "device_name"], dropna=False, sort=False):
@@ -147,8 +137,7 @@ def relative_to_last(curve: Curve, finding: Finding) -> float:
 def is_corner(curve: Curve, finding: Finding) -> bool:
     """Whether a bend is the corner of max(host, device): flat, then proportional, within the errors of its times.
 
-    A host that takes the same time for every batch size hides a faster device; from some batch size on the device's
-    time shows, with no anomaly of either.
+    A host that takes the same time for every batch size hides a faster device up to some batch size.
     """
     before, at, after = sorted(finding.tested.conditions)
     first, middle, last = (curve.at(batch).time_ms for batch in (before, at, after))
@@ -159,11 +148,7 @@ def is_corner(curve: Curve, finding: Finding) -> bool:
 
 
 def pool(listed: Sequence[TestedCurve], names: Sequence[str | None] | None = None) -> tuple[Pooled, ...]:
-    """Test each functional's mean over the curves that share a name.
-
-    Args:
-        listed: result of `find_all`.
-        names: what each curve shares with others, e.g. its network; default: the problem, over devices.
+    """Test each functional's mean over the curves that share a name, e.g. their network; by default the problem.
 
     Returns:
         The bends of five curves or more: anomalies first, the largest first.

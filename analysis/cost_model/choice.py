@@ -1,7 +1,4 @@
-"""Chooses the algorithm like a library: the one it is known to take, or else the fastest that it offers.
-
-No algorithm is chosen that the workspace does not allow.
-"""
+"""Chooses the algorithm like a library: the one it is known to take, or else the fastest that it offers."""
 
 from __future__ import annotations
 
@@ -89,11 +86,7 @@ QUIRKS = (
 
 
 def get_library(name: str) -> Library:
-    """Find a library by name.
-
-    Raises:
-        CurvescopeError: the name is unknown.
-    """
+    """Find a library by name; an unknown one raises CurvescopeError."""
     if name not in LIBRARIES:
         raise CurvescopeError(f"Unknown library {name!r}: choose from {', '.join(LIBRARIES)}.")
     return LIBRARIES[name]
@@ -153,19 +146,10 @@ def choose_algorithm(
     autotuned: bool = False,
     taken: Labels | None = None,
 ) -> Chosen:
-    """Choose the algorithm that the library is known to take, or else the fastest that it offers.
+    """Choose the algorithm that the library is known to take (`taken`), or else the fastest that it offers.
 
-    No algorithm is chosen that the workspace does not allow.
-
-    Args:
-        estimates: costs by algorithm.
-        problems: the convolutions.
-        phase: forward, backward_data or backward_weights.
-        library: library that chooses.
-        workspace_limit_bytes: available scratch memory.
-        autotuned: whether the framework times every algorithm and takes the fastest, instead of using the library's
-            heuristic; then all algorithms are candidates, and there are no exceptions.
-        taken: the algorithms that the library is known to take, empty where unknown; shape (problems,).
+    No algorithm is chosen that the workspace does not allow. If the framework times every algorithm (`autotuned`), all
+    are candidates, and there are no exceptions. `taken` has the shape (problems,) and is empty where nothing is known.
     """
     names = tuple(estimates)
     times = np.stack([estimates[name].time_s for name in names])
@@ -194,16 +178,7 @@ def known_choice(
     *,
     timed: bool = False,
 ) -> Labels | None:
-    """The algorithms that a library is known to take; None if nothing is known of it.
-
-    Args:
-        library: library that chooses.
-        phase: forward, backward_data or backward_weights; choices are published for forward only.
-        problems: the convolutions.
-        device: the GPU.
-        learned: result of `load_learned`.
-        timed: whether the framework times every algorithm.
-    """
+    """The algorithms that a library is known to take; None if nothing is known, as of all phases but forward."""
     choice = learned.get(f"{library.name} {TIMED if timed else ASKED}") if phase == PHASES[0] else None
     return None if choice is None else choice.take(problems, device)
 

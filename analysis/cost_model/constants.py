@@ -159,10 +159,6 @@ def constants_for(architecture: str, fitted: Mapping[str, Constants]) -> Constan
 
     With two or more older architectures, their shares of the peak are extrapolated: the unused part shrinks by the same
     factor as between the last two.
-
-    Args:
-        architecture: one of `ARCHITECTURES`.
-        fitted: constants by architecture.
     """
     if architecture in fitted:
         return fitted[architecture]

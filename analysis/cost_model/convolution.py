@@ -59,14 +59,7 @@ Algorithms = Mapping[str, Callable[[], CostEstimate]]
 def estimate_algorithms(
     phase: str, problems: Convolutions, machine: ModelledGpu, only: Collection[str] | None = None
 ) -> dict[str, CostEstimate]:
-    """Estimate every algorithm of a phase, by cuDNN's name.
-
-    Args:
-        phase: forward, backward_data or backward_weights.
-        problems: the convolutions.
-        machine: GPU and constants.
-        only: names of the algorithms to estimate; default: all.
-    """
+    """Estimate every algorithm of a phase, or only some, by cuDNN's name."""
     algorithms = dict(_PHASE_ALGORITHMS[phase](problems, machine))
     if problems.depthwise.any():
         algorithms[DEPTHWISE] = lambda: _depthwise(problems, machine)

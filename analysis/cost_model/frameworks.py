@@ -108,13 +108,7 @@ def waiting_s(
     outputs after it has queued the updates). All threads share all operators. Both need DRAM except during
     convolutions, so an update hides only behind those.
 
-    Args:
-        operations: operators of the network.
-        framework: framework that runs it.
-        kind: training, forward or forward+backward.
-        work: number of launches of an operator and time of its kernels, shape (batches,), by phase (forward or
-            backward) and index in the table.
-        update_s: time of the kernels of all updates, shape (batches,).
+    `work` has the number of launches of an operator and the time of its kernels, by phase and index in the table.
     """
     if framework.waits == "none" or kind == "forward":
         return 0.0

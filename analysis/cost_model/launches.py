@@ -118,19 +118,10 @@ class ModelledGpu:
         step: str = "step_cycles",
         taken: npt.NDArray[np.int64] | None = None,
     ) -> ModelledLaunch:
-        """A kernel of output tiles over a depth; each problem uses its fastest tile, or the one that is given.
+        """A kernel of output tiles over a depth; each problem uses its fastest tile, or the one whose index is `taken`.
 
-        Args:
-            name: name of the kernel.
-            share: share of the peak in the main loop of a 128 × 128 tile.
-            grid: (rows, columns, number of such outputs), each of shape (problems,).
-            depth: length of the inner sum.
-            dram_bytes: DRAM traffic.
-            tiles: output tiles to choose from.
-            slowdown: slowdown of the main loop.
-            dram: name of the constant with its share of the DRAM rate.
-            step: name of the constant with its least clocks of a step of the depth.
-            taken: index of each problem's tile, if the library does not take the fastest; shape (problems,).
+        `share` is that of the peak in the main loop of a 128 × 128 tile; `grid` is (rows, columns, number of such
+        outputs); `dram` and `step` name the constants of the DRAM rate and of the least clocks of a step of the depth.
         """
         rows, columns, count = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in grid))
         best: ModelledLaunch | None = None

@@ -1,8 +1,7 @@
 """The algorithm that a library takes, learned from examples: one small decision tree over shapes per library.
 
-No rule of cuDNN's heuristics is published, and many of its choices are not the fastest algorithm. For cuDNN 7.6 it is
-published which algorithm it advises and which is the fastest, for hundreds of shapes. A tree says so in a few
-questions; `choices.json` has the trees, written by `benchmarks/cost_model.py`.
+No rule of cuDNN's heuristics is published, but for cuDNN 7.6 which algorithm it advises and which is the fastest, for
+hundreds of shapes. `choices.json` has the trees, written by `benchmarks/cost_model.py`.
 """
 
 from __future__ import annotations

@@ -82,11 +82,7 @@ def _table() -> dict[str, Operations]:
 
 
 def load_operations(network: str) -> Operations:
-    """Load the operators of a named network.
-
-    Raises:
-        CurvescopeError: the network has no table.
-    """
+    """Load the operators of a named network; an unknown one raises CurvescopeError."""
     if network not in _table():
         raise CurvescopeError(f"The cost model has no table for {network!r}: choose from {', '.join(_table())}.")
     return _table()[network]
@@ -105,17 +101,7 @@ def estimate_step(
     """Cost of a step at every batch size.
 
     In fp16 and bf16, products and convolutions run on tensor cores; parameters, their gradients and the update stay in
-    fp32.
-
-    Args:
-        operations: result of `load_operations` or of `profiling.networks.operations`.
-        batches: batch sizes.
-        machine: GPU and constants.
-        library: cuDNN and cuBLAS.
-        kind: training, forward+backward or forward.
-        memory_bytes: memory of the GPU, if different from its real one (for what-if questions).
-        framework: framework with its memory rules.
-        precision: fp32, fp16 or bf16.
+    fp32. `memory_bytes` replaces the memory of the GPU (for what-if questions).
 
     Raises:
         CurvescopeError: the model does not support an operator, or the GPU has no tensor cores for the precision.

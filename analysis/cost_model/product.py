@@ -40,15 +40,7 @@ def estimate_products(
     split_from: int = 0,
     slow_transposed: bool = False,
 ) -> CostEstimate:
-    """Estimate the cost of matrix products.
-
-    Args:
-        problems: the products.
-        machine: GPU and constants.
-        tiles: output tiles of the library.
-        split_from: least depth that the library splits.
-        slow_transposed: whether a transposed operand is slow on large outputs.
-    """
+    """Estimate the cost of matrix products with a library's output tiles, and its least depth to split."""
     # Published for cuBLAS 7.5 and early 8.0: outputs over 1024 on both sides, unless the depth is a multiple of 1024.
     large = (np.minimum(problems.m, problems.n) > 1024) & (problems.k % 1024 != 0)
     slowdown = np.where(problems.transposed & large & slow_transposed, machine.constants["transposed_old"], 1.0)

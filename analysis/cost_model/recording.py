@@ -33,21 +33,13 @@ _STEP_COLUMNS = ("step", "batch", "round", "index", "mode", "start_ns", "duratio
 
 
 def machine_for(device: Device) -> ModelledGpu:
-    """The GPU with the constants of its architecture; see `constants_for`.
-
-    Raises:
-        CurvescopeError: the model has no constants for the architecture.
-    """
+    """The GPU with the constants of its architecture, see `constants_for`; CurvescopeError if the model has none."""
     _check(device)
     return ModelledGpu(device, constants_for(device.architecture, load_fitted().constants))
 
 
 def usual_library(device: Device) -> str:
-    """The default library of a GPU.
-
-    Raises:
-        CurvescopeError: the model has no constants for the architecture.
-    """
+    """The default library of a GPU; CurvescopeError if the model has no constants for its architecture."""
     _check(device)
     return _USUAL_LIBRARY[device.architecture]
 
@@ -71,17 +63,7 @@ def model_steps(
     framework: Framework = FRAMEWORKS["torch"],
     precision: str = "fp32",
 ) -> Step:
-    """Model the steps at every batch size; all must fit the memory.
-
-    Args:
-        operations: operators of the network.
-        name: name of the network, for messages.
-        batches: batch sizes.
-        device: the GPU.
-        library: its cuDNN and cuBLAS.
-        kind: training, forward or forward+backward.
-        framework: framework with its rules for memory and algorithms.
-        precision: fp32, or fp16 or bf16 on tensor cores.
+    """Model the steps at every batch size.
 
     Raises:
         CurvescopeError: a batch size does not fit the memory, or the GPU has no tensor cores for the precision.
@@ -115,19 +97,7 @@ def record_model(
     """Write the modelled steps as a recording of source `model`.
 
     Each batch size has one unprofiled and one profiled step of exactly the same duration: a model has no noise. Its
-    error is added when the recording is read, by `uncertainty`.
-
-    Args:
-        path: folder to create.
-        network: name of the network.
-        operations: its operators.
-        batches: batch sizes, increasing.
-        device_name: key of the GPU, e.g. gtx1080.
-        library_name: e.g. cudnn5.1; default: the usual one for the GPU.
-        kind: training, forward or forward+backward.
-        framework_name: framework with its rules for memory and algorithms, e.g. tensorflow.
-        what_if: changed facts of the GPU, by name, e.g. sm_count.
-        precision: fp32, or fp16 or bf16 on tensor cores.
+    error is added when the recording is read, by `uncertainty`. `what_if` has changed facts of the GPU, e.g. sm_count.
 
     Raises:
         CurvescopeError: the GPU, a fact or the library is unknown, a batch size does not fit, or the folder is not

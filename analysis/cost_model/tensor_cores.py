@@ -1,10 +1,8 @@
 """Products and convolutions on tensor cores, in fp16 and bf16: launches of tiles, with the rule of multiples of 8.
 
 Tensor cores take operands of 16 bytes at a time, i.e. 8 values of fp16. Where an extent is no multiple of 8, the
-library pads it (cuDNN) or the caller does (DeepBench), so the work is that of the padded extents: a convolution of one
-channel does eight times its FLOPs. Unaligned convolutions are slower still; the constant `misaligned` says how much.
-Winograd and FFT on tensor cores are not modelled: for all of DeepBench's 94 forward convolutions in fp16 on V100,
-cuDNN 7.6 took IMPLICIT_PRECOMP_GEMM.
+library pads it (cuDNN) or the caller does (DeepBench), so the work is that of the padded extents. Winograd and FFT are
+not modelled: for all of DeepBench's 94 forward convolutions in fp16 on V100, cuDNN 7.6 took IMPLICIT_PRECOMP_GEMM.
 
 The constants are fitted to DeepBench in fp16 on one V100. No times in fp16 of other cards with tensor cores are at
 hand: on those, everything but peak, clock and bandwidth is V100's, so their times are predictions.
@@ -54,12 +52,7 @@ class TensorGpu(ModelledGpu):
 
 
 def tensor_machine(device: Device, precision: str, constants: Constants | None = None) -> TensorGpu:
-    """The tensor cores of a GPU.
-
-    Args:
-        device: the GPU.
-        precision: one of `TENSOR_PRECISIONS`.
-        constants: constants of tensor cores; default: the fitted ones.
+    """The tensor cores of a GPU, by default with the fitted constants.
 
     Raises:
         CurvescopeError: the GPU has no tensor cores for the precision, or their rate is unknown.
@@ -84,13 +77,7 @@ def estimate_tensor_products(problems: Products, machine: TensorGpu) -> CostEsti
 
 
 def estimate_tensor_convolutions(phase: str, problems: Convolutions, machine: TensorGpu) -> CostEstimate:
-    """Estimate convolutions on tensor cores, as implicit products.
-
-    Args:
-        phase: forward, backward_data or backward_weights.
-        problems: the convolutions.
-        machine: tensor cores of the GPU.
-    """
+    """Estimate convolutions on tensor cores, as implicit products."""
     inputs, outputs = padded(problems.c), padded(problems.k)
     taps, pixels = problems.r * problems.s, problems.n * problems.p * problems.q
     images = problems.n * problems.h * problems.w

@@ -1,9 +1,7 @@
 """The difference of two ranks, or of two groups of ranks, split like any anomaly into its terms.
 
-The difference of mean step times is a linear functional, so it splits exactly over layers, phases, kernels and idle.
 Both sides run the same steps, so the steps are taken in pairs: common effects cancel, and the bootstrap is over steps.
-The wall times of synchronised ranks are equal: extra time of one rank in a layer is communication (waiting) of the
-others.
+The wall times of synchronised ranks are equal: extra time of one is communication (waiting) of the others.
 """
 
 from __future__ import annotations
@@ -55,13 +53,7 @@ class Group:
 
 
 def group_of(name: str, reduction: Reduction, less: Reduction | None = None) -> Group:
-    """Average the ranks of a reduction.
-
-    Args:
-        name: name to show.
-        reduction: reduction of some ranks.
-        less: reduction of some of these ranks to leave out.
-    """
+    """Average the ranks of a reduction, but for those of `less`, a reduction of some of them."""
     sums, members = _sums(reduction), _members(reduction)
     ranks = set(reduction.column("ranks", "rank").tolist())
     if less is not None:
@@ -87,16 +79,9 @@ def _members(reduction: Reduction) -> dict[int, int]:
 def explain_difference(
     one: Group, other: Group, names: Reduction, steps: Collection[int] | None = None
 ) -> RankDifference:
-    """Split the difference of two groups.
+    """Split the difference of two groups over their common steps, or some of them; CurvescopeError if there is none.
 
-    Args:
-        one: the group to explain.
-        other: the group to compare it with.
-        names: a reduction with the names of both groups' keys.
-        steps: steps to consider; default: all.
-
-    Raises:
-        CurvescopeError: they have no step in common.
+    `names` is a reduction with the names of both groups' keys.
     """
     common = sorted(step for step in set(one.members) & set(other.members) if steps is None or step in steps)
     if not common:

@@ -1,7 +1,6 @@
 """Find the recordings of ranks and reduce each: in this process, or by workers of a Dask cluster.
 
-If a worker dies, Dask gives its recordings to another one. A recording that kills every worker, e.g. because it does
-not fit the memory, is left out and named.
+A recording that kills every worker, e.g. because it does not fit the memory, is left out and named.
 """
 
 from __future__ import annotations
@@ -58,16 +57,11 @@ class Job:
 
 
 def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
-    """Find the recordings named on the command line.
+    """Find the recordings named on the command line: the jobs by rank, and a reduction that lists the unreadable ones.
 
-    The number of a rank is the one in its recording; else the number after `rank` in the file name, else the last
-    number in the file name, else the position in the list.
-
-    Args:
-        arguments: folders of recordings or profiles, folders above them, patterns, or URLs of these.
-
-    Returns:
-        The jobs by rank, and a reduction that lists the unreadable recordings.
+    Arguments are folders of recordings or profiles, folders above them, patterns, or URLs of these. The number of a
+    rank is the one in its recording; else the number after `rank` in the file name, else the last number in the file
+    name, else the position in the list.
 
     Raises:
         CurvescopeError: no recording was found.
@@ -174,12 +168,9 @@ class Reducer:
     """Reduces recordings; a context manager that ends the workers it started."""
 
     def __init__(self, ranks: int, scheduler: str | None = None, workers: int | None = None) -> None:
-        """Create a reducer.
+        """Create a reducer of so many ranks, with a Dask scheduler (`tcp://host:8786`) or workers of this machine.
 
-        Args:
-            ranks: number of ranks, for the number of workers.
-            scheduler: address of a Dask scheduler, e.g. `tcp://host:8786`; None for workers of this machine.
-            workers: number of workers of this machine; default: as many as cores and ranks justify. 1 is this process.
+        By default as many workers as cores and ranks justify; 1 is this process.
 
         Raises:
             BackendMissingError: a scheduler or several workers are requested, and Dask is not installed.
@@ -228,15 +219,7 @@ class Reducer:
         self._stack.close()
 
     def reduce(self, jobs: Sequence[Job], report: Callable[[int], None] = lambda _: None) -> Reduction:
-        """Reduce recordings.
-
-        Args:
-            jobs: recordings.
-            report: callback that gets the number of finished jobs.
-
-        Raises:
-            KeyboardInterrupt: an interrupt; `so_far` has the finished jobs.
-        """
+        """Reduce recordings and report the number of finished jobs; after an interrupt `so_far` has these."""
         self._finished, done = [], 0
         for chunk, reduction in self._chunks(jobs):
             self._take(reduction)

@@ -1,15 +1,9 @@
 """Cut the steps of synchronised ranks exactly into kernels, communication, waiting, input and idle.
 
-Each instant of a rank's step belongs to the first kind below that runs in it; concurrent kernels of one kind share it:
-
-1. kernels: work of the layers;
-2. communication: copies into buckets and back, and starting collectives;
-3. a collective: *waiting* at first, *communication* for as long as the rank needs that waits least;
-4. input: fetching the batch;
-5. idle: none of these.
-
-The waiting of a rank in a collective is its duration minus the shortest duration of that collective on any rank, as in
-`stragglers`. The rank that begins it last waits for nobody; clocks need not agree.
+Each instant of a rank's step belongs to the first of these that runs in it, in equal shares to concurrent ones: kernels
+of the layers; copies into buckets and back, and starting collectives (communication); a collective, *waiting* at first
+and *communication* for as long as the rank needs that waits least; fetching the batch (input); none of these (idle).
+Clocks need not agree.
 """
 
 from __future__ import annotations
@@ -124,10 +118,7 @@ class _Timeline:
 
 
 def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
-    """Cut every profiled step of the ranks.
-
-    Args:
-        ranks: synchronised ranks.
+    """Cut every profiled step of synchronised ranks.
 
     Returns:
         Columns layer, phase, name, op, batch, step (position among the shared steps), rank, kind (one of `KINDS`) and
@@ -154,10 +145,7 @@ def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
 
 
 def _shortest(of_ranks: Sequence[_Rows]) -> Integers | None:
-    """Shortest duration of each collective on any rank, ns; None if collectives differ between ranks.
-
-    Collectives of one group run in the same order on every rank.
-    """
+    """Shortest duration of each collective on any rank, which all run in one order, ns; None if collectives differ."""
     durations = [(rows.end_ns - rows.start_ns)[rows.code == _MOVING] for rows in of_ranks]
     if len({len(of_rank) for of_rank in durations}) != 1:
         return None

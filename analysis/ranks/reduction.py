@@ -1,9 +1,8 @@
 """Reduce the recording of one rank to tables that add up over ranks.
 
-Per step the exclusive times of all kernels and idle add up to the step's wall time, in whole nanoseconds. Collectives
-of different ranks are matched by step, *channel* and order of start in the channel. A channel is the communicator if
-the recording names it, else the position of the stream among those that run collectives in that step: ranks of one
-program create their streams in one order.
+Collectives of different ranks are matched by step, *channel* and order of start in the channel. A channel is the
+communicator if the recording names it, else the position of the stream among those that run collectives in that step:
+ranks of one program create their streams in one order.
 """
 
 from __future__ import annotations
@@ -40,16 +39,7 @@ _Names = list[tuple[int, int, str | None, str | None, str, str | None]]
 
 
 def reduce_rank(rank_id: RankId, steps: pd.DataFrame, work: Work) -> Reduction:
-    """Reduce one recording.
-
-    Args:
-        rank_id: rank of the recording.
-        steps: `steps` table.
-        work: result of `kernel_times.device_work`.
-
-    Raises:
-        CurvescopeError: no step was profiled.
-    """
+    """Reduce one recording; CurvescopeError if no step was profiled."""
     profiled = profiled_steps(steps)
     if profiled.empty:
         raise CurvescopeError("no step of it was profiled, so that no kernel belongs to one")
@@ -106,14 +96,9 @@ def _names(keys: pd.DataFrame) -> _Names:
 def _collectives(work: Work, profiled: pd.DataFrame, operations: dict[str, str | None]) -> tuple[pd.DataFrame, _Names]:
     """Find every collective of the steps with its channel and order, and the names of channels and operations.
 
-    Args:
-        work: result of `kernel_times.device_work`.
-        profiled: result of `profiled_steps`.
-        operations: operation by name, for communication only; None where only the profiler may tell it, as of RCCL's
-            generic kernel.
-
-    Returns:
-        Columns step, channel, occurrence, operation and duration_ns (numbers, ids, nanoseconds), and rows of `names`.
+    `operations` has the operation by name, for communication only; None where only the profiler may tell it, as of
+    RCCL's generic kernel. The table has columns step, channel, occurrence, operation and duration_ns (numbers, ids,
+    nanoseconds).
     """
     number = profiled["step"].to_numpy(np.int64)
     names = pa.array([*operations], pa.string())

@@ -1,15 +1,13 @@
 """Find ranks that delay the others, layers out of balance, and collectives that wait, with the rank they wait for.
 
-A rank's *own time* in a step is its wall time without communication: synchronised ranks have the same wall time, and
-the faster ones wait inside a collective. A *straggler* has more own time than the median of the other ranks: on
-average over the steps, more than noise (bootstrap over steps, Holm over ranks) and by at least 2 % of the step; or, *at
-times*, in single steps by at least a tenth of the step and farther from the others than any of as many normal deviates
-would be.
+A rank's *own time* in a step is its wall time without communication. A *straggler* has more of it than the median of
+the other ranks: on average, more than noise (bootstrap over steps, Holm over ranks) and by at least 2 % of the step;
+or, *at times*, in single steps by at least a tenth of the step and farther than any of as many normal deviates would
+be.
 
-The waiting of a rank in a collective is its duration minus the shortest duration of that collective on any rank: the
-rank that begins it last does not wait, and the others wait for it. Clocks need not agree. Collectives are matched by
-step, channel and order (see `reduction`). If the ranks of a channel did not call the same collectives in a step, those
-of that step and channel are counted and left out.
+The waiting of a rank in a collective is its duration minus the shortest duration of that collective on any rank: clocks
+need not agree. Where the ranks of a channel did not call the same collectives in a step, those are left out and
+counted.
 """
 
 from __future__ import annotations
@@ -193,11 +191,7 @@ def _matrices(reduction: Reduction) -> tuple[Ints, Ints, Floats, Floats]:
 
 
 def over_others(times: Floats) -> Floats:
-    """Each time minus the median of the other ranks' times, step by step; NaN without other ranks.
-
-    Args:
-        times: shape (ranks, steps); NaN where a rank has no such step.
-    """
+    """Each time minus the median of the other ranks' times in the step, shape (ranks, steps); NaN is a missing one."""
     excess = np.full_like(times, np.nan)
     for column in range(times.shape[1]):
         present = np.flatnonzero(~np.isnan(times[:, column]))

@@ -1,9 +1,8 @@
 """Reductions of the recordings of ranks: small tables of whole numbers that add up.
 
 `combine` of the reductions of some recordings is the reduction of all of them, in any order and grouping, to the last
-nanosecond: every column is a sum or a minimum of int64, and the pieces of one rank add up as ranks do. The size of
-`kernel_times` and `collectives` depends on the program, not on the number of ranks; `steps`, `terms` and `calls` have
-some rows for each rank. Each text is stored once, in `names`, under a hash that is the same on every machine.
+nanosecond: every column is a sum or a minimum of int64. The size of `kernel_times` and `collectives` depends on the
+program, not on the number of ranks. Each text is stored once, under a hash that is the same on every machine.
 """
 
 from __future__ import annotations

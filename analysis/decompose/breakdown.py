@@ -85,13 +85,7 @@ class Row:
 
 
 def above_roofs(row: Row, hardware: Hardware, by: str) -> tuple[str, ...]:
-    """The roofs of the device that the row's rates are above.
-
-    Args:
-        row: a row of a breakdown.
-        hardware: limits of the device.
-        by: what a row stands for; the name of a kernel can say the precision of its roof.
-    """
+    """The roofs of the device that the row's rates are above; a kernel's name can say the precision of its roof."""
     precision = kernel_precision(row.label) if by == "kernel" else UNKNOWN
     flops, size = (None if rate is None else rate * 1e9 for rate in (row.gflop_per_s, row.gb_per_s))
     return hardware.exceeded(flops, size, None if precision == UNKNOWN else precision)
@@ -148,18 +142,7 @@ def recorded_breakdown(
     by_instance: bool = True,
     device: int | None = None,
 ) -> Breakdown:
-    """Split the step of a recording at one batch size.
-
-    Args:
-        recording: the recording.
-        by: see `break_down`.
-        batch: see there.
-        by_instance: whether repeated layers stay apart.
-        device: number of the GPU whose work to split; None for all.
-
-    Raises:
-        CurvescopeError: no such GPU is recorded; else see `break_down`.
-    """
+    """Split the step of a recording as `break_down` does; CurvescopeError if no such GPU is recorded."""
     gpus = gpus_of(recording)
     if device is not None and device not in gpus:
         numbers = ", ".join(map(str, gpus)) or "none"
@@ -203,19 +186,10 @@ def break_down(
     lines: pd.DataFrame | None = None,
     correct: Callable[[pd.DataFrame], pd.DataFrame] = lambda times: times,
 ) -> Breakdown:
-    """Split the step at one batch size.
+    """Split the step at one batch size, by default the largest, by layer, kernel, phase, op or line.
 
-    Args:
-        steps: the `steps` table.
-        work: result of `kernel_times.device_work`.
-        by: layer, kernel, phase, op or line.
-        batch: a measured batch size; default: the largest.
-        statistic: statistic for T(b), see `statistics.STATISTICS`.
-        layer_classes: class of each layer, by path, for the labels.
-        marked: the marked steps; None if there are none.
-        operators: operators that tell which layers are equal, see `repeated_layers`; None keeps all layers apart.
-        lines: result of `source_lines.lines_of`, to group by line.
-        correct: function of the times of steps without marks, e.g. `marked.without_profiler`.
+    `operators` tell which layers are equal, see `repeated_layers`; None keeps all layers apart. `correct` is a function
+    of the times of steps without marks, e.g. `marked.without_profiler`.
 
     Raises:
         CurvescopeError: no such batch size, nothing was profiled there, or no work of the device was recorded.
@@ -266,11 +240,7 @@ def break_down(
 
 
 def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple[int | None, Curve | None]:
-    """Choose the batch size, by default the largest, and its curve, None if no step ran unprofiled.
-
-    Raises:
-        CurvescopeError: there is no step, or none of that batch size.
-    """
+    """Choose the batch size, by default the largest, and its curve, None if no step ran unprofiled."""
     if steps.empty:
         raise CurvescopeError("This recording has no step: there is nothing to break down.")
     curve = None if steps["profiled"].all() else cost_curve(steps, statistic)

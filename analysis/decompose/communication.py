@@ -1,13 +1,11 @@
 """Collectives of a recording: messages, rates, overlap with other kernels, and how much they slow these down.
 
-Rates are those of nccl-tests (doc/PERFORMANCE.md there). With the bytes S of a message, the time t and n ranks, the
-algorithm moves S/t, and the bus S/t times 2(n-1)/n for AllReduce, (n-1)/n for AllGather, ReduceScatter and AlltoAll,
-and 1 for Broadcast, Reduce and SendRecv. t is the time of the kernel, which waits for the last rank as well, so rates
-are lower bounds; those of the fastest call are the nearest to the hardware.
+Rates are those of nccl-tests (doc/PERFORMANCE.md there), of the time of the kernel, which waits for the last rank as
+well: they are lower bounds, and those of the fastest call are the nearest to the hardware.
 
-Kernels share SMs and DRAM with the collectives beside them. The slow-down of a kernel is its time beside communication
-(at least half of the call) minus the mean time of the same kernel (name, grid, block, FLOPs) at the same batch size
-where no communication runs. Kernels that never run alone have no such reference and are left out.
+The slow-down of a kernel is its time beside communication (at least half of the call), with which it shares SMs and
+DRAM, minus the mean time of the same kernel (name, grid, block, FLOPs) at the same batch size where no communication
+runs. Kernels that never run alone are left out.
 """
 
 from __future__ import annotations
@@ -121,13 +119,7 @@ def bus_factor(name: str, ranks: int) -> float | None:
 
 
 def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communication | None:
-    """Describe the communication of one batch size; None if there is none.
-
-    Args:
-        work: result of `kernel_times.device_work`.
-        steps: the `steps` table.
-        batch: batch size; None for steps of unknown batch size.
-    """
+    """Describe the communication of one batch size, None for an unknown one; None if there is none."""
     profiled = profiled_steps(steps)
     profiled = profiled[profiled["batch"].isna() if batch is None else profiled["batch"] == batch]
     if profiled.empty or not _communicates(work):
@@ -151,12 +143,7 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
 
 
 def slow_downs(work: Work, steps: pd.DataFrame, names: Mapping[str, str] = MappingProxyType({})) -> pd.DataFrame:
-    """The slow-down of kernels beside communication, by batch size, layer and phase.
-
-    Args:
-        work: result of `kernel_times.device_work`.
-        steps: the `steps` table.
-        names: group of each repeated layer.
+    """The slow-down of kernels beside communication, by batch size, layer (or group of repeated layers) and phase.
 
     Returns:
         Columns batch, layer and phase; and, per step, expected_ms (time of the compared calls had they run alone),
@@ -187,8 +174,7 @@ def _communicates(work: Work) -> bool:
 def _calls(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
     """Every kernel of the steps, with its time beside kernels of the other kind, communication or not.
 
-    Returns:
-        Columns of `kernels`, and communicates, ms, overlap_ms and beside (for at least half of the call).
+    Adds the columns communicates, ms, overlap_ms and beside (for at least half of the call).
     """
     number = profiled["step"].to_numpy(np.int64)
     pieces = [of_steps(piece, number)[0].select(_COLUMNS).cast(_SCHEMA) for piece in work(_COLUMNS)]
@@ -245,9 +231,8 @@ def _union_ms(calls: pd.DataFrame) -> float:
 def _compared(other: pd.DataFrame) -> pd.DataFrame:
     """The calls beside communication of kernels that run alone as well.
 
-    Returns:
-        Their rows with key, alone_ms (mean of a call alone), excess_ms, and the variances of that mean (alone_var) and
-        of a call beside communication (beside_var), in ms².
+    Adds key, alone_ms (mean of a call alone), excess_ms, and the variances of that mean (alone_var) and of a call
+    beside communication (beside_var), in ms².
     """
     other = other.assign(key=other.groupby(_SAME, dropna=False, observed=True).ngroup())
     alone = other[other["overlap_ms"] == 0].groupby("key")["ms"].agg(["mean", "var", "size"])

@@ -1,9 +1,8 @@
 """The cost curve T(b) of a recording: a statistic of the unprofiled steps, with intervals.
 
 T(b) is of the complete rounds, which visited every condition. A sweep may also make focused rounds, which visit only
-the conditions of one functional. A functional is evaluated over all rounds that visited all its conditions, complete or
-focused, and over no others: in each of them its conditions met the same state of the machine. A disturbed visit is set
-aside (`profiling.recording.disturbed`), and its round counts for the other conditions.
+the conditions of one functional. A functional is evaluated over all rounds that visited all its conditions, and over no
+others: in each of them its conditions met the same state of the machine.
 """
 
 from __future__ import annotations
@@ -169,16 +168,10 @@ def shared_rounds(steps: pd.DataFrame, by: str = "batch") -> list[int]:
 
 
 def focused_rounds(steps: pd.DataFrame, by: str = "batch") -> list[tuple[tuple[Condition, ...], list[int]]]:
-    """Sets of two or more conditions that more rounds visited than visited every condition.
+    """Sets of two or more conditions that more rounds visited than visited every condition, with these rounds.
 
     A benchmark of operators has none: it ends the visits of each problem once its time is known, and all of them count.
-
-    Args:
-        steps: steps of one kind, e.g. the unprofiled ones.
-        by: column of the condition.
-
-    Returns:
-        Conditions of each set, increasing, with the rounds that visited all of them.
+    The steps are of one kind, e.g. the unprofiled ones.
     """
     if "mode" in steps and (steps["mode"] == OPERATOR_MODE).all():
         return []
@@ -207,12 +200,8 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     visited; if there are fewer than two complete rounds, it counts for the medians too. Visits that are set aside count
     for no value; a drawn round adds nothing to a condition whose visit is set aside in it.
 
-    Args:
-        steps: the `steps` table.
-        statistic: statistic for T(b), see `STATISTICS`; the protocol of a recording names it.
-        noise: standard error of every T(b) as a share of it, for steps that were not repeated; the published spread of
-            a row over the root of its averaged steps has precedence. Repeated steps have precedence over both.
-        by: column of the condition.
+    `noise` is the standard error of every T(b) as a share of it, for steps that were not repeated; the published spread
+    of a row over the root of its averaged steps has precedence. Repeated steps have precedence over both.
 
     Raises:
         CurvescopeError: no step was timed, or steps have no batch size.
@@ -272,12 +261,7 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
 def _round_correlation(
     timed: pd.DataFrame, visits: Mapping[tuple[Condition, int], npt.NDArray[np.int64]]
 ) -> dict[Condition, float]:
-    """Correlation of the errors of two rounds, by condition, from the correlation of consecutive visits.
-
-    Args:
-        timed: the unprofiled steps.
-        visits: positions of the steps of every visit, by condition and round.
-    """
+    """Correlation of the errors of two rounds, by condition, from the correlation of consecutive visits."""
     if "start_ns" not in timed or timed["start_ns"].isna().any() or (timed["duration_ns"] <= 0).any():
         return {}
     start_ns, duration_ns = (timed[column].to_numpy(np.int64) for column in ("start_ns", "duration_ns"))

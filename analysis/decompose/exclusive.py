@@ -11,20 +11,10 @@ Floats = npt.NDArray[np.float64]
 def exclusive_ns(
     start_ns: npt.ArrayLike, duration_ns: npt.ArrayLike, window_start_ns: int, window_ns: int
 ) -> tuple[Floats, float]:
-    """Share the window among the intervals.
+    """Share the window among the intervals: their exclusive times, and the idle time; together they are `window_ns`.
 
-    An instant in which n intervals run gives each of them 1/n; an instant in which none runs is idle. What lies
-    outside the window is cut off. O(n log n).
-
-    Args:
-        start_ns: int, shape (n,): starts of the intervals.
-        duration_ns: int, shape (n,): their durations; zero or negative ones get nothing.
-        window_start_ns: start of the step.
-        window_ns: its wall time.
-
-    Returns:
-        The intervals' exclusive times, shape (n,), and the idle time; together they are `window_ns` exactly up to
-        float rounding (relative 1e-12).
+    An instant in which n intervals run gives each of them 1/n; an instant in which none runs is idle. What lies outside
+    the window is cut off, and durations below 0 are 0. O(n log n), with a relative rounding of 1e-12.
     """
     levels = np.zeros(np.shape(start_ns), dtype=np.int64)
     return layered_exclusive_ns(start_ns, duration_ns, levels, window_start_ns, window_ns)
@@ -33,17 +23,10 @@ def exclusive_ns(
 def layered_exclusive_ns(
     start_ns: npt.ArrayLike, duration_ns: npt.ArrayLike, levels: npt.ArrayLike, window_start_ns: int, window_ns: int
 ) -> tuple[Floats, float]:
-    """Share the window among the intervals, the lowest level first.
+    """Share the window as `exclusive_ns`, the lowest level, from 0, first.
 
     An instant belongs in equal shares to the intervals of the lowest level that run in it; those of higher levels get
-    nothing. The rest is as in `exclusive_ns`. O(n log n).
-
-    Args:
-        start_ns: int, shape (n,): starts of the intervals.
-        duration_ns: int, shape (n,): their durations; zero or negative ones get nothing.
-        levels: int, shape (n,): from 0.
-        window_start_ns: start of the step.
-        window_ns: its wall time.
+    nothing.
     """
     # Relative to the window, so that float64 holds nanoseconds of any clock without rounding.
     start = np.clip(np.asarray(start_ns, dtype=np.int64) - window_start_ns, 0, window_ns)

@@ -1,11 +1,8 @@
 """Find the significant functionals of a cost curve, and the anomalies among them.
 
 Tested are the excess over proportional cost of every adjacent pair of batch sizes, and the bend away from fixed plus
-proportional cost of every inner one. All tests of a curve form one family (Holm). An effect under 2 % of the step time
-is no anomaly however significant it is.
-
-Anomalies are a positive excess (the larger batch costs more than its share), and a bend in either direction. A negative
-excess on a straight line is the amortised fixed cost of a step: significant and reported, but no anomaly.
+proportional cost of every inner one, as one family (Holm). Anomalies are a positive excess and a bend in either
+direction of 2 % of the step time or more; a negative excess is the amortised fixed cost of a step.
 """
 
 from __future__ import annotations
@@ -82,12 +79,8 @@ def undecided(curve: Curve, findings: Sequence[Finding], more: float) -> list[Fi
     """The findings of a look at a sweep that goes on: neither decided yet, nor beyond what the time allows.
 
     Decided are anomalies at a stricter level than that of the end, as each look may err; and what is none of 5 % or
-    more of the step by its interval. A negative excess is none of any size.
-
-    Args:
-        curve: the curve so far.
-        findings: its findings.
-        more: rounds at the time limit, as a factor on those so far.
+    more of the step by its interval. A negative excess is none of any size. The rounds at the time limit are `more`
+    times those so far.
     """
     left = []
     for finding in findings:
@@ -102,12 +95,7 @@ def undecided(curve: Curve, findings: Sequence[Finding], more: float) -> list[Fi
 
 
 def decidable(value: Estimate, more: float) -> bool:
-    """Whether more rounds may distinguish a value from 0, if it then lies half an interval's half farther from it.
-
-    Args:
-        value: the value so far; infinite ends become finite.
-        more: number of rounds, as a factor on those so far.
-    """
+    """Whether `more` times the rounds may tell a value from 0, if it lies a quarter of its interval farther away."""
     if not math.isfinite(value.high):
         return more > 1
     half = value.high - value.value
@@ -148,11 +136,7 @@ def judge(curve: Curve, finding: Finding, p_adjusted: float) -> Finding:
 def find_fixed_cost(curve: Curve, profiled: Sequence[int]) -> Functional | None:
     """The fixed cost at the smallest pair of batch sizes where it is significant and at least 2 % of T(b).
 
-    All adjacent pairs form one family (Holm).
-
-    Args:
-        curve: the cost curve.
-        profiled: batch sizes with profiled steps; other pairs cannot be split.
+    All adjacent pairs form one family (Holm). Pairs without profiled steps cannot be split.
     """
     fixed_costs = [fixed_cost(*pair) for pair in neighbours(curve.conditions)[0] if pair not in curve.jumps]
     values = [curve.evaluate(functional) for functional in fixed_costs]

@@ -1,8 +1,6 @@
 """Functionals of step times: anomalies as coefficients over conditions.
 
-T is the time of a step at a condition: a batch size b, or another property by which steps differ. Each functional is a
-sum of coefficients times T at some conditions; as T is a sum of terms, so is the functional, and its shares add up to
-it without a model or a fit.
+As T is a sum of terms, so is a functional, and its shares add up to it without a model or a fit.
 """
 
 from __future__ import annotations
@@ -47,10 +45,7 @@ class Functional:
 
     @property
     def of_rate(self) -> bool:
-        """Whether the coefficients multiply 1/T, in steps per second, instead of T.
-
-        Such a functional has no shares, for 1/T is no sum of terms.
-        """
+        """Whether the coefficients multiply 1/T, in steps per second, which is no sum of terms and has no shares."""
         return self.unit == THROUGHPUT
 
     @property
@@ -90,15 +85,10 @@ def fixed_cost(small: int, large: int) -> Functional:
 def curvature(before: int, at: int, after: int, axis: str = "log2") -> Functional:
     """Curvature of the cost curve at a batch size; above 0 is concave-up, below 0 concave-down.
 
-    Args:
-        before: next smaller batch size.
-        at: batch size the curvature is taken at.
-        after: next larger batch size.
-        axis: `log2`: second divided difference of time per sample over log2 of the batch size, in ms per sample; on
-            doublings this is T(2b)/2b − 2·T(b)/b + T(b/2)/(b/2). `linear`: second divided difference of T itself over
-            the batch size, in ms per sample²; 0 for every cost that is fixed plus proportional. `throughput`: second
-            divided difference of the samples per second, b/T(b), over log2 of the batch size; below 0 the throughput
-            gains less by this doubling than by the one before.
+    On the axis `log2` it is the second divided difference of time per sample over log2 of the batch size, in ms per
+    sample; on doublings T(2b)/2b − 2·T(b)/b + T(b/2)/(b/2). `linear`: that of T itself over the batch size, in ms per
+    sample²; 0 for every cost that is fixed plus proportional. `throughput`: that of the samples per second, b/T(b),
+    over log2 of the batch size; below 0 the throughput gains less by this doubling than by the one before.
     """
     if axis in ("log2", "throughput"):
         left, right = log2(at / before), log2(after / at)
@@ -131,10 +121,8 @@ def neighbours(
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
     """Adjacent pairs, and inner points with both neighbours, of increasing batch sizes.
 
-    Args:
-        batches: the batch sizes.
-        jumps: pairs between which the cost jumps. A line through such a pair would continue the jump, often manifold,
-            so that no inner point begins with one.
+    A line through a pair between which the cost jumps would continue the jump, often manifold, so that no inner point
+    begins with one.
     """
     ordered = sorted(batches)
     inner = zip(ordered, ordered[1:], ordered[2:], strict=False)

@@ -1,8 +1,7 @@
 """What the host did while no device work ran: the reason for each gap in a step.
 
 A gap has the first of these reasons: the API call that took at least half of it; the shortest range (of NVTX, or of the
-profiler's own annotations) around at least half of it; no API call, if others were recorded. Calls and ranges are those
-of the processes that the device work belongs to.
+profiler's own annotations) around at least half of it; no API call, if others were recorded.
 """
 
 from __future__ import annotations
@@ -80,13 +79,7 @@ class StepHostSpans:
         self._ended_ns = np.maximum.accumulate(self.end_ns) if len(timed) else self.end_ns
 
     def during(self, begin_ns: int, end_ns: int, processes: Sequence[float]) -> Ints:
-        """Positions of the spans that overlap a time.
-
-        Args:
-            begin_ns: start of the time.
-            end_ns: its end.
-            processes: processes whose spans count, besides those of an unknown process; empty for all.
-        """
+        """Positions of the spans that overlap a time: of some processes (by default all), and of unknown ones."""
         first = np.searchsorted(self._ended_ns, begin_ns, side="right")
         near = np.arange(first, np.searchsorted(self.start_ns, end_ns, side="left"))
         near = np.asarray(near[self.end_ns[near] > begin_ns], np.int64)
@@ -97,14 +90,7 @@ class StepHostSpans:
 
 
 def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps:
-    """The time of a step in which no device work runs.
-
-    Args:
-        begin_ns: starts of the device work, increasing.
-        end_ns: their ends.
-        first_ns: start of the step.
-        last_ns: its end.
-    """
+    """The time of a step in which no device work runs, whose starts increase."""
     begin, end = np.clip(begin_ns, first_ns, last_ns), np.clip(end_ns, first_ns, last_ns)
     until = np.append(first_ns, np.maximum.accumulate(end))
     following = np.append(begin, last_ns)
@@ -115,14 +101,7 @@ def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps
 def reasons(
     gaps: Gaps, processes: Sequence[float], calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None
 ) -> list[str | None]:
-    """The reason for each gap of a step; None if unknown.
-
-    Args:
-        gaps: the gaps.
-        processes: processes that the step's device work belongs to; empty for unknown.
-        calls: calls of the API.
-        read_ranges: gives the ranges; it is called only if calls leave a gap without a reason.
-    """
+    """The reason for each gap of a step; None if unknown. Ranges are read only if calls leave a gap without one."""
     return [_text(code, calls, read_ranges) for code in _reason_codes(gaps, processes, calls, read_ranges).tolist()]
 
 
@@ -194,14 +173,7 @@ def _host(recording: Recording, table: str) -> StepHostSpans:
 def idle_times(
     work: Work, steps: pd.DataFrame, calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None
 ) -> tuple[IdleTime, ...]:
-    """The idle time of a mean step by reason, the longest first; their times add up to all of it.
-
-    Args:
-        work: result of `kernel_times.device_work`.
-        steps: the steps, by number, as `kernel_times.profiled_steps` gives them.
-        calls: calls of the API.
-        read_ranges: gives the ranges.
-    """
+    """The idle time of a mean step by reason, the longest first; their times add up to all of it."""
     rows = _rows(work, steps)
     layer, layers = pd.factorize(rows["layer"])
     start_ns, process = rows["start_ns"].to_numpy(np.int64), rows["process"].to_numpy(np.float64, na_value=np.nan)

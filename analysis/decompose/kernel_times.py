@@ -1,8 +1,7 @@
 """Exclusive time of device work: millions of kernels reduced to a row per step and group.
 
-Memcpy and memset count as kernels of those names: the device is not idle during them. The kernels are read twice, one
-part file at a time: first their times, which are shared out over each step, then the columns they are grouped by. So
-memory holds some forty bytes per kernel, and one part file.
+Memcpy and memset count as kernels. The kernels are read twice, one part file at a time: first their times, which are
+shared out over each step, then the columns they are grouped by: memory holds some forty bytes per kernel, and one file.
 """
 
 from __future__ import annotations
@@ -53,14 +52,8 @@ _PANDAS_TYPES: dict[pa.DataType, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64()
 def device_work(recording: Recording, *, copied_bytes: bool = False, device: int | None = None) -> Work:
     """The kernels of a recording, one part file at a time, then its memcpy and memset as kernels of those names.
 
-    Args:
-        recording: the recording.
-        copied_bytes: whether these have compulsory bytes, those that they move; they cross a bus, so that no cause
-            which compares bytes with caches and DRAM may see them.
-        device: number of the GPU whose work it is; None for all.
-
-    Returns:
-        The work; reading a damaged part file raises CurvescopeError.
+    With `copied_bytes` these have compulsory bytes, those that they move; they cross a bus, so that no cause which
+    compares bytes with caches and DRAM may see them. Reading a damaged part file raises CurvescopeError.
     """
     pieces = partial(_pieces, recording, copied_bytes)
     return pieces if device is None else partial(_pieces_on, pieces, device)
@@ -85,7 +78,7 @@ def gpus_of(recording: Recording) -> list[int]:
 
 
 def copies(recording: Recording, columns: Sequence[str], *, copied_bytes: bool = False) -> Iterator[pa.Table]:
-    """The memcpys and memsets of a recording as kernels of those names; for the arguments see `device_work`."""
+    """The memcpys and memsets of a recording as kernels of those names, see `device_work`."""
     for memory in recording.pieces("memory"):
         moved = memory.filter(
             pc.and_(pc.is_in(memory["kind"], pa.array(["memcpy", "memset"])), memory["duration_ns"].is_valid())
@@ -109,16 +102,11 @@ def kernel_times(
 ) -> pd.DataFrame:
     """Exclusive time of every group of kernels in every profiled step, then the idle time of every step.
 
-    Args:
-        work: result of `device_work`; rows outside profiled steps or without duration are left out.
-        steps: the `steps` table.
-        keys: columns of `kernels` to group by, including `name`.
-        amounts: columns to add up, or to average over time, as the schema says. Rows with and without a value are in
-            different groups.
-        place_idle: whether idle time has a row for each layer and phase: the gap before a kernel is that of the layer
-            that launched it. Else it is one row per step.
-        by_name: whether kernels of different names are apart. Else only communication and copies are, each under one
-            of their names.
+    Rows outside profiled steps or without duration are left out. Keys are columns of `kernels`, including `name`;
+    amounts are added up, or averaged over time, as the schema says, and rows with and without a value are in different
+    groups. With `place_idle`, idle time has a row for each layer and phase: the gap before a kernel is that of the
+    layer that launched it; else a row per step. Unless `by_name`, only communication and copies are apart, each under
+    one of their names.
 
     Returns:
         Columns step, batch, the keys, exclusive_ns, exclusive_ms, calls, the amounts, shared (see `split_fused`) and
@@ -139,9 +127,6 @@ def with_kind(table: pd.DataFrame) -> pd.DataFrame:
     """The same rows with a column `kind`: idle, communication or kernels.
 
     Communication has no layer and no phase: it is started where a gradient is ready, and its time is no layer's.
-
-    Args:
-        table: table with columns name, layer and phase.
     """
     kind_of = {name: COMMUNICATION if is_communication(str(name)) else KERNELS for name in table["name"].unique()}
     kind = table["name"].map({**kind_of, IDLE: IDLE})
@@ -150,11 +135,7 @@ def with_kind(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def kernel_totals(work: Work, keys: Sequence[str] = KEYS, amounts: Sequence[str] = AMOUNTS) -> pd.DataFrame:
-    """Time of every group of kernels of a recording without steps, e.g. of Nsight Compute: the sum of their durations.
-
-    Returns:
-        As `kernel_times`, without step, batch and idle.
-    """
+    """As `kernel_times`, without step, batch and idle: sums of the durations, of a recording without steps."""
     read = _with_fused(keys)
     collected = _Groups(read, amounts)
     for piece in work(list(dict.fromkeys([*read, *amounts, "duration_ns"]))):
@@ -172,15 +153,9 @@ def _with_fused(keys: Sequence[str]) -> list[str]:
 def split_fused(groups: pd.DataFrame, keys: Sequence[str], amounts: Sequence[str]) -> pd.DataFrame:
     """Share the time, the calls and the amounts of fused kernels over the operators in them.
 
-    Args:
-        groups: groups with the column `fused`, which is removed; without it the groups stay as they are.
-        keys: columns to group by; layer and op become those of the operators.
-        amounts: columns that are shared out.
-
-    Returns:
-        The groups, with one row for each layer and operator (as far as they are keys) in a fused kernel; in the column
-        `shared`, whether others have a part of the row's kernels. Times stay whole nanoseconds, and all columns keep
-        their sums.
+    The column `fused` goes; each layer and operator (as far as they are keys) in a fused kernel gets a row. The column
+    `shared` says whether others have a part of the row's kernels. Times stay whole nanoseconds, and all columns keep
+    their sums.
     """
     if _FUSED not in groups:
         return groups.assign(shared=False)
@@ -224,10 +199,7 @@ def _shares(text: str, keys: Sequence[str]) -> list[OperatorShare]:
 
 
 def profiled_steps(steps: pd.DataFrame, batch: int | None = None) -> pd.DataFrame:
-    """The profiled steps whose start is known, by number; only those of one batch size unless it is None.
-
-    Those of visits that are set aside are left out.
-    """
+    """The profiled steps, or those of one batch size, whose start is known, by number; no visit that is set aside."""
     found = used_steps(steps)
     found = found[found["profiled"].astype(bool) & found["start_ns"].notna()].sort_values("step")
     return found if batch is None else found[found["batch"] == batch]
@@ -242,15 +214,7 @@ def group_times(
     *,
     by_name: bool = True,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Exclusive time of every group of kernels in every step, and the idle time of every step.
-
-    Args:
-        work: result of `device_work`.
-        profiled: result of `profiled_steps`.
-        keys: columns of `kernels` to group by.
-        amounts: columns to add up.
-        places: keys by which the gaps before kernels are grouped.
-        by_name: see `kernel_times`.
+    """Exclusive time of every group of kernels in every step, and the idle time, by places of the kernels after it.
 
     Returns:
         Columns step (its position in `profiled`), the keys, exclusive_ns, calls, the amounts and shared (see
@@ -280,12 +244,7 @@ def group_times(
 
 
 def of_steps(table: pa.Table, number: Ints) -> tuple[pa.Table, Ints]:
-    """The rows of some steps that have a duration, and the position of each row's step.
-
-    Args:
-        table: table with columns step and duration_ns.
-        number: numbers of the steps, increasing.
-    """
+    """The rows of some steps, whose numbers increase, that have a duration, and the position of each row's step."""
     if not len(number):
         return table.slice(0, 0), np.zeros(0, np.int64)
     if table["step"].null_count or table["duration_ns"].null_count:
@@ -300,26 +259,13 @@ def of_steps(table: pa.Table, number: Ints) -> tuple[pa.Table, Ints]:
 
 
 def kernels_of(work: Work, step: int, columns: Sequence[str]) -> pd.DataFrame:
-    """Every kernel of one step that has a duration.
-
-    Args:
-        work: result of `device_work`.
-        step: number of the step.
-        columns: columns of `kernels`, including step and duration_ns.
-    """
+    """Every kernel of one step that has a duration; the columns include step and duration_ns."""
     pieces = [of_steps(piece, np.array([step]))[0].to_pandas() for piece in work(columns)]
     return pd.concat([piece for piece in pieces if len(piece)] or [pd.DataFrame(columns=[*columns])], ignore_index=True)
 
 
 def exclusive_and_gaps(work: Work, number: Ints, window_start_ns: Ints, window_ns: Ints) -> tuple[Ints, Ints]:
-    """Exclusive time of every kernel of the steps, and the gap before it, in whole ns, in the order of `work`.
-
-    Args:
-        work: result of `device_work`.
-        number: numbers of the steps, increasing.
-        window_start_ns: their starts.
-        window_ns: their durations.
-    """
+    """Exclusive time of every kernel of the steps, and the gap before it, in whole ns, in the order of `work`."""
     pieces: list[tuple[npt.NDArray[np.int32], Ints, Ints]] = []
     for piece in work(_TIMES):
         table, position = of_steps(piece, number)

@@ -1,12 +1,10 @@
 """Time of the unprofiled step by layer and phase, from marked steps; profiled steps split what a layer takes.
 
-A profiler slows a step where the step's work is: each event costs it about a microsecond, so that in a step of many
-small operators most of what it adds is time without a kernel. Marks are taken at the borders of layers and phases
-alone. So a place, a layer in a phase, takes the time that marked steps spend there; its kernels take the time that
-profiled steps measure, at most all of it; the rest is idle: the host computes, or waits, and no kernel runs.
+A profiler slows a step where its work is: each event costs it about a microsecond. Marks are taken at the borders of
+layers and phases alone. So a place, a layer in a phase, takes the time that marked steps spend there; its kernels take
+the time that profiled steps measure, at most all of it; the rest is idle: the host computes, or waits.
 
-A mark costs about as much everywhere, which is known from the steps without marks: the cost of one, times the marks
-at a place, is taken from the place. It is the same at all batch sizes, so it explains none of their differences.
+The cost of one mark, known from the steps without marks, times the marks at a place is taken from the place.
 """
 
 from __future__ import annotations
@@ -45,14 +43,10 @@ class Marked:
     def settle(self, kernel_times: pd.DataFrame) -> tuple[pd.DataFrame, Sampled]:
         """Exclusive times that add up to those of the marked steps at each place, and the terms' times in these steps.
 
-        Args:
-            kernel_times: result of `with_averaged`, all of whose batch sizes have marked steps.
-
-        Returns:
-            The same table. Kernels keep their times, or all take a part of them if together they took more than their
-            place does. Idle rows are by place; idle times of less than 0.5 % of the step at every batch size are
-            together and have no place. And the keys of the terms, with their times in the marked steps of each batch
-            size: a place's time in a step is shared out over its terms as it is on average.
+        Kernels keep their times, or all take a part of them if together they took more than their place does. Idle rows
+        are by place; idle times of less than 0.5 % of the step at every batch size are together and have no place. A
+        place's time in a step is shared out over its terms as it is on average. All batch sizes of `with_averaged` have
+        marked steps.
         """
         work = kernel_times[kernel_times["kind"] != IDLE]
         term, different = pd.MultiIndex.from_frame(work[["layer", "phase", "kind"]]).factorize()
@@ -94,11 +88,7 @@ class Marked:
         return pd.concat([settled, table], ignore_index=True), (every, samples)
 
     def grouped(self, groups: Mapping[str, str]) -> Marked:
-        """The same steps with the layers of a group as one place.
-
-        Args:
-            groups: name of the group of each layer that has one.
-        """
+        """The same steps with the layers of a group as one place; `groups` has the name of each layer's."""
         names = [(groups.get(layer or "", layer), phase) for layer, phase in self.places]
         places = tuple(dict.fromkeys(names))
         member = np.array([[name == place for place in places] for name in names], np.float64)
@@ -157,15 +147,7 @@ def step_times(
     *,
     by_instance: bool = False,
 ) -> StepTimes:
-    """Times in the steps of a recording, by layer.
-
-    Args:
-        recording: the recording.
-        steps: its `steps` table, or a part of it.
-        keys: see `kernel_times.kernel_times`; with layer and phase.
-        amounts: see there.
-        by_instance: whether repeated layers stay apart.
-    """
+    """Times in the steps of a recording, or of a part of them, by layer; keys include layer and phase."""
     placed = recording.work == KERNEL and recording.meta.get("recorder") != "model"
     times = kernel_times(device_work(recording), steps, keys, amounts, place_idle=placed)
     if times.empty:
@@ -205,11 +187,6 @@ def without_profiler(kernel_times: pd.DataFrame, steps: pd.DataFrame, recording:
 
     There kernels keep their times, and the profiler slows the host: what it adds to a step is time between kernels.
     What it costs beyond the idle time stays profiling overhead.
-
-    Args:
-        kernel_times: result of `with_averaged`.
-        steps: the `steps` table.
-        recording: the recording.
     """
     timed = steps[~steps["profiled"].astype(bool)]
     if timed.empty or not str(recording.meta.get("torch_device")).startswith("cuda"):
@@ -227,12 +204,7 @@ def without_profiler(kernel_times: pd.DataFrame, steps: pd.DataFrame, recording:
 
 
 def with_averaged(kernel_times: pd.DataFrame, statistic: str | None) -> pd.DataFrame:
-    """The same table with the column `averaged`: whether an estimate uses the step.
-
-    Args:
-        kernel_times: result of `kernel_times`.
-        statistic: see `terms.averaged`.
-    """
+    """The same table with the column `averaged`: whether an estimate uses the step, see `terms.averaged`."""
     walls = kernel_times.groupby(["batch", "step"], dropna=False)["exclusive_ms"].sum()
     used: list[int] = []
     for _, of_batch in walls.groupby("batch", dropna=False):
@@ -242,13 +214,7 @@ def with_averaged(kernel_times: pd.DataFrame, statistic: str | None) -> pd.DataF
 
 
 def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Marked | None:
-    """The marked steps of a recording, without visits that are set aside; None if a batch size was not marked.
-
-    Args:
-        marks: the `marks` table.
-        steps: the `steps` table.
-        statistic: statistic for T, see `statistics.STATISTICS`.
-    """
+    """The marked steps of a recording, without visits that are set aside; None if a batch size was not marked."""
     steps = used_steps(steps)
     if len(marks):
         visits = pd.MultiIndex.from_frame(steps[_VISIT])
@@ -278,13 +244,6 @@ def _mark_cost_ms(marked_ms: Floats, marks: Floats, batch: Ints, timed: pd.DataF
     """What one mark costs: the least squares of the relative differences of marked and unmarked steps.
 
     At least nothing, and at most 5 µs, three times what was seen: a difference beyond that is noise.
-
-    Args:
-        marked_ms: time of each marked step.
-        marks: number of its marks.
-        batch: its batch size.
-        timed: the unprofiled steps.
-        statistic: statistic for T.
     """
     mean = STATISTICS[statistic]
     slower, number = [], []

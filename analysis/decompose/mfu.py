@@ -35,13 +35,7 @@ class Mfu:
 
 
 def step_mfu(recording: Recording, breakdown: Breakdown, hardware: Hardware) -> Mfu | None:
-    """The utilisation of a step; None if no step, no FLOPs or no peak is known.
-
-    Args:
-        recording: the recording.
-        breakdown: a breakdown of it.
-        hardware: limits of its device.
-    """
+    """The utilisation of a step; None if no step, no FLOPs or no peak is known."""
     groups = breakdown.groups
     flops = math.fsum(row.flops or 0 for row in groups)
     busy_ms = math.fsum(row.time_ms for row in groups)

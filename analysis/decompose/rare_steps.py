@@ -1,10 +1,8 @@
-"""Rare slow steps: few of many that take far longer than the steps around them.
+"""Rare slow steps: few of many that take far longer than the steps around them, which T(b) leaves out.
 
-The garbage collector, the allocator, a loader or an evaluation may make one. T(b), a mean of the faster half, leaves
-them out. A step is slow if it takes 1.5 times the median of the steps around it, or more, and lies farther outside the
-spread of the others than a normal one ever does: the tail of noise is none. If its threads waited for a core, it is
-the machine that was slow. Three or more are said, if they are at most a tenth of the steps. What they have in common
-must hold for four in five of them, and for few of the others.
+A step is slow if it takes 1.5 times the median of the steps around it, or more, and lies farther outside the spread of
+the others than a normal one ever does. If its threads waited for a core, it is the machine that was slow. Three or more
+are said, if they are at most a tenth of the steps. What they have in common must hold for four in five of them.
 """
 
 from __future__ import annotations
@@ -100,12 +98,7 @@ class RareSteps:
 
 
 def rare_steps(recording: Recording, steps: pd.DataFrame) -> tuple[RareSteps, ...]:
-    """The rare slow steps of a recording by batch size; of steps of an inference server none, as no two are alike.
-
-    Args:
-        recording: the recording.
-        steps: its `steps` table, or a part of it.
-    """
+    """The rare slow steps of a recording by batch size; of steps of an inference server none, as no two are alike."""
     one_each = ("tokens", "averaged_steps")
     if steps.empty or any(name in steps and steps[name].notna().any() for name in one_each):
         return ()

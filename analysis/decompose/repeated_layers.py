@@ -1,8 +1,7 @@
 """Repeated layers are one term: layers whose names differ in one number, and which do the same work.
 
-`h.0.mlp.c_fc` to `h.11.mlp.c_fc` of one class, with equal operators on equal shapes at every batch size, are
-`h.*.mlp.c_fc`. If others of that pattern do other work, their numbers are named instead, e.g. `h.1-11.attn`. A layer
-that takes another time than the others stays by itself.
+`h.0.mlp.c_fc` to `h.11.mlp.c_fc` of one class, with equal operators on equal shapes, are `h.*.mlp.c_fc`; if others of
+that pattern do other work, `h.1-11.attn`. A layer that takes another time than the others stays by itself.
 """
 
 from __future__ import annotations
@@ -38,13 +37,9 @@ def repeated_layers(
 ) -> dict[str, tuple[str, ...]]:
     """Groups of two or more layers.
 
-    Args:
-        kernel_times: result of `kernel_times`.
-        operators: columns batch, layer, phase, op, arguments and calls of the `operators` table; without rows the
-            kernels with their launch geometry say which work is equal.
-        classes: class of each layer, by path.
-        steps: time of each layer in every step, by batch size; default: that of its kernels.
-        kernels: gives the calls of the kernels by name; default: `kernel_times`.
+    `operators` has columns batch, layer, phase, op, arguments and calls; without rows the kernels with their launch
+    geometry say which work is equal. Times of each layer by step are by default those of its kernels; `kernels` gives
+    calls by name, by default those of `kernel_times`.
     """
     steps = _steps(kernel_times) if steps is None else steps
     timed = (layer for times in steps.values() for layer in times if layer and not pd.isna(layer))
@@ -120,12 +115,7 @@ def _named(pattern: str, members: Sequence[str]) -> str:
 
 
 def with_groups(layers: pd.Series, names: Mapping[str, str]) -> pd.Series:
-    """A column of layers with the name of the group in place of each layer that has one.
-
-    Args:
-        layers: the column.
-        names: result of `group_of`.
-    """
+    """A column of layers with the name of the group in place of each layer that has one, see `group_of`."""
     codes, different = pd.factorize(layers)
     texts = np.array([*(names.get(layer, layer) for layer in different), None], dtype=object)
     return pd.Series(texts[codes], layers.index)

@@ -1,7 +1,4 @@
-"""Lines of the program that the time of layers comes from.
-
-They were seen in one slow step of each batch size: only shares of its times are used.
-"""
+"""Lines of the program that time of layers comes from; seen in one slow step per batch size: only shares are used."""
 
 from __future__ import annotations
 
@@ -19,12 +16,7 @@ Lines = Mapping[Any, Mapping[Key, str]]  # by batch size and term
 
 
 def lines_of(recording: Recording, names: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """The table `lines` with columns `at` (`file:line`) and `kind`, of kernels or idle time.
-
-    Args:
-        recording: the recording.
-        names: name of the group of each repeated layer.
-    """
+    """The table `lines` by groups of layers, with columns `at` (`file:line`) and `kind`, of kernels or idle time."""
     rows = recording.frame("lines", COLUMNS)
     at = [f"{file}:{line}" for file, line in zip(rows["file"], rows["line"], strict=True)]
     kind = [IDLE if pd.isna(op) else KERNELS for op in rows["op"]]
@@ -46,12 +38,7 @@ def main_lines(lines: pd.DataFrame) -> Lines:
 
 
 def by_line(times: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
-    """Kernel times of one batch size by line, in the column `line`; amounts are shared as the times of the lines.
-
-    Args:
-        times: times by layer, phase, operator and kernel; idle time by layer and phase.
-        lines: `lines_of` of this batch size.
-    """
+    """Kernel times of one batch size by line, in the column `line`; amounts are shared as the times of the lines."""
     keys = ["layer", "phase", "op"]
     total = lines.groupby([*keys, "at"], dropna=False, sort=False)["duration_ns"].sum().reset_index()
     sums = total.groupby(keys, dropna=False)["duration_ns"].transform("sum")

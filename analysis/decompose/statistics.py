@@ -83,15 +83,10 @@ def faster_half(values: Floats, axis: int = -1) -> Any:
 
 
 def widened(replicates: Floats, value: Any, rounds: int) -> Any:
-    """Replicates of the faster half, moved away from its value by √((R+2)/R).
+    """Replicates of the faster half, moved away from its value by √((R+2)/R) for R rounds.
 
     Of few rounds they vary too little, though estimates allow for √(R/(R−1)): without this, 95 % intervals of the
     difference of two faster halves of 4 to 20 normal values held it in 92 to 95 of 100 cases.
-
-    Args:
-        replicates: the replicates, shape (replicates, ...).
-        value: the faster half of all the data, shape (...).
-        rounds: number of rounds R.
     """
     return value + (replicates - value) * np.sqrt((rounds + 2) / rounds)
 
@@ -107,16 +102,7 @@ def spread_of(values: Floats, center: float) -> float | None:
 
 
 def replicate(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64], statistic: str = "median") -> Floats:
-    """A statistic of the resampled steps of one batch size.
-
-    Args:
-        rounds: values of each round, at least one in all of them.
-        drawn: rounds of each replicate, shape (replicates, rounds).
-        statistic: name of one of `STATISTICS`.
-
-    Returns:
-        Shape (replicates,).
-    """
+    """A statistic of the resampled steps of one batch size, by replicate; some round has values."""
     counts = tuple(len(values) for values in rounds)
     padded = np.full((len(rounds), max(counts) + 1), np.nan)
     for i, values in enumerate(rounds):
@@ -129,12 +115,7 @@ def replicate(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64], statistic:
 
 
 def filled(drawn: Floats, value: Any) -> Floats:
-    """Values of replicates; one that drew no value, only NaN, gets the statistic of all the data.
-
-    Args:
-        drawn: shape (replicates, values, ...); changed in place.
-        value: the statistic, shape (...).
-    """
+    """Values of replicates, shape (replicates, values, ...), changed in place: one without any gets that of all."""
     drawn[:, 0] = np.where(np.isnan(drawn).all(axis=1), value, drawn[:, 0])
     return drawn
 
@@ -143,10 +124,7 @@ def filled(drawn: Floats, value: Any) -> Floats:
 def _resampled(counts: tuple[int, ...], drawn: bytes, shape: tuple[int, int]) -> npt.NDArray[np.int64]:
     """Positions of the resampled steps of every replicate in a table of the rounds, shape (replicates, steps).
 
-    Args:
-        counts: number of steps of each round; the table has one column more than the largest, without a step.
-        drawn: rounds of each replicate, int64.
-        shape: (replicates, rounds).
+    The table has one column more than the largest of the counts, without a step. Drawn are rounds, int64.
     """
     generator = np.random.default_rng(_SEED + 1)
     of_round = np.frombuffer(drawn, np.int64).reshape(shape)[..., None]
@@ -157,13 +135,10 @@ def _resampled(counts: tuple[int, ...], drawn: bytes, shape: tuple[int, int]) ->
 
 
 def estimate(value: float, replicates: Floats, rounds: float, scale: float) -> Estimate:
-    """An interval and a p-value from bootstrap replicates.
+    """An interval and a p-value of a statistic of all the data, from bootstrap replicates of it.
 
-    Args:
-        value: the statistic of all the data.
-        replicates: the statistic of each replicate.
-        rounds: effective number of rounds; with one the spread is unknown: the interval is infinite, p is 1.
-        scale: size of the numbers behind the statistic; a spread far below it is rounding.
+    With one round the spread is unknown: the interval is infinite, p is 1. A spread far below `scale`, the size of the
+    numbers behind the statistic, is rounding.
     """
     if rounds < 2:
         return Estimate(value, -np.inf, np.inf, 1.0)
@@ -180,16 +155,10 @@ def estimate(value: float, replicates: Floats, rounds: float, scale: float) -> E
 
 
 def time_estimate(value: float, replicates: Floats, rounds: int, round_correlation: float = 0.0) -> Estimate:
-    """A time with its interval on a logarithmic scale, which never reaches 0.
+    """A time with its interval on a logarithmic scale, which never reaches 0; else as `estimate`.
 
     Correlated rounds count as the number of independent ones that gives a mean of the same variance, both in the
     standard error and in Student's t; as two at least.
-
-    Args:
-        value: the statistic of all the data.
-        replicates: the statistic of each replicate.
-        rounds: number of rounds; with one the spread is unknown: the interval is infinite, p is 1.
-        round_correlation: mean correlation of the errors of two rounds.
     """
     if rounds < 2 or value <= 0 or replicates.min() <= 0:
         return estimate(value, replicates, rounds, value)
@@ -205,14 +174,10 @@ def time_estimate(value: float, replicates: Floats, rounds: int, round_correlati
 
 
 def effective_rounds(rounds: npt.ArrayLike, sizes: npt.ArrayLike) -> float:
-    """Effective number of rounds behind a sum whose parts have different numbers of rounds.
+    """Effective number of rounds behind a sum whose parts have different sizes and numbers of rounds.
 
     The degrees of freedom are those of Welch and Satterthwaite (Biometrics Bulletin 2, 1946), with noise proportional
-    to the sizes, and at most those of one part.
-
-    Args:
-        rounds: number of rounds of every part.
-        sizes: their sizes; a part of size 0 does not count, unless all are 0: then it is the fewest rounds of any.
+    to the sizes, and at most those of one part. A part of size 0 does not count; if all are 0, the fewest rounds do.
     """
     free, variances = np.asarray(rounds, np.float64) - 1, np.asarray(sizes, np.float64) ** 2
     if variances.any():
@@ -225,18 +190,10 @@ def effective_rounds(rounds: npt.ArrayLike, sizes: npt.ArrayLike) -> float:
 def ratio_estimate(
     values: tuple[float, float], replicates: tuple[Floats, Floats], rounds: float, scale: float
 ) -> Estimate:
-    """The ratio of two statistics of the same rounds, with its interval.
+    """The ratio of two statistics of the same rounds, with its interval, infinite where the denominator may be 0.
 
-    Source: Fieller, Some Problems in Interval Estimation, J. Royal Statist. Soc. B 16 (1954).
-
-    Args:
-        values: numerator and denominator, from all the data.
-        replicates: replicates of both, with the same rounds.
-        rounds: effective number of rounds.
-        scale: size of the numbers behind the statistics.
-
-    Returns:
-        p is that of the numerator being 0. The interval is infinite where the denominator may be 0.
+    p is that of the numerator being 0. Source: Fieller, Some Problems in Interval Estimation, J. Royal Statist. Soc. B
+    16 (1954).
     """
     top, bottom = values
     ratio = top / bottom if bottom else np.nan
@@ -264,10 +221,8 @@ def ratio_estimate(
 def share_estimate(logs: Floats, pooled: tuple[float, float]) -> Estimate:
     """The share of a time that a change saves, from the logarithms of its ratios in independent starts of processes.
 
-    Args:
-        logs: logarithm of changed over unmodified time of each start, shape (starts,), at least one.
-        pooled: variance of such logarithms inside groups like this one, and its degrees of freedom; with 0 of them
-            nothing is known of it, and the interval is infinite.
+    `pooled` is the variance of such logarithms inside groups like this one, and its degrees of freedom; with 0 of them
+    nothing is known of it, and the interval is infinite.
     """
     mean, freedom = float(np.mean(logs)), pooled[1]
     if freedom < 1:
@@ -296,12 +251,7 @@ def pooled_variance(groups: Sequence[Floats]) -> tuple[float, float]:
 
 
 def mean_correlation(errors: Floats, positions: npt.NDArray[np.int64]) -> float:
-    """Mean correlation of the errors at some positions of a first-order autoregressive series.
-
-    Args:
-        errors: errors of the complete series, in order of time.
-        positions: positions in the series.
-    """
+    """Mean correlation of the errors at some positions of a complete first-order autoregressive series."""
     size = float(errors @ errors)
     if len(errors) < 3 or len(positions) < 2 or size == 0:
         return 0.0

@@ -1,17 +1,11 @@
 """The terms of T: time of kernels and idle time by layer and phase, and profiling overhead, at every condition.
 
 A condition is a property by which steps differ: a batch size, a number of devices with a batch size, a run, a rank. At
-each condition
+each, T = Σ terms + profiling overhead, and so for every functional of T, to the last digit. T is a statistic of the
+unprofiled steps; the terms are means of steps whose parts are known, over those that the statistic takes.
 
-    T = Σ terms + profiling overhead,
-
-and the same holds for every functional of T, to the last digit. T is a statistic of the unprofiled steps; the terms are
-the same statistic of steps whose parts are known, marked or profiled ones: their mean over the steps that the statistic
-takes, e.g. the faster half by the time of the whole step, so that they add up. What differs is profiling overhead.
-
-A replicate draws rounds, the same for T and the terms and for all conditions, and takes all steps of a drawn
-round: with means, resampling the steps inside as well would count their noise twice (Davison and Hinkley, Bootstrap
-Methods and their Application, 1997, section 3.8). Degrees of freedom are those of the rounds with such steps.
+A replicate takes all steps of the rounds it draws: with means, resampling the steps inside as well would count their
+noise twice (Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8).
 """
 
 from __future__ import annotations
@@ -92,7 +86,7 @@ class Key:
         return self.labelled()
 
     def labelled(self, layer_class: str | None = None) -> str:
-        """The same with the class of the layer, e.g. `2 (Conv2d) forward`."""
+        """The label with the class of the layer, e.g. `2 (Conv2d) forward`."""
         work = work_label(self.layer, self.phase, layer_class)
         if self.kind == IDLE and (self.layer, self.phase) == (None, INPUT):
             return INPUT
@@ -209,12 +203,8 @@ class Terms:
     def decompose(self, functional: Functional, curve: Curve | None = None) -> list[Share]:
         """Split the functional of T; the values of the shares add up to it.
 
-        Args:
-            functional: functional over conditions with profiled steps.
-            curve: curve of the same recording; without it T is the sum of the terms.
-
-        Returns:
-            A share per term, then the profiling overhead, if steps ran unprofiled; all tested as one family.
+        There is a share per term, then the profiling overhead, if steps ran unprofiled; all are tested as one family.
+        Without a curve of the same recording T is the sum of the terms.
         """
         terms = self.behind(functional)
         if terms is not self:
@@ -234,12 +224,7 @@ class Terms:
         return tested([*shares, overhead])
 
     def sum(self, functional: Functional, wanted: Callable[[Key], bool] | None = None) -> Estimate:
-        """Sum of the contributions of some terms to a functional.
-
-        Args:
-            functional: functional over conditions with profiled steps.
-            wanted: filter of terms; None for all.
-        """
+        """Sum of the contributions of some terms, by default all, to a functional."""
         terms = self.behind(functional)
         if terms is not self:
             return terms.sum(functional, wanted)
@@ -251,13 +236,7 @@ class Terms:
         return estimate(value, replicates, self._rounds(functional), scale)
 
     def weighted(self, functional: Functional, key: Key, weights: Mapping[Condition, float]) -> Estimate:
-        """A sum of the times of one term with weights of their own.
-
-        Args:
-            functional: functional whose part the sum is; its rounds count.
-            key: the term.
-            weights: weight of the time at each condition of the functional.
-        """
+        """A sum of the times of one term, with weights by condition; the rounds are those of the functional."""
         terms = self.behind(functional)
         if terms is not self:
             return terms.weighted(functional, key, weights)
@@ -266,11 +245,7 @@ class Terms:
         return self._estimate(functional, listed, self.keys.index(key), scale)
 
     def grouped(self, group: Callable[[Key], Key]) -> Terms:
-        """Add up the terms by another key.
-
-        Args:
-            group: function from the key of a term to its new key.
-        """
+        """Add up the terms by another key, a function of the present one."""
         groups = [group(key) for key in self.keys]
         keys = tuple(dict.fromkeys(groups))
         member = np.array([[of_key == key for key in keys] for of_key in groups], np.float64).reshape(-1, len(keys))
@@ -283,12 +258,7 @@ class Terms:
         )
 
     def curve(self, steps: pd.DataFrame, by: str = "batch") -> Curve:
-        """Curve of the profiled steps, for recordings without unprofiled ones; T is the exact sum of the terms.
-
-        Args:
-            steps: the `steps` table.
-            by: column of the condition.
-        """
+        """Curve of the profiled steps, for recordings without unprofiled ones; T is the exact sum of the terms."""
         sums, replicates = self.values_ms.sum(axis=1), self.replicates_ms.sum(axis=2)
         points = []
         for i, condition in enumerate(self.conditions):
@@ -331,12 +301,9 @@ def estimate_terms(
 ) -> Terms:
     """Terms by layer and phase.
 
-    Args:
-        kernel_times: result of `kernel_times`, or a table whose column `kind` has further kinds.
-        steps: their `steps` table; its unprofiled steps, set aside or not, say which rounds visited which conditions.
-        by: column of the condition in both tables.
-        statistic: statistic for T, see `statistics.STATISTICS`.
-        sampled: keys and samples of marked steps, see `marked.Marked.samples`; default: those of the profiled steps.
+    `kernel_times` is its result, or a table whose column `kind` has further kinds. The unprofiled ones of the `steps`,
+    set aside or not, say which rounds visited which conditions. `sampled` has the keys and samples of marked steps, see
+    `marked.Marked.settle`; by default they are those of the profiled steps.
     """
     timed = steps[~steps["profiled"].astype(bool)]
     keys, samples = sampled or _profiled_samples(kernel_times, steps, by)
@@ -381,7 +348,7 @@ def _in_rounds(
 def in_rounds(
     kernel_times: pd.DataFrame, steps: pd.DataFrame, conditions: Sequence[Condition], rounds: Sequence[int], by: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The kernel times and the steps of some conditions in some rounds; for the arguments see `estimate_terms`."""
+    """The kernel times and the steps of some conditions in some rounds."""
     steps = steps_in_rounds(steps, conditions, rounds, by)
     return kernel_times.merge(steps[[by, "step"]], on=[by, "step"]), steps
 
@@ -392,14 +359,10 @@ def terms_of(
     shared: Sequence[int] | None = None,
     statistic: str | None = None,
 ) -> Terms:
-    """Estimate terms from their times.
+    """Estimate terms from their times by condition, increasing.
 
-    Args:
-        keys: keys of the terms.
-        samples: samples by condition, increasing.
-        shared: rounds that a replicate draws from, e.g. `curve.shared_rounds`. If there are fewer than two and all
-            steps were profiled, steps are drawn instead of rounds.
-        statistic: statistic for T, see `statistics.STATISTICS`; None if T is the mean of the undisturbed steps.
+    A replicate draws from the rounds `shared`, e.g. `curve.shared_rounds`. If there are fewer than two and all steps
+    were profiled, it draws steps instead. Without a statistic T is the mean of the undisturbed steps.
     """
     if shared is None:
         shared = sorted(set.intersection(*(set(sample.rounds.tolist()) for sample in samples.values())))
@@ -458,16 +421,10 @@ def _used(sample: Samples, statistic: str | None) -> Ints:
 
 
 def _taken(counts: Floats, statistic: str | None) -> Floats:
-    """Weights of steps, the fastest first, in a mean that takes what the statistic takes.
+    """Weights of steps, the fastest first, in a mean that takes what the statistic takes; they add up to 1.
 
-    The median has no weights of its own: the mean of the middle half stands for it.
-
-    Args:
-        counts: how often each step was drawn, shape (replicates, steps).
-        statistic: see `terms_of`.
-
-    Returns:
-        Weights of the same shape, which add up to 1 in each replicate with a step.
+    The median has no weights of its own: the mean of the middle half stands for it. Counts, how often each step was
+    drawn, and weights have the shape (replicates, steps).
     """
     total, upto = counts.sum(axis=1, keepdims=True), np.cumsum(counts, axis=1)
     if statistic == FASTER_HALF:
@@ -497,9 +454,7 @@ def _counts(drawn: Ints, size: int) -> Floats:
 def undisturbed(times: Floats, size: float | None = None) -> Ints:
     """Positions of the steps that an estimate uses: all but those far from the median.
 
-    Args:
-        times: times of the steps, shape (steps,).
-        size: scale of the 5 % limit; default: the median of the times.
+    The limit of 5 % is of `size`, by default the median of the times.
     """
     if len(times) < 3:
         return np.arange(len(times))
@@ -510,11 +465,7 @@ def undisturbed(times: Floats, size: float | None = None) -> Ints:
 
 
 def set_aside_sentence(durations_ms: Floats) -> str | None:
-    """The steps that an estimate leaves out, with their times; None without one.
-
-    Args:
-        durations_ms: durations of the profiled steps of one condition.
-    """
+    """The profiled steps of one condition that an estimate leaves out, with their times; None without one."""
     used = undisturbed(durations_ms)
     apart = np.sort(np.delete(durations_ms, used))
     if not len(apart):
@@ -542,11 +493,7 @@ def undisturbed_steps(kernel_times: pd.DataFrame) -> list[int]:
 def main_kernels(
     kernel_times: pd.DataFrame, batches: Sequence[int]
 ) -> dict[tuple[str | None, str | None], list[str | None]]:
-    """Find the kernel with the most time in every layer and phase at each batch size.
-
-    Returns:
-        By (layer, phase): a name per batch size, None without a kernel.
-    """
+    """The kernel with the most time in every layer and phase, a name (or None) per batch size."""
     columns = ["layer", "phase", "batch", "name"]
     kernels = kernel_times.loc[
         kernel_times["batch"].isin(batches) & (kernel_times["name"] != IDLE), [*columns, "exclusive_ms"]

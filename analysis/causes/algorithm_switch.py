@@ -74,10 +74,6 @@ def changed_for_good(kernel_times: pd.DataFrame, recorded: Recorded) -> list[str
     """A sentence on each batch size of a GPU that runs other kernels from some round of the sweep on.
 
     A library that chooses an algorithm when memory is short keeps it for the life of the process.
-
-    Args:
-        kernel_times: result of `kernel_times`.
-        recorded: the other tables.
     """
     if recorded.hardware.kind == "cpu" or kernel_times.empty or "round" not in recorded.steps:
         return []

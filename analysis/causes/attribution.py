@@ -42,18 +42,11 @@ def attribute(
     *,
     waits_for_time: bool = False,
 ) -> Attribution:
-    """Attribute every term of an anomaly to causes.
+    """Attribute every term of an anomaly to causes; the values of the terms add up to its value.
 
     Causes that an experiment confirms take what it measured, first those confirmed on a term alone, then those
     confirmed on complete steps. Refuted causes take nothing. The others share what is left by the evidence of the
-    recording.
-
-    Args:
-        functional: the anomaly.
-        value: its value and interval.
-        weighed: every term; their values add up to `value`.
-        outcomes: outcomes of the recording's experiments.
-        waits_for_time: whether the time for experiments was up before all were made.
+    recording. `waits_for_time`: whether the time for experiments was up before all were made.
     """
     terms = _terms(functional, weighed, outcomes)
     causes, claims = _claims_of_steps(terms, value.value)
@@ -84,10 +77,7 @@ def attribute(
 def claims_of_steps(
     functional: Functional, value: Estimate, weighed: Iterable[Weighed], outcomes: Sequence[Outcome]
 ) -> dict[str, float]:
-    """What the cause of each factor of complete steps claims of an anomaly, in the functional's unit.
-
-    Without the factors whose cause claims nothing. For the arguments see `attribute`.
-    """
+    """What the cause of each factor of complete steps claims of an anomaly, in its unit; without those that do not."""
     return _claims_of_steps(_terms(functional, weighed, outcomes), value.value)[1]
 
 
@@ -169,9 +159,8 @@ class _Term:
     def share_out(self, refuted: Collection[str], untried: str | None) -> list[tuple[str, TermCause]]:
         """The causes of the term, the confirmed ones first, then the best-scored; their amounts add up to the term.
 
-        Args:
-            refuted: causes that take nothing more, because experiments on complete steps decided on them.
-            untried: reason for causes that factors could have tested and did not.
+        Causes in `refuted` take nothing more: complete steps decided on them. `untried` is the reason for causes that
+        factors could have tested and did not.
         """
         unexplained = 0.0
         suspected: Claim | None = None

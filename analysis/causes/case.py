@@ -18,39 +18,22 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """All launches of one kernel with one launch configuration in a term at one batch size, per step.
-
-    Attributes:
-        batch: number of samples in the step.
-        name: name of the kernel.
-        op: outermost operator that launched it; None if unknown.
-        time_ms: exclusive time per step.
-        share: its contribution to the functional, in the functional's unit.
-        calls: launches per step.
-        blocks: blocks of the grid; None if not recorded.
-        threads: threads of a block; None if not recorded.
-        registers_per_thread: registers; None if not recorded.
-        shared_memory_bytes: shared memory of a block; None if not recorded.
-        flops: FLOPs per step of the direct algorithm.
-        bytes_compulsory: compulsory bytes per step.
-        dram_bytes: measured DRAM bytes per step; None unless all launches have them.
-        sm_cycles: measured cycles of the SM clock per step; None unless all launches have them.
-    """
+    """Launches of a kernel with one launch configuration in a term at a batch size, per step; None: not recorded."""
 
     batch: int
     name: str
     time_ms: float
-    share: float
+    share: float  # its contribution to the functional, in the functional's unit
     calls: float
-    blocks: int | None = None
-    threads: int | None = None
+    blocks: int | None = None  # of the grid
+    threads: int | None = None  # of a block
     registers_per_thread: int | None = None
-    shared_memory_bytes: int | None = None
-    flops: float | None = None
+    shared_memory_bytes: int | None = None  # of a block
+    flops: float | None = None  # of the direct algorithm
     bytes_compulsory: float | None = None
-    dram_bytes: float | None = None
-    sm_cycles: float | None = None
-    op: str | None = None
+    dram_bytes: float | None = None  # measured; None unless all launches have them
+    sm_cycles: float | None = None  # measured, of the SM clock; None unless all launches have them
+    op: str | None = None  # outermost operator that launched it
 
 
 @dataclass(frozen=True)
@@ -63,38 +46,22 @@ class HostCalls:
 
 @dataclass(frozen=True)
 class SlowDown:
-    """Slow-down of a term's kernels beside communication at one batch size, per step.
+    """Slow-down of a term's kernels beside communication, or of all in its own term, at a batch size, per step."""
 
-    For the term of communication: of all kernels beside it.
-
-    Attributes:
-        time_ms: part of the slow-down in the exclusive time of the term.
-        error_ms: standard error of that part.
-        expected_ms: time of the calls beside communication, had they run alone.
-        excess_ms: their slow-down.
-    """
-
-    time_ms: float
-    error_ms: float
-    expected_ms: float
-    excess_ms: float
+    time_ms: float  # part of the slow-down in the exclusive time of the term
+    error_ms: float  # standard error of that part
+    expected_ms: float  # time of the calls beside communication, had they run alone
+    excess_ms: float  # their slow-down
 
 
 @dataclass(frozen=True)
 class MeanHostUse:
-    """Mean use of host resources by the process in a timed step of one batch size.
+    """Mean use of host resources by the process in a timed step of one batch size."""
 
-    Attributes:
-        cpu_ms: CPU time of all threads.
-        system_ms: part of it in the kernel.
-        page_faults: number of page faults.
-        run_queue_wait_ms: time that threads waited in a run queue for a core, summed over threads; None if unknown.
-    """
-
-    cpu_ms: float
-    system_ms: float
+    cpu_ms: float  # of all threads
+    system_ms: float  # part of it in the kernel
     page_faults: float
-    run_queue_wait_ms: float | None
+    run_queue_wait_ms: float | None  # for a core, summed over threads; None if unknown
 
     @property
     def pace(self) -> float | None:
@@ -106,58 +73,32 @@ class MeanHostUse:
 
 @dataclass(frozen=True)
 class TermOperands:
-    """The operands of a term at one batch size; shares are means over its calls by their time.
+    """The operands of a term at one batch size; shares are means over its calls by their time, None if unknown."""
 
-    Attributes:
-        dtypes: floating-point types of the first such operand of each operator, by its name; empty if unknown.
-        weights: names of the parameters that its products multiply by, the one with the most time first; empty if
-            unknown.
-        denormals: share of denormal numbers in operands and results; None if unknown.
-        distinct: share of distinct indices; None if unknown, or for calls without indices.
-    """
-
-    dtypes: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    weights: tuple[str, ...] = ()
-    denormals: float | None = None
-    distinct: float | None = None
+    dtypes: Mapping[str, frozenset[str]] = field(default_factory=dict)  # floating, of each operator's first
+    weights: tuple[str, ...] = ()  # parameters that its products multiply by, the longest first
+    denormals: float | None = None  # share of denormal numbers in operands and results
+    distinct: float | None = None  # share of distinct indices
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchFacts:
-    """Facts about one batch size besides its kernels; None or empty if not recorded.
+    """Facts about one batch size besides its kernels, per profiled step; None or empty if not recorded."""
 
-    Attributes:
-        timed_ms: durations of the unprofiled steps.
-        idle_ms: idle time per profiled step.
-        kernel_ms: exclusive time of all kernels per profiled step.
-        kernel_calls: kernel launches per profiled step.
-        host: CUDA API calls by kind: allocation, synchronisation, synchronous copy, launch.
-        peak_memory_bytes: largest peak of its steps.
-        allocator_retries: total of all its steps.
-        sm_clock_hz: mean clock of its steps, see `context.mean_clock`.
-        throttle_reasons: what held the clock down in its visits.
-        kernel_bytes: compulsory bytes of all kernels per profiled step.
-        host_use: host resources in the timed steps; None if not recorded.
-        graph_batch: batch size that the replayed CUDA graph was captured for; None if the steps replay none.
-        graph_marked: whether marks of the steps tell it.
-        term_faults: page faults in one step by term with kernels; None if not counted.
-        operands: operands by term with kernels; empty if not recorded.
-    """
-
-    timed_ms: Floats
+    timed_ms: Floats  # durations of the unprofiled steps
     idle_ms: float
-    kernel_ms: float
+    kernel_ms: float  # exclusive time of all kernels
     kernel_calls: float
-    host: Mapping[str, HostCalls] = field(default_factory=dict)
-    peak_memory_bytes: float | None = None
-    allocator_retries: float | None = None
-    sm_clock_hz: float | None = None
-    throttle_reasons: frozenset[str] = frozenset()
-    kernel_bytes: float = 0.0
-    host_use: MeanHostUse | None = None
-    graph_batch: int | None = None
-    graph_marked: bool = False
-    term_faults: Mapping[Key, float] | None = None
+    host: Mapping[str, HostCalls] = field(default_factory=dict)  # CUDA API calls by kind, see `context._HOST_KINDS`
+    peak_memory_bytes: float | None = None  # largest peak of its steps
+    allocator_retries: float | None = None  # total of all its steps
+    sm_clock_hz: float | None = None  # mean clock of its steps, see `context.mean_clock`
+    throttle_reasons: frozenset[str] = frozenset()  # what held the clock down in its visits
+    kernel_bytes: float = 0.0  # compulsory bytes of all kernels
+    host_use: MeanHostUse | None = None  # in the timed steps
+    graph_batch: int | None = None  # batch size that the replayed CUDA graph was captured for
+    graph_marked: bool = False  # whether marks of the steps tell it
+    term_faults: Mapping[Key, float] | None = None  # page faults in one step by term with kernels
     operands: Mapping[Key, TermOperands] = field(default_factory=dict)
 
 
@@ -209,46 +150,27 @@ class Claim:
 
 @dataclass(frozen=True)
 class Intervention:
-    """The experiment of a cause, as data: kernels and profiling run it.
+    """The experiment of a cause, as data: kernels and profiling run it."""
 
-    Attributes:
-        expected: result of the experiment if the cause is right; one sentence.
-        term: names of factors that remove the cause from a term in isolation, the most telling first.
-        step: names of factors that remove it from complete steps, the most telling first.
-        shared: names of factors of other causes that test this cause instead, in terms where it has evidence.
-        untested: reason that no factor tests it, as a clause without a full stop; None if one does.
-    """
-
-    expected: str
-    term: tuple[str, ...] = ()
-    step: tuple[str, ...] = ()
-    shared: tuple[str, ...] = ()
-    untested: str | None = None
+    expected: str  # result of the experiment if the cause is right; one sentence
+    term: tuple[str, ...] = ()  # factors that remove the cause from a term in isolation, the most telling first
+    step: tuple[str, ...] = ()  # the same for complete steps
+    shared: tuple[str, ...] = ()  # factors of other causes that test this cause instead, in terms where it has evidence
+    untested: str | None = None  # reason that no factor tests it, as a clause without a full stop; None if one does
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One term of one functional.
-
-    Attributes:
-        functional: the anomaly.
-        share: the term and its value.
-        before: batch size at which the change starts.
-        after: batch size at which it ends.
-        uses: the term's kernels at every batch size of the functional; their shares add up to the term.
-        facts: facts about each of those batch sizes.
-        hardware: limits of the device.
-        slow_downs: slow-down of the term beside communication, by batch size; empty without any.
-    """
+    """One term of one functional, between the batch sizes `before` and `after` the change."""
 
     functional: Functional
     share: Share
     before: int
     after: int
-    uses: tuple[Use, ...]
-    facts: Mapping[int, BatchFacts]
+    uses: tuple[Use, ...]  # the term's kernels at every batch size of the functional; their shares add up to the term
+    facts: Mapping[int, BatchFacts]  # of each of those batch sizes
     hardware: Hardware
-    slow_downs: Mapping[int, SlowDown] = field(default_factory=dict)
+    slow_downs: Mapping[int, SlowDown] = field(default_factory=dict)  # by batch size; empty without communication
 
     @property
     def factor(self) -> float:
@@ -270,8 +192,7 @@ class Case:
     def beyond_fastest(self, slow: Callable[[int, int], bool]) -> float:
         """Amount of the time beyond that at the rate per sample of the fastest batch size: an upper bound.
 
-        Args:
-            slow: whether the time of a batch size counts, given it and the fastest one.
+        `slow` says whether the time of a batch size counts, given it and the fastest one.
         """
         fastest = min(self.functional.conditions, key=lambda batch: self.time_ms(batch) / batch)
         return math.fsum(

@@ -102,11 +102,7 @@ def _factors(intervention: Intervention) -> set[tuple[str, str]]:
 
 
 def interventions_with(evident: Collection[str]) -> dict[str, Intervention]:
-    """The experiment of every cause in a term where some causes have evidence: they get the factors that they share.
-
-    Args:
-        evident: names of causes that claim a part of the term.
-    """
+    """The experiment of every cause in a term where some have evidence: those get the factors that they share."""
     named = interventions()
     taker = {name: cause for cause in evident if cause in named for name in named[cause].shared}
     if not taker:
@@ -122,12 +118,7 @@ def interventions_with(evident: Collection[str]) -> dict[str, Intervention]:
 
 
 def factors(scope: str, evident: Collection[str] = ()) -> dict[str, str]:
-    """The factors of a scope, with the cause that each removes.
-
-    Args:
-        scope: see `profiling.recording.experiments.Scope`.
-        evident: see `interventions_with`.
-    """
+    """The factors of a `Scope`, with the cause that each removes, see `interventions_with`."""
     named = interventions_with(evident).items()
     return {name: cause for cause, intervention in named for name in getattr(intervention, scope)}
 

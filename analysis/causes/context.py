@@ -49,76 +49,41 @@ _HOST_USE = ("cpu_time_ns", "system_time_ns", "page_faults", "run_queue_wait_ns"
 
 @dataclass(frozen=True)
 class Recorded:
-    """Tables that causes examine besides the kernels.
-
-    Attributes:
-        steps: the `steps` table.
-        api_calls: the `api_calls` table; None if missing.
-        clocks: the `clocks` table; None if missing.
-        hardware: limits of the device.
-        outcomes: outcomes of the recording's experiments.
-        waits_for_time: whether the time for experiments was up before all were made.
-        layer_classes: class of each layer, by path; empty if unknown.
-        axis: the axis of batch sizes, for words.
-        notes: sentences on the choice of the steps.
-        slow_downs: result of `communication.slow_downs`; None without communication.
-        term_faults: result of `count_faults`.
-        operands: result of `read_operands`.
-        sampled: keys and samples of marked steps, see `marked.Marked.settle`; None if none were marked.
-        groups: repeated layers that are one term, by its name.
-        disturbances: the disturbed visits; None without one.
-        lines: result of `source_lines.main_lines`.
-        unit: what the steps are, see `Recording.unit`.
-        jumps: see `Curve.jumps`.
-        rare: rare slow steps by batch size.
-    """
+    """Tables that causes examine besides the kernels; None or empty where there is none."""
 
     steps: pd.DataFrame
     api_calls: pd.DataFrame | None = None
     clocks: pd.DataFrame | None = None
     hardware: Hardware = field(default_factory=lambda: Hardware(None, None))
     outcomes: tuple[Outcome, ...] = ()
-    waits_for_time: bool = False
-    layer_classes: Mapping[str, str] = field(default_factory=dict)
-    axis: Axis = field(default_factory=Axis)
-    notes: tuple[str, ...] = ()
-    slow_downs: pd.DataFrame | None = None
-    term_faults: Mapping[int, Mapping[Key, float]] = field(default_factory=dict)
-    operands: Mapping[int, Mapping[Key, TermOperands]] = field(default_factory=dict)
-    sampled: tuple[Sequence[Key], Mapping[int, Samples]] | None = None
-    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    waits_for_time: bool = False  # whether the time for experiments was up before all were made
+    layer_classes: Mapping[str, str] = field(default_factory=dict)  # class of each layer, by path
+    axis: Axis = field(default_factory=Axis)  # for words
+    notes: tuple[str, ...] = ()  # sentences on the choice of the steps
+    slow_downs: pd.DataFrame | None = None  # result of `communication.slow_downs`
+    term_faults: Mapping[int, Mapping[Key, float]] = field(default_factory=dict)  # result of `count_faults`
+    operands: Mapping[int, Mapping[Key, TermOperands]] = field(default_factory=dict)  # result of `read_operands`
+    sampled: tuple[Sequence[Key], Mapping[int, Samples]] | None = None  # of marked steps, see `marked.Marked.settle`
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # repeated layers that are one term
     disturbances: Disturbances | None = None
-    lines: Lines = field(default_factory=dict)
-    unit: str = STEP
-    jumps: tuple[tuple[int, int], ...] = ()
+    lines: Lines = field(default_factory=dict)  # result of `source_lines.main_lines`
+    unit: str = STEP  # what the steps are, see `Recording.unit`
+    jumps: tuple[tuple[int, int], ...] = ()  # see `Curve.jumps`
     rare: tuple[RareSteps, ...] = ()
 
 
 @dataclass(frozen=True)
 class Examined:
-    """What causes examine of some batch sizes, for every functional over them.
-
-    Attributes:
-        facts: facts of each batch size.
-        uses: launches of each term at all of these batch sizes; the share of each is its time.
-        slow_downs: slow-downs of each term by batch size.
-        hardware: limits of the device.
-    """
+    """What causes examine of some batch sizes, for every functional over them."""
 
     facts: Mapping[int, BatchFacts]
-    uses: Mapping[Key, Sequence[Use]]
+    uses: Mapping[Key, Sequence[Use]]  # launches of each term at all these batch sizes; the share of each is its time
     slow_downs: Mapping[Key, Mapping[int, SlowDown]]
     hardware: Hardware
 
 
 def examine(batches: Iterable[int], kernel_times: pd.DataFrame, recorded: Recorded) -> Examined:
-    """Gather what causes examine of some batch sizes.
-
-    Args:
-        batches: the batch sizes; each has a profiled step.
-        kernel_times: result of `kernel_times`.
-        recorded: other tables.
-    """
+    """Gather what causes examine of some batch sizes, each with a profiled step."""
     of_batch = kernel_times["batch"]
     used = {batch: undisturbed_steps(kernel_times[of_batch == batch]) for batch in batches}
     rows = kernel_times[kernel_times["step"].isin([step for steps in used.values() for step in steps])]
@@ -129,13 +94,7 @@ def examine(batches: Iterable[int], kernel_times: pd.DataFrame, recorded: Record
 
 
 def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -> Iterator[Case]:
-    """One case per term of the functional, in the terms' order.
-
-    Args:
-        functional: the anomaly.
-        shares: its terms.
-        examined: what was examined of its batch sizes, and maybe of others.
-    """
+    """One case per term of the functional, in the terms' order; `examined` may be of further batch sizes."""
     coefficients = dict(functional.coefficients)
     facts = {batch: examined.facts[batch] for batch in functional.conditions}
     for share in shares:
@@ -158,11 +117,9 @@ def cases(functional: Functional, shares: Sequence[Share], examined: Examined) -
 
 
 def count_faults(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dict[Key, float]]:
-    """Page faults in one step of each batch size, by term; without the batch sizes at which they were not counted.
+    """Page faults in one step by batch size and term, in the group of a repeated layer that `names` has.
 
-    Args:
-        operators: columns `batch`, `layer`, `phase` and `page_faults` of the `operators` table.
-        names: group of each repeated layer.
+    From columns `batch`, `layer`, `phase` and `page_faults` of `operators`; without batch sizes that were not counted.
     """
     faults: dict[int, dict[Key, float]] = {}
     for row in operators.filter(pc.is_valid(operators["page_faults"])).to_pylist():
@@ -173,12 +130,7 @@ def count_faults(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dic
 
 
 def read_operands(operators: pa.Table, names: Mapping[str, str]) -> dict[int, dict[Key, TermOperands]]:
-    """The operands of each term, by batch size.
-
-    Args:
-        operators: `OPERAND_COLUMNS` of the `operators` table.
-        names: group of each repeated layer.
-    """
+    """The operands of each term, by batch size, from `OPERAND_COLUMNS`; `names` has the groups of repeated layers."""
     calls: dict[int, dict[Key, list[Mapping[str, Any]]]] = {}
     for row in operators.to_pylist():
         key = Key.of(names.get(row["layer"] or "", row["layer"]), row["phase"], KERNELS)

@@ -72,13 +72,7 @@ def graph_batches(
 ) -> Mapping[int, tuple[int, bool]]:
     """The batch size of the graph that the steps of each batch size replay, and whether marks tell it.
 
-    Args:
-        kernel_times: result of `kernel_times`.
-        steps: the `steps` table.
-        api_calls: the `api_calls` table; None if missing.
-
-    Returns:
-        Empty if no graph is replayed.
+    Empty if no graph is replayed.
     """
     if "graph_batch" in steps and steps["graph_batch"].notna().any():
         marked = steps[steps["graph_batch"].notna() & steps["batch"].notna()]

@@ -34,9 +34,7 @@ def weigh(case: Case) -> Claim | None:
 def threads_at_work(case: Case, *, with_core: bool = False) -> dict[int, float]:
     """Mean number of threads of a step that work, by batch size; empty if unknown, and on a GPU.
 
-    Args:
-        case: a term.
-        with_core: whether threads that have work and wait for a core are left out.
+    `with_core` leaves out threads that have work and wait for a core.
     """
     busy: dict[int, float] = {}
     if case.share.key.kind != "kernels" or case.hardware.kind != "cpu":

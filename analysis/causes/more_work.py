@@ -32,29 +32,19 @@ _PRODUCT = re.compile(
 
 @dataclass(frozen=True)
 class _Part:
-    """The work of the products of a term, or of one other operator.
-
-    Attributes:
-        name: the operator, or what stands for several.
-        unit: what its work is counted in; empty where it runs at one size, and needs no count.
-        work: its work by batch size at which it runs.
-        times_ms: its time by batch size.
-        more_ms: the part of the functional that is more work than in proportion, by batch size.
-    """
+    """The work of the products of a term, or of one other operator, by batch size."""
 
     name: str
-    unit: str
-    work: Mapping[int, float]
+    unit: str  # what its work is counted in; empty where it runs at one size, and needs no count
+    work: Mapping[int, float]  # of sizes at which it runs
     times_ms: Mapping[int, float]
-    more_ms: Mapping[int, float]
+    more_ms: Mapping[int, float]  # the part of the functional that is more work than in proportion
 
 
 def weights_of_work(case: Case) -> tuple[dict[int, float], float]:
     """The part of a term's functional that is more work than in proportion, as weights of the term's times.
 
-    Returns:
-        The weight of the term's time at each batch size, empty if no work is known; and the time at the larger one
-        whose work is known, ms.
+    By batch size, empty if no work is known; and the time at the larger one whose work is known, ms.
     """
     parts = list(_parts(case))
     whole_ms = {batch: case.time_ms(batch) for batch in case.functional.conditions}

@@ -98,11 +98,7 @@ class Attribution:
 def totals(cause: str, shares: list[TermCause], of_step: Proof | None, untried: str | None) -> list[CauseTotal]:
     """One cause over all terms: the part that its terms confirm, and the rest; one total if complete steps decide.
 
-    Args:
-        cause: name of the cause.
-        shares: what it explains of each term.
-        of_step: verdict of complete steps.
-        untried: reason for a cause that factors could have tested and did not.
+    `untried` is the reason for a cause that factors could have tested and did not.
     """
     shares = sorted(shares, key=lambda share: -abs(share.amount))
     tested = any(share.verdict != Verdict.UNTESTED for share in shares)

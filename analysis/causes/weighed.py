@@ -12,13 +12,7 @@ from .catalogue import weighing
 
 @dataclass(frozen=True)
 class Weighed:
-    """One term with what the causes claim of it, which experiments do not change.
-
-    Attributes:
-        label: label of the term.
-        case: the term.
-        claims: claims by cause.
-    """
+    """One term with what the causes claim of it, by cause, which experiments do not change."""
 
     label: str
     case: Case
@@ -32,13 +26,7 @@ def weigh_causes(label: str, case: Case) -> Weighed:
 
 
 def claimed(weighed: Iterable[Weighed], cause: str, value: float) -> float:
-    """What a cause claims of all terms in the direction of an anomaly, up to it, whatever other causes claim.
-
-    Args:
-        weighed: every term.
-        cause: name of the cause.
-        value: the anomaly.
-    """
+    """What a cause claims of all terms in the direction of an anomaly, up to its value, whatever other causes claim."""
     amounts = [
         math.copysign(min(abs(term.claims[cause].amount), abs(share)), share)
         for term in weighed

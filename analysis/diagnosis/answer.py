@@ -466,12 +466,7 @@ def _measured(outcome: Outcome) -> bool:
 
 
 def remedy_sentence(remedy: Remedy, axis: Axis) -> str:
-    """What to do, and what it gains.
-
-    Args:
-        remedy: the remedy.
-        axis: axis of the recording.
-    """
+    """What to do, and what it gains."""
     at = f"at {axis.name} {remedy.batch}"
     gains = []
     if remedy.term_gain is not None:

@@ -16,37 +16,20 @@ from ..decompose.terms import IDLE, Terms
 
 @dataclass(frozen=True)
 class Difference:
-    """The adjacent batch sizes whose times differ most, measured so rarely that whether it repeats is unknown.
-
-    Attributes:
-        at: the smaller batch size.
-        to: the larger one.
-        times_ms: time at both.
-        label: term with the most of the difference; None if no step was profiled.
-        label_ms: its part.
-        host: what the host did for most of the idle time at the larger size; None if that term is not idle, or unknown.
-        host_ms: how long.
-        unit: what the times are of, see `Recording.unit`.
-    """
+    """The adjacent batch sizes whose times differ most, measured so rarely that whether it repeats is unknown."""
 
     at: Condition
     to: Condition
     times_ms: tuple[float, float]
-    label: str | None
-    label_ms: float
-    host: str | None
+    label: str | None  # term with the most of the difference; None if no step was profiled
+    label_ms: float  # its part
+    host: str | None  # what the host did for most of the idle time at `to`; None if the term is not idle, or unknown
     host_ms: float
-    unit: str
+    unit: str  # what the times are of, see `Recording.unit`
 
 
 def largest_difference(recording: Recording, times_ms: dict[Condition, float], terms: Terms | None) -> Difference:
-    """The adjacent pair that costs most beyond proportion; without one that does, the pair that differs most.
-
-    Args:
-        recording: the recording.
-        times_ms: time by batch size, at least two.
-        terms: its terms; None if no step was profiled.
-    """
+    """The adjacent pair of batch sizes that costs most beyond proportion; else the pair that differs most."""
 
     def size(pair: tuple[Condition, Condition]) -> tuple[bool, float]:
         at, to = pair

@@ -70,14 +70,7 @@ def explain(
 
 
 def diagnosed(recording: Recording, times: pd.DataFrame, evidence: Recorded, axis: str = "log2") -> Diagnosis:
-    """The diagnosis of steps whose times are known, with its answers.
-
-    Args:
-        recording: the recording.
-        times: exclusive times in the steps, from `with_times`.
-        evidence: the steps, from `with_times`; profiled ones of a single batch size have terms only.
-        axis: axis of the curvatures: log2, linear or throughput.
-    """
+    """The diagnosis, with answers, of what `with_times` gives; a single profiled batch size has terms only."""
     if is_modelled(recording.meta):
         diagnosis = diagnose_modelled(times, evidence, recording.meta, axis)
     else:
@@ -94,12 +87,7 @@ def diagnosed(recording: Recording, times: pd.DataFrame, evidence: Recorded, axi
 
 
 def explain_again(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
-    """The diagnosis after further experiments: a small part of the time of `explain`.
-
-    Args:
-        diagnosis: diagnosis of the recording before them.
-        recording: the recording; nothing but its experiments may have changed.
-    """
+    """The diagnosis after further experiments, which are all that may have changed: far quicker than `explain`."""
     now = outcomes(recording, diagnosis.outcomes)
     waits = bool(recording.meta.get("experiments_wait_for_time"))
     return answered(split.with_outcomes(diagnosis, now, waits_for_time=waits), recording, now)
@@ -141,13 +129,7 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
 
 
 def with_times(evidence: Recorded, recording: Recording, *, by_instance: bool = False) -> tuple[pd.DataFrame, Recorded]:
-    """Exclusive times in the steps, and the same data with what these times tell.
-
-    Args:
-        evidence: the steps, and other data.
-        recording: the recording.
-        by_instance: whether repeated layers stay apart.
-    """
+    """Exclusive times in the steps, and the same data with what these times tell."""
     # The error of a modelled kernel depends on its own work, so those are not added up.
     modelled = is_modelled(recording.meta)
     keys = (*KEYS, "start_ns") if modelled else KEYS
@@ -191,10 +173,6 @@ def _with_slow_downs(evidence: Recorded, recording: Recording, times: pd.DataFra
 
 
 def refuse_table(recording: Recording) -> None:
-    """Refuse a table of times, which has no kernels.
-
-    Raises:
-        CurvescopeError: the recording is one.
-    """
+    """Raise CurvescopeError for a table of times, which has no kernels."""
     if recording.meta.get("recording_type") == "table":
         raise CurvescopeError(f"{recording.path} is a table of times: `curvescope explain {recording.path}` reads it.")

@@ -45,14 +45,7 @@ _SENTENCES, _WORTH_SAYING = 3, 0.005
 def diagnose_modelled(
     kernel_times: pd.DataFrame, recorded: Recorded, meta: Mapping[str, Any], axis: str = "log2"
 ) -> Diagnosis:
-    """Find and explain the anomalies of a modelled recording.
-
-    Args:
-        kernel_times: result of `kernel_times`, a row per kernel: `KEYS` and `start_ns`.
-        recorded: its steps and other tables.
-        meta: its metadata, with the modelled GPU and library.
-        axis: axis of the curvatures to show: log2, linear or throughput.
-    """
+    """Find and explain the anomalies of a modelled recording; the times have a row per kernel: `KEYS`, `start_ns`."""
     architecture = get_device(meta["device"]["key"]).architecture
     spreads = load_fitted().spreads_for(architecture, meta["library"], meta.get("precision", "fp32"))
     terms = _terms(kernel_times, spreads)
@@ -102,7 +95,7 @@ def draw_errors(
     batches: int,
     spreads: Mapping[str, Spread],
 ) -> npt.NDArray[np.float64]:
-    """Draw factors between modelled and possible true times.
+    """Draw factors between modelled and possible true times, of shape (replicates, batches, kernels).
 
     Args:
         kinds: kind of each kernel: forward, backward_data, backward_weights, product, narrow_product, streaming or
@@ -111,9 +104,6 @@ def draw_errors(
         shapes: shape of each kernel; kernels with the same name share its error.
         batches: number of batch sizes.
         spreads: variation by kind.
-
-    Returns:
-        Shape (replicates, batches, kernels).
     """
     generator = np.random.default_rng(_SEED)
 

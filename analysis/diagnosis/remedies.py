@@ -20,15 +20,10 @@ _ADDS = 0.01  # least part of the step that several changes save beyond the best
 
 @dataclass(frozen=True)
 class Remedies:
-    """What was tried on complete steps, and what it saves.
+    """What was tried on complete steps, and what it saves."""
 
-    Attributes:
-        savings: one per change, the largest proven saving first, untested ones last.
-        sets: the same for changes that were made together.
-    """
-
-    savings: tuple[Saving, ...] = ()
-    sets: tuple[Saving, ...] = ()
+    savings: tuple[Saving, ...] = ()  # one per change, the largest proven saving first, untested ones last
+    sets: tuple[Saving, ...] = ()  # the same for changes that were made together
 
     @cached_property
     def helping(self) -> tuple[Saving, ...]:
@@ -58,12 +53,7 @@ class Remedies:
 
 
 def find_remedies(outcomes: Iterable[Outcome], weights: Sequence[str] = ()) -> Remedies:
-    """The plan of remedies from all experiments of a recording.
-
-    Args:
-        outcomes: outcomes of all experiments.
-        weights: names of the parameters that the products of a step multiply by.
-    """
+    """The plan of remedies from all experiments; `weights` are parameters that the products of a step multiply by."""
     found = [
         replace(saving, facts=replace(saving.facts, how=naming(saving.facts.how, weights))) if saving.facts else saving
         for saving in savings(outcomes)
@@ -74,12 +64,7 @@ def find_remedies(outcomes: Iterable[Outcome], weights: Sequence[str] = ()) -> R
 
 
 def naming(how: str | None, weights: Sequence[str]) -> str | None:
-    """Instructions with the names of the parameters in the place of `{weights}`.
-
-    Args:
-        how: the instructions.
-        weights: the names; empty if unknown.
-    """
+    """Instructions with the names of the parameters, if these are known, in the place of `{weights}`."""
     if how is None or _WEIGHTS not in how:
         return how
     if len(weights) <= _FEW_NAMES:

@@ -27,23 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A functional split into its shares, the largest first; their values add up to its value.
-
-    Attributes:
-        functional: the functional.
-        value: its value and interval.
-        shares: one per term; idle and profiling overhead last.
-        attribution: the causes of the shares; their amounts add up to the value too.
-        also: labels of other findings from the same term at the same batch size.
-        weighed: the shares with what causes claim of them, in the order of the shares.
-    """
+    """A functional split into shares, the largest first, idle and profiling overhead last; they add up to its value."""
 
     functional: Functional
     value: Estimate
     shares: tuple[Share, ...]
-    attribution: Attribution
-    also: tuple[str, ...] = ()
-    weighed: tuple[Weighed, ...] = field(default=(), repr=False, compare=False)
+    attribution: Attribution  # causes of the shares; their amounts add up to the value too
+    also: tuple[str, ...] = ()  # labels of other findings from the same term at the same batch size
+    weighed: tuple[Weighed, ...] = field(default=(), repr=False, compare=False)  # claims, as `shares`
 
     @property
     def cancels(self) -> bool:
@@ -59,38 +50,21 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything `diagnose` and `explain` show.
-
-    Attributes:
-        curve: the cost curve.
-        findings: every excess, then every curvature.
-        explanations: one per anomaly, the largest first; empty if no step was profiled.
-        terms: the terms by batch size; None if no step was profiled.
-        kernel_times: exclusive times that the terms come from, as `kernel_times` returns them.
-        fixed_cost: the fixed cost of a step at the smallest pair of batch sizes where it is significant and at least
-            2 % of the step; None if there is no such pair, or if no step was profiled.
-        outcomes: outcomes of the recording's experiments; empty if none were made.
-        answers: the answer on every explanation, in their order, then on the fixed cost.
-        remedies: what changes of complete steps save.
-        axis: the axis of batch sizes, for words.
-        notes: sentences on the choice of the steps.
-        recorded: what causes examine besides the kernels; None if the diagnosis is of no recording.
-        difference: the largest difference of times that have no interval; None if some have.
-    """
+    """Everything `diagnose` and `explain` show."""
 
     curve: Curve
-    findings: tuple[Finding, ...]
-    explanations: tuple[Explanation, ...]
-    terms: Terms | None
-    kernel_times: pd.DataFrame
-    fixed_cost: Explanation | None = None
+    findings: tuple[Finding, ...]  # every excess, then every curvature
+    explanations: tuple[Explanation, ...]  # one per anomaly, the largest first; empty if no step was profiled
+    terms: Terms | None  # None if no step was profiled
+    kernel_times: pd.DataFrame  # exclusive times that the terms come from
+    fixed_cost: Explanation | None = None  # see `find_fixed_cost`; None also if no step was profiled
     outcomes: tuple[Outcome, ...] = ()
-    answers: tuple[Answer, ...] = ()
-    remedies: Remedies = field(default_factory=Remedies)
+    answers: tuple[Answer, ...] = ()  # on every explanation, in their order, then on the fixed cost
+    remedies: Remedies = field(default_factory=Remedies)  # what changes of complete steps save
     axis: Axis = field(default_factory=Axis)
-    notes: tuple[str, ...] = ()
-    recorded: Recorded | None = None
-    difference: Difference | None = None
+    notes: tuple[str, ...] = ()  # sentences on the choice of the steps
+    recorded: Recorded | None = None  # None if the diagnosis is of no recording
+    difference: Difference | None = None  # the largest of times that have no interval; None if some have
 
     @property
     def anomalies(self) -> tuple[Finding, ...]:

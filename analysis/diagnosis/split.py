@@ -31,15 +31,9 @@ def explain(
     recorded: Recorded,
     examined: Examined | None = None,
 ) -> Explanation:
-    """Split one functional into its terms, and those into causes.
+    """Split one functional over batch sizes of the curve into its terms, and those into causes.
 
-    Args:
-        functional: functional over batch sizes of the curve.
-        curve: the cost curve.
-        terms: terms of the same recording.
-        kernel_times: result of `kernel_times`.
-        recorded: tables that causes examine besides the kernels.
-        examined: result of `examine` for these tables and at least the functional's batch sizes; default: made here.
+    `examined` is of these tables and of at least the functional's batch sizes; it is made here if it is not given.
 
     Raises:
         CurvescopeError: a batch size of the functional has no profiled step.
@@ -78,13 +72,7 @@ def with_work(case: Case, terms: Terms) -> Case:
 
 
 def with_outcomes(diagnosis: Diagnosis, outcomes: Sequence[Outcome], *, waits_for_time: bool = False) -> Diagnosis:
-    """The diagnosis with the causes that these experiments leave; the rest does not depend on experiments.
-
-    Args:
-        diagnosis: an earlier diagnosis of the same steps.
-        outcomes: outcomes of all experiments of the recording.
-        waits_for_time: whether the time for experiments was up before all were made.
-    """
+    """The diagnosis with the causes that these experiments leave; `waits_for_time`: not all were made in the time."""
 
     def again(explanation: Explanation) -> Explanation:
         attribution = attribute(
@@ -119,11 +107,11 @@ def diagnose(
     statistic: str = "median",
     recorded: Recorded | None = None,
 ) -> Diagnosis:
-    """Find and explain the anomalies of a recording.
+    """Find and explain the anomalies of a recording; without profiled steps they are found, not split.
 
     Args:
         steps: its `steps` table.
-        kernel_times: result of `kernel_times`; without profiled steps anomalies are found, not split.
+        kernel_times: result of `kernel_times`.
         axis: axis of the displayed curvatures: log2, linear or throughput.
         statistic: statistic for T(b), see `statistics.STATISTICS`.
         recorded: tables that causes examine besides the kernels; default: the steps only.
@@ -141,16 +129,9 @@ def diagnose(
 def diagnose_curve(
     curve: Curve, terms: Terms | None, kernel_times: pd.DataFrame, recorded: Recorded, axis: str = "log2"
 ) -> Diagnosis:
-    """Find and explain the anomalies of a curve with its terms.
+    """Find and explain the anomalies of a curve; without terms, i.e. profiled steps, they are found, not split.
 
     Whole recordings are not compared: how many steps each of them holds is unknown.
-
-    Args:
-        curve: the cost curve.
-        terms: its terms; None if no step was profiled: anomalies are found, not split.
-        kernel_times: result of `kernel_times`.
-        recorded: tables that causes examine besides the kernels.
-        axis: axis of the displayed curvatures: log2, linear or throughput.
     """
     findings = find(curve, axis) if curve.unit == STEP else ()
     if terms is None or curve.unit != STEP:

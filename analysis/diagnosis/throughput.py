@@ -13,21 +13,13 @@ _NEAR = 0.95  # of the largest throughput that was measured
 
 @dataclass(frozen=True)
 class Throughput:
-    """Samples per second over batch sizes.
+    """Samples per second over batch sizes."""
 
-    Attributes:
-        batch: the smallest batch size within 5 % of the best throughput.
-        per_s: samples per second there.
-        best: the batch size with the best throughput.
-        best_per_s: samples per second there.
-        grows: whether the throughput still grows by more than 5 % at the largest batch size.
-    """
-
-    batch: int
-    per_s: float
-    best: int
+    batch: int  # the smallest batch size within 5 % of the best throughput
+    per_s: float  # samples per second there
+    best: int  # the batch size with the best throughput
     best_per_s: float
-    grows: bool
+    grows: bool  # whether the throughput still grows by more than 5 % at the largest batch size
 
 
 def throughput_of(curve: Curve) -> Throughput | None:

@@ -31,12 +31,7 @@ _MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of reasons, in the order of the table
 
 
 def render_answers(answers: Sequence[Answer], known: Collection[str | None] = ()) -> RenderableType:
-    """Each answer: what, where, why and how sure, then what to do and how to set that.
-
-    Args:
-        answers: the answers.
-        known: settings that were shown before them.
-    """
+    """Each answer: what, where, why and how sure, then what to do and how, unless that setting is `known` already."""
     blocks: list[RenderableType] = []
     shown: dict[str, int] = {}
     for number, answer in enumerate(answers, 1):

@@ -22,14 +22,7 @@ _RATES = (
 def render_communication(
     found: Communication, limit: int | None = _MOST_ROWS, unit: str = STEP, gpus: int = 1
 ) -> RenderableType:
-    """The collectives, the longest first, then how much of them is exposed, and the kernels that they slow down.
-
-    Args:
-        found: collectives of a step.
-        limit: number of rows; None for all.
-        unit: what they are of, see `Recording.unit`.
-        gpus: number of GPUs whose work it is together.
-    """
+    """The collectives, the longest first, how much of them is exposed, and the kernels that they slow down."""
     whole = UNITS[unit] + (f", summed over {gpus} GPUs" if gpus > 1 else "")
     rows = table("collective", "message", "calls", "ms", "beside", "GB/s", "bus", "fastest")
     for collective in found.collectives[:limit]:

@@ -70,12 +70,7 @@ def render_check(comparison: Comparison, over: float) -> list[Text]:
 
 
 def verdicts(comparison: Comparison, names: Sequence[str] = _LETTERS) -> list[str]:
-    """For each recording after the first: whether it is faster, by how much, where most of that is, and how sure.
-
-    Args:
-        comparison: the comparison.
-        names: names of the recordings.
-    """
+    """For each recording after the first: whether it is faster, by how much, where most of that is, and how sure."""
     return [_verdict(comparison, names, index) for index in range(1, len(comparison.sides))]
 
 

@@ -191,13 +191,7 @@ class ExplainDocument:
     def of(
         cls, recording: Recording, diagnosis: Diagnosis, explanations: Sequence[Explanation] | None = None
     ) -> ExplainDocument:
-        """The document of a diagnosis.
-
-        Args:
-            recording: the recording.
-            diagnosis: its diagnosis.
-            explanations: the anomalies that were asked for; default: all of the diagnosis.
-        """
+        """The document of a diagnosis, with the anomalies that were asked for; default: all of them."""
         meta, fixed = recording.meta, diagnosis.fixed_cost
         chosen = diagnosis.explanations if explanations is None else explanations
         return cls(

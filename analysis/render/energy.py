@@ -101,14 +101,7 @@ class EnergyDocument:
 
 
 def show_energy(recording: Recording, *, axis: str = "log2", everything: bool = False, as_json: bool = False) -> None:
-    """Print the curve of energy, its tests and the anomalies with their split into time and power.
-
-    Args:
-        recording: recording of a sweep.
-        axis: axis of the curvatures: log2 or linear.
-        everything: whether to split every functional, not only anomalies.
-        as_json: whether to print one JSON document on standard output.
-    """
+    """Print the curve of energy, its tests, and the anomalies or everything split into time and power; or JSON."""
     found = explain_energy(recording, axis)
     if as_json:
         print_document(energy_document(recording, found))

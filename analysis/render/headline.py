@@ -30,10 +30,6 @@ def headline(meta: Mapping[str, Any], found: Diagnosis) -> str:
     """The largest confirmed cause with what to do, then the largest anomaly, or that there is none.
 
     Where disturbed visits prevail, it begins with what disturbed them.
-
-    Args:
-        meta: contents of `recording.json`.
-        found: diagnosis of the recording.
     """
     sentence = finding_sentence(found)
     modelled = " (modelled)" if is_modelled(meta) else ""
@@ -165,12 +161,7 @@ def difference_sentence(found: Difference, axis: Axis) -> str:
 
 
 def largest_sentence(found: Diagnosis, classes: Mapping[str, str]) -> str:
-    """Where a step's time goes at its largest batch size: idle, layer and kernel; empty without terms.
-
-    Args:
-        found: diagnosis of the recording.
-        classes: class of each layer, by path.
-    """
+    """Where a step's time goes at its largest batch size: idle, layer and kernel; empty without terms."""
     terms = found.terms
     if terms is None or not len(terms.values_ms):
         return ""

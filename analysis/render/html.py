@@ -25,11 +25,7 @@ _SCRIPTS = (
 
 
 def render_html(document: Mapping[str, Any]) -> str:
-    """Build the page.
-
-    Args:
-        document: result of `report_data.report_document`.
-    """
+    """The page of a `report_document`."""
     style = (_ASSETS / "style.css").read_text(encoding="utf-8")
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     run = document["runs"][0]

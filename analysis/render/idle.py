@@ -20,13 +20,7 @@ _UNTOLD = "The recording has no API calls and no ranges there, so it does not te
 
 
 def render_idle(times: Sequence[IdleTime], step_ms: float, limit: int | None = None) -> RenderableType:
-    """What the host did in the idle time of a mean step, the longest first.
-
-    Args:
-        times: result of `idle.explain_idle`, not empty.
-        step_ms: time of the step.
-        limit: number of rows; None for all.
-    """
+    """What the host did in the idle time of a mean step, the longest first; not of an empty list."""
     if all(time.reason is None for time in times):
         return Text(_UNTOLD, "dim")
     layered, counted = (any(getattr(time, name) is not None for time in times) for name in ("before", "gaps"))

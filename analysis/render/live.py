@@ -39,11 +39,6 @@ class LiveView:
     """
 
     def __init__(self, shown: Console | None = None) -> None:
-        """Define the view.
-
-        Args:
-            shown: console; None for standard error.
-        """
         self.console = shown or terminal.console(stderr=True)
         self._line_s = 0.0  # time of the last line
         # Without a thread that redraws. What a step prints goes above the view, but never from a file to the terminal.
@@ -78,15 +73,7 @@ class LiveView:
         shortly: Sequence[str] = (),
         below: RenderableType | None = None,
     ) -> None:
-        """Draw a state; without a terminal, print it as a line if ten seconds have passed since the last.
-
-        Args:
-            now_s: seconds since the beginning.
-            done: share that is done, 0 to 1.
-            standing: what runs, one line each.
-            shortly: what a line says of `below`.
-            below: what stands below the bar.
-        """
+        """Draw a state; without a terminal, print it as a line, which says `shortly` for `below`, every ten seconds."""
         if self.console.is_terminal:
             blocks: list[RenderableType] = [Text(line[0].upper() + line[1:]) for line in standing]
             blocks.append(Text(f"{'━' * round(_SCALE * done):╌<{_SCALE}} {done:.0%}"))
@@ -159,15 +146,7 @@ class LiveCurve(LiveView):
         then: str = "",
         shown: Console | None = None,
     ) -> None:
-        """Define the view.
-
-        Args:
-            statistic: statistic for T(b), see `cost_curve`.
-            axis: axis of the curve.
-            deciding: function that returns the anomaly that rounds are chosen for, or None.
-            then: what follows the measurement, in words.
-            shown: console; None for standard error.
-        """
+        """Define the view; `deciding` returns the anomaly that rounds are chosen for, `then` says what follows."""
         super().__init__(shown)
         self._so_far, self._deciding, self._then = _CurveSoFar(statistic, axis), deciding, then
 
@@ -196,15 +175,6 @@ class LiveCurves(LiveView):
         shown: Console | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Define the view.
-
-        Args:
-            labels: names of the recordings.
-            statistic: statistic for T(b), see `cost_curve`.
-            axis: axis of the curves.
-            shown: console; None for standard error.
-            clock_s: clock, seconds.
-        """
         super().__init__(shown)
         self._labels, self._clock_s, self._began_s = labels, clock_s, clock_s()
         self._so_far = {label: _CurveSoFar(statistic, axis) for label in labels}

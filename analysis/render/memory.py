@@ -60,16 +60,7 @@ def show_memory(
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Print the curve of peak memory, what makes it, its tests, and the largest batch size that fits.
-
-    Args:
-        recording: recording of a sweep.
-        axis: axis of the curvatures: log2 or linear.
-        by_instance: whether repeated layers stay apart.
-        limit_bytes: memory that a step may have.
-        everything: whether to split every functional, and to show every term.
-        as_json: whether to print one JSON document on standard output.
-    """
+    """Print the curve of peak memory, what makes it, its tests, and the largest batch size that fits; or JSON."""
     found = explain_memory(recording, axis, by_instance=by_instance, limit_bytes=limit_bytes)
     if as_json:
         document = MemoryDocument(

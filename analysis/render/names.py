@@ -71,13 +71,7 @@ def _by_arguments(texts: Mapping[str, str], width: int) -> dict[str, str]:
 
 
 def _told_apart(texts: Mapping[str, str], width: int, kept: str = "") -> dict[str, str]:
-    """Texts by name, cut to a width; those that stay alike begin where they differ.
-
-    Args:
-        texts: texts by name.
-        width: cells of a terminal.
-        kept: what stands before each: the word that tells them from other names.
-    """
+    """Texts by name, cut to a width, after a word that tells them from others; those alike begin where they differ."""
     shown = {name: kept + _cut(text, width - cell_len(kept)) for name, text in texts.items()}
     words_of = {name: _WORD.findall(text) for name, text in texts.items()}
     for same in _alike(shown):

@@ -90,12 +90,7 @@ class RemedyTable:
 
 
 def remedy_table(remedies: Remedies, axis: Axis) -> RemedyTable:
-    """The plan of remedies as rows.
-
-    Args:
-        remedies: what was tried.
-        axis: axis of the recording.
-    """
+    """The plan of remedies as rows."""
     helping = remedies.helping
     rows = [_row(saving) for saving in helping]
     if remedies.together is not None:

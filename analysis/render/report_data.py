@@ -66,21 +66,13 @@ MOST_POINTS = 400
 
 @dataclass(frozen=True)
 class ReportInput:
-    """The data of one recording.
-
-    Attributes:
-        recording: the recording.
-        work: its device work, from `kernel_times.device_work`.
-        kernel_times: its exclusive times, from `kernel_times`.
-        recorded: its steps, API calls, clocks and limits.
-        name: its name on the page.
-    """
+    """The data of one recording."""
 
     recording: Recording
-    work: Work
-    kernel_times: pd.DataFrame
-    recorded: Recorded
-    name: str = ""
+    work: Work  # from `device_work`
+    kernel_times: pd.DataFrame  # from `kernel_times`
+    recorded: Recorded  # its steps, API calls, clocks and limits
+    name: str = ""  # on the page
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -89,11 +81,7 @@ class ReportInput:
 
 
 def report_input(recording: Recording) -> ReportInput:
-    """The data of a recording that a report shows.
-
-    Raises:
-        CurvescopeError: the recording has no step.
-    """
+    """The data of a recording that a report shows; raises CurvescopeError if it has no step."""
     refuse_table(recording)
     evidence = recorded_data(recording)
     if evidence.steps.empty:
@@ -108,12 +96,7 @@ def report_input(recording: Recording) -> ReportInput:
 
 
 def report_document(inputs: Sequence[ReportInput], version: str) -> dict[str, Any]:
-    """Everything that the page shows, ready for JSON; unknown values are None.
-
-    Args:
-        inputs: recordings, the main one first.
-        version: version of Curvescope.
-    """
+    """Everything that the page shows of recordings, the main one first, ready for JSON; unknown values are None."""
     cells = [cell for one in inputs if one.meta.get("fixed") for cell in cells_of(one.recording)]
     names = distinct_parts([one.recording.path.name for one in inputs])
     inputs = [replace(one, name=name) for one, name in zip(inputs, names, strict=True)]

@@ -18,12 +18,7 @@ from .answers import notes, reproduction_sentence, shape_sentence
 
 @dataclass(frozen=True)
 class Times:
-    """Times over batch sizes.
-
-    Attributes:
-        batches: the batch sizes.
-        times_ms: their times.
-    """
+    """Times over batch sizes."""
 
     batches: tuple[Condition, ...] = ()
     times_ms: tuple[Estimate, ...] = ()
@@ -31,21 +26,13 @@ class Times:
 
 @dataclass(frozen=True)
 class TestedTerm:
-    """What stands beside the experiments on one term, or on the complete step.
+    """What stands beside the experiments on one term, or on the complete step."""
 
-    Attributes:
-        sentence: whether the term shows its share in isolation.
-        shape: the shape of its curve on a finer grid; None without one.
-        step: the term in the step, at every batch size.
-        grid: the term alone, on the finer grid.
-        notes: observations of the runners.
-    """
-
-    sentence: str
-    shape: str | None
-    step: Times
-    grid: Times
-    notes: list[str]
+    sentence: str  # whether the term shows its share in isolation
+    shape: str | None  # of its curve on a finer grid; None without one
+    step: Times  # the term in the step, at every batch size
+    grid: Times  # the term alone, on the finer grid
+    notes: list[str]  # observations of the runners
 
 
 def tested_terms(answer: Answer, found: Diagnosis) -> dict[str, TestedTerm]:

@@ -21,12 +21,7 @@ def finite(value: float | None) -> float | None:
 
 
 def rows_document(table: str, rows: pd.DataFrame) -> dict[str, Any] | None:
-    """Rows of a table with their times in ms, and their energy in J where one is known; None without rows.
-
-    Args:
-        table: steps or experiments.
-        rows: rows of that table.
-    """
+    """Rows of a table with their times in ms, and their energy in J where one is known; None without rows."""
     if rows.empty:
         return None
     title, columns = _TABLES[table]

@@ -40,15 +40,7 @@ class _Lanes:
     names: dict[tuple[str | None, ...], int] = field(default_factory=dict)
 
     def add(self, label: str, kind: str, begin: Floats, end: Floats, names: Sequence[tuple[str | None, ...]]) -> None:
-        """Add a lane, spans in any order.
-
-        Args:
-            label: label of the lane.
-            kind: layer, host, kernels, copies, communication or idle.
-            begin: starts, µs since the step's start.
-            end: ends.
-            names: name, layer and phase of each span.
-        """
+        """Add a lane of spans in any order: begin and end in µs since the step's start; name, layer and phase."""
         if not len(begin):
             return
         order = np.argsort(begin, kind="stable")
@@ -68,15 +60,7 @@ def timeline(
     api_calls: pd.DataFrame | None = None,
     read_ranges: Callable[[], pd.DataFrame] | None = None,
 ) -> dict[str, Any]:
-    """Spans of the profiled step whose time is nearest to the median.
-
-    Args:
-        work: device work, from `kernel_times.device_work`.
-        steps: the `steps` table.
-        used: profiled steps to choose from.
-        batch: their batch size; None for unknown.
-        api_calls: the `api_calls` table; None if missing.
-        read_ranges: reads the `ranges` table.
+    """Spans of the profiled step, among those used, whose time is nearest to the median.
 
     Returns:
         batch, step, step_us, lanes (label, kind, busy_us, count), spans (lane, start and duration in µs, index in

@@ -16,12 +16,7 @@ from .words import interval
 
 
 def verdict_html(run: Mapping[str, Any], index: int) -> str:
-    """The verdict on one recording.
-
-    Args:
-        run: entry of `runs` of the report's document.
-        index: position of the recording in the report; the script hides all but one.
-    """
+    """The verdict on a recording, an entry of the document's `runs`; the script hides all but one index."""
     over = " · ".join(
         filter(
             None, (run["explain"].network or run["name"], f"{run['step']} step" if run["step"] else None, run["device"])
@@ -41,11 +36,7 @@ def verdict_html(run: Mapping[str, Any], index: int) -> str:
 
 
 def comparison_html(comparison: Mapping[str, Any] | None) -> str:
-    """Which recording is faster, as the terminal says it; empty for one recording.
-
-    Args:
-        comparison: entry `comparison` of the report's document.
-    """
+    """Which recording is faster, as the terminal says it, of the document's `comparison`; empty for one recording."""
     said = comparison["verdicts"] if comparison else []
     return "".join(f'<p class="lead"><a href="#compare">{_text(with_minus_signs(one))}</a></p>' for one in said)
 
@@ -90,13 +81,7 @@ def _answers(run: Mapping[str, Any], index: int) -> str:
 
 
 def _answer(answer: Answer, number: int, first: int) -> str:
-    """The sentence as the terminal prints it, with what to do in bold.
-
-    Args:
-        answer: the answer.
-        number: its number.
-        first: number of the first answer with the same setting.
-    """
+    """The sentence as the terminal prints it, what to do in bold; `first` is the first answer with the same setting."""
     verdict = _text(answer.verdict)
     sentence, advice = (_text(with_minus_signs(words)) for words in (answer.finding, answer.advice))
     sentence += f" <strong>{advice}</strong>" if advice else ""

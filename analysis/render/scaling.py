@@ -21,9 +21,7 @@ _SHOWN_LAYERS = 3
 def render_series(series: Series, everything: bool = False) -> RenderableType:
     """The table of devices, the split of the loss, and the rank that the others wait for.
 
-    Args:
-        series: weak or strong scaling.
-        everything: whether to split the loss at every number of devices, not only the largest, with every layer.
+    `everything` splits the loss at every number of devices, not only at the largest, with every layer.
     """
     first = series.points[0]
     batch = f"batch {first.batch_per_device} {'on each device' if series.kind == 'weak' else 'in all'}"

@@ -58,12 +58,7 @@ class TimesDocument:
 
 
 def noise_sentence(noise: float, origin: str) -> str:
-    """The error that verdicts on single measurements use.
-
-    Args:
-        noise: the error, as a share of a time.
-        origin: stated, estimated or assumed, see `choose_noise`.
-    """
+    """The error, a share of a time, that verdicts on single measurements use; for the origin see `choose_noise`."""
     source = {
         "stated": "as stated (--noise)",
         "estimated": "estimated from how smooth the curves of this table are; --noise states another",

@@ -168,13 +168,8 @@ def show_table(
 ) -> None:
     """Print the anomalies of every curve of a table of times; or a single curve in full.
 
-    Args:
-        recording: recording of kind `table`.
-        axis: axis of the curvatures: log2, linear or throughput.
-        problem: words; show only curves with these words in the name of problem or device.
-        noise: standard error, overrides the one in the recording; without either it is estimated from the table.
-        everything: whether to show every anomaly.
-        as_json: whether to print one JSON document on standard output.
+    `problem` holds words that the name of a curve's problem or device must have; `noise` is a standard error in place
+    of the recording's, without which the table gives an estimate.
     """
     steps = recording.frame("steps")
     noise, origin = time_tables.choose_noise(steps, recording.meta["noise"] if noise is None else noise)

@@ -26,16 +26,7 @@ _TEXTS = dict.fromkeys(("name", "phase", "layer", "op"), object)
 
 
 def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) -> None:
-    """Print the results of a scaling run so far.
-
-    Args:
-        folder: folder of the run.
-        everything: split the loss at every number of devices, and show every layer.
-        as_json: whether to print one JSON document on standard output.
-
-    Raises:
-        CurvescopeError: nothing is measured yet.
-    """
+    """Print the results of a scaling run so far; raises CurvescopeError if nothing is measured yet."""
     plan = PLAN_FILE.read(folder)
     recordings = {devices: rank_recordings(folder, devices) for devices in plan.devices}
     measured = [_tables(point, recordings[point.devices]) for point in plan.points if recordings[point.devices]]

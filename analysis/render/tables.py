@@ -28,19 +28,12 @@ _GAPS = (3, 2)  # spaces between columns: first choice, and where room is scarce
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        heading: heading; it wraps between words.
-        right: whether the cells stand at the right.
-        kind: `WHOLE`, `NAMES` or `WORDS`.
-        optional: whether it is left out where there is no room.
-    """
-
-    heading: str
+    heading: str  # it wraps between words
     right: bool
-    kind: str
-    optional: bool
+    kind: str  # `WHOLE`, `NAMES` or `WORDS`
+    optional: bool  # whether it is left out where there is no room
 
 
 class Indented:

@@ -37,11 +37,7 @@ class _TextConsole(Console):
 
 
 def console(**options: Any) -> Console:
-    """A console that prints names of any origin safely.
-
-    Args:
-        options: options of rich's `Console`.
-    """
+    """A console, with options of rich's, that prints names of any origin safely."""
     made = _TextConsole(markup=False, emoji=False, highlight=False, **options)
     if not (made.is_terminal or made.is_jupyter or "width" in options or os.environ.get("COLUMNS")):
         made.width = UNLIMITED
@@ -55,23 +51,13 @@ def print_commands(shown: Console, *commands: str) -> None:
 
 
 def print_prose(text: str, *, stderr: bool = False) -> None:
-    """Print a sentence: on a terminal it wraps between words, elsewhere it is one line.
-
-    Args:
-        text: the sentence.
-        stderr: True for standard error.
-    """
+    """Print a sentence: on a terminal it wraps between words, elsewhere it is one line."""
     made = console(stderr=stderr)
     made.print(Text(text), no_wrap=made.width == UNLIMITED)
 
 
 def progress_bars(width: int, counted: bool = False) -> Progress:
-    """Progress bars on standard error, removed at their end; disabled if standard error is no terminal.
-
-    Args:
-        width: width of the descriptions, in characters.
-        counted: whether to show the numbers of done and of all items.
-    """
+    """Progress bars on standard error, removed at their end; none without a terminal. Width is that of descriptions."""
     count = [MofNCompleteColumn()] if counted else []
     columns = [TextColumn(f"{{task.description:<{width}}}"), BarColumn(), *count, TimeElapsedColumn()]
     shown = console(stderr=True)

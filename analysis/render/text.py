@@ -34,21 +34,13 @@ _WORK = (
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a curve is of.
-
-    Attributes:
-        name: its name.
-        symbol: its symbol, a function of the batch size.
-        unit: unit of its values.
-        rate_unit: unit that samples are counted per.
-        units_per_rate: number of units in one `rate_unit`.
-    """
+    """What a curve is of."""
 
     name: str
-    symbol: str
+    symbol: str  # a function of the batch size
     unit: str
-    rate_unit: str
-    units_per_rate: float
+    rate_unit: str  # that samples are counted per
+    units_per_rate: float  # number of units in one `rate_unit`
 
 
 TIME = Quantity("time", "T", "ms", "s", 1e3)

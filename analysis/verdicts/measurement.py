@@ -63,13 +63,8 @@ def effect_of(facts: FactorFacts | None) -> Effect:
 def times_of(rounds_ms: Floats) -> Floats:
     """Times over batch sizes, each the mean of the faster half of the rounds: of all rounds, then of each replicate.
 
-    Equal rounds give equal replicates of all tables.
-
-    Args:
-        rounds_ms: times of each round, shape (rounds, batch sizes); NaN for a visit that is set aside.
-
-    Returns:
-        Shape (1 + replicates, batch sizes).
+    Of times of shape (rounds, batch sizes), NaN for a visit that is set aside; the result is of shape (1 + replicates,
+    batch sizes). Equal rounds give equal replicates of all tables.
     """
     values = faster_half(rounds_ms, 0)
     drawn = faster_half(filled(rounds_ms[resample_rounds(len(rounds_ms))], values), 1)
@@ -95,13 +90,7 @@ def _by_batch(times: Floats, rounds: Ints) -> tuple[Estimate, ...]:
 
 
 def _gains(changed: Floats, unmodified: Floats, rounds: Ints) -> tuple[Estimate, ...]:
-    """Shares of the time that the changed times save, by batch size.
-
-    Args:
-        changed: times with the factor, see `times_of`.
-        unmodified: those without it.
-        rounds: number of rounds of both, shape (2, batch sizes).
-    """
+    """Shares of the time that the changed times save, by batch size; the rounds are of both, shape (2, batch sizes)."""
     # Of two or three rounds, widened replicates may be no times; then they say nothing.
     ratios = np.maximum(changed / unmodified, np.finfo(float).tiny)
     both = zip(np.log(ratios).T, rounds.T, strict=True)
@@ -128,12 +117,7 @@ def round_medians(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def used_times(medians: pd.DataFrame, rows: pd.DataFrame) -> Floats:
-    """Times over rounds and batch sizes; NaN where the visit is set aside.
-
-    Args:
-        medians: result of `round_medians`, or a part of it.
-        rows: its rows, with the column `set_aside`.
-    """
+    """Times over rounds and batch sizes, of some or all `round_medians` of the rows; NaN where a visit is set aside."""
     aside = rows.groupby(["round", "batch"])[SET_ASIDE].first().unstack()
     used = medians.mask(aside.loc[medians.index, medians.columns].astype(bool))
     return np.asarray(used, np.float64)
@@ -220,18 +204,10 @@ class Measurement:
 
 
 class Runs(NamedTuple):
-    """The times behind the share that a factor removes.
-
-    Attributes:
-        unmodified: unmodified times, see `times_of`.
-        counted: times behind F'.
-        weights: coefficients of the functional, shape (batch sizes,).
-        rounds: effective number of rounds.
-        scale: size of the numbers behind the functional, in ms.
-    """
+    """The times behind the share that a factor removes, see `times_of` and `functional_of`."""
 
     unmodified: Floats
-    counted: Floats
+    counted: Floats  # times behind F'
     weights: Floats
     rounds: float
     scale: float
@@ -262,13 +238,7 @@ class Runs(NamedTuple):
 def measure(
     experiment: Experiment, rows: pd.DataFrame, facts: Mapping[str, FactorFacts]
 ) -> Iterator[tuple[Measurement, Runs | None]]:
-    """What an experiment measured without a factor, then of each factor, with the times behind the share removed.
-
-    Args:
-        experiment: the experiment, with one functional.
-        rows: its rows of the table `experiments`.
-        facts: facts on the factors, by name.
-    """
+    """What an experiment with one functional measured: without a factor, then of each, with the times behind it."""
     unmodified = rows["factor"].isna()
     for factor in (None, *experiment.factors):
         compared = with_set_aside(rows[unmodified | (rows["factor"] == factor)])
@@ -286,12 +256,7 @@ def _starts(rows: pd.DataFrame) -> dict[int, int]:
 
 
 def _by_size(times: Any, experiment: Experiment) -> tuple[Floats, Floats]:
-    """Times of the batch sizes of an experiment, and these without the empty part of the last wave of blocks.
-
-    Args:
-        times: times of all unmodified runs, shape (n, `experiment.unmodified`).
-        experiment: the experiment.
-    """
+    """Times of the batch sizes, from those of all runs, and these without the empty part of the last wave of blocks."""
     sizes, waves = experiment.unmodified, {wave.batch: wave.cost() for wave in experiment.waves}
     all_times = np.asarray(times, np.float64)
     empty = np.array([[waves.get(batch, {}).get(size, 0.0) for batch in experiment.batches] for size in sizes])

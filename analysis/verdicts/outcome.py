@@ -49,11 +49,7 @@ def outcomes(recording: Recording, known: Sequence[Outcome] = ()) -> tuple[Outco
     """The outcome of every factor of every experiment in a recording, in the order of the experiments.
 
     An experiment that tests several functionals has outcomes for each of them. The first one of each functional is that
-    without a factor.
-
-    Args:
-        recording: the recording.
-        known: outcomes of the same recording at an earlier time; those of finished experiments still hold.
+    without a factor. Of `known`, outcomes at an earlier time, those of finished experiments still hold.
     """
     experiments = experiments_of(recording.meta)
     if not experiments:
@@ -78,12 +74,8 @@ def outcomes_of(
 ) -> list[Outcome]:
     """The outcomes of one experiment, by the share removed: without a factor, then of each factor.
 
-    Args:
-        experiment: the experiment.
-        rows: its rows of the table `experiments`.
-        facts: facts on the factors, by name.
-        earlier: outcomes of earlier experiments; the family of tests has the factors that they tried on fresh rounds,
-            not those of screens, which confirm nothing.
+    The family of tests has the factors that `earlier` experiments tried on fresh rounds, not those of screens, which
+    confirm nothing.
     """
     measured = list(measure(experiment, rows, facts))
     p_values = {each.factor: _p_values(each, runs)[0] for each, runs in measured if runs}
@@ -111,11 +103,7 @@ def settled(
 ) -> bool:
     """Whether more rounds of an experiment that runs are not worth their time, see `rule.ends_early`.
 
-    Args:
-        experiment: an experiment that runs.
-        rows: its rows of the table `experiments` so far.
-        claims: claims of causes; other factors are judged by the share that they remove.
-        facts: facts on the factors, by name.
+    Factors without a claim of their cause are judged by the share that they remove.
     """
     measured = [each for test in experiment.by_functional() for each in measure(test, rows, facts)]
     return ends_early(

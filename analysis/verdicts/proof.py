@@ -21,19 +21,12 @@ from .words import Reproduction, Verdict
 
 @dataclass(frozen=True)
 class Proof:
-    """What experiments say of one cause.
-
-    Attributes:
-        verdict: verdict on the cause.
-        outcome: the outcome that decides; None if nothing ran.
-        amount: amount that removing the cause removes, in the functional's unit; 0 unless confirmed.
-        reason: reason for an undecided or untested verdict; None otherwise, or if nobody tried.
-    """
+    """What experiments say of one cause."""
 
     verdict: Verdict
-    outcome: Outcome | None = None
-    amount: float = 0.0
-    reason: str | None = None
+    outcome: Outcome | None = None  # that decides; None if nothing ran
+    amount: float = 0.0  # what removing the cause removes, in the functional's unit; 0 unless confirmed
+    reason: str | None = None  # of an undecided or untested verdict; None otherwise, or if nobody tried
 
 
 def decisive(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
@@ -83,13 +76,7 @@ def reproduces(outcomes: Iterable[Outcome], share: Share) -> Reproduction | None
 
 
 def prove_term(outcomes: Sequence[Outcome], share: Share, factors: Sequence[str]) -> Proof:
-    """What the experiments on a term say of a cause.
-
-    Args:
-        outcomes: outcomes of the term, see `about`.
-        share: the term.
-        factors: factors that remove the cause.
-    """
+    """What the outcomes of a term say of the cause that some factors remove."""
     deciding, shown = decisive(outcomes), reproduces(outcomes, share)
     return _together([_of_term(deciding[name], share, shown) for name in factors if name in deciding])
 
@@ -107,12 +94,7 @@ def _of_term(outcome: Outcome, share: Share, shown: Reproduction | None) -> Proo
 
 
 def of_claims(outcomes: Sequence[Outcome], claims: Mapping[str, float]) -> list[Outcome]:
-    """The outcomes of complete steps, of factors with a claim by what is removed of it, see `rule.decide`.
-
-    Args:
-        outcomes: outcomes of complete steps, see `about`.
-        claims: what the cause of a factor claims of the functional, by factor; others keep the verdict by share.
-    """
+    """Outcomes of complete steps; of factors whose cause claims an amount, by what is removed of it: `rule.decide`."""
     others = [1.0] * (len({outcome.factor for outcome in outcomes} - {None}) - 1)
     return [
         Outcome.of(outcome, decide(outcome, claim, [outcome.removed.p, *others]))
@@ -123,13 +105,7 @@ def of_claims(outcomes: Sequence[Outcome], claims: Mapping[str, float]) -> list[
 
 
 def prove_step(outcomes: Sequence[Outcome], value: Estimate, factors: Sequence[str]) -> Proof:
-    """What the experiments on complete steps say of a cause.
-
-    Args:
-        outcomes: result of `of_claims`.
-        value: the functional.
-        factors: factors that remove the cause.
-    """
+    """What the outcomes of complete steps, see `of_claims`, say of the cause that some factors remove."""
     deciding = decisive(outcomes)
     return _together([_of_step(deciding[name], value.value) for name in factors if name in deciding])
 
@@ -153,11 +129,6 @@ def spread(amount: float, left: Sequence[float], claimed: Sequence[float]) -> li
     """Spread an amount of the whole functional over its terms, each up to what is left of it.
 
     First by what the cause claims of each term, then in proportion to what is left of terms of the same sign.
-
-    Args:
-        amount: amount to spread.
-        left: amount that is left of each term.
-        claimed: amount that the cause claims of each term.
     """
     room = np.maximum(np.sign(amount) * np.array(left, np.float64), 0.0)
     wanted = np.minimum(np.maximum(np.sign(amount) * np.array(claimed, np.float64), 0.0), room)

@@ -154,22 +154,12 @@ def saving_family(gains: Mapping[_Test, Estimate]) -> dict[_Test, float]:
 
 
 def saves(gain: Estimate, adjusted: float) -> bool:
-    """Whether a saving of the step's time is proven at a batch size.
-
-    Args:
-        gain: share of the time saved, measured on fresh rounds.
-        adjusted: its p from `saving_family`.
-    """
+    """Whether a saving on fresh rounds is proven at a batch size; `adjusted` is its p from `saving_family`."""
     return gain.low > 0 and gain.value >= LEAST_SAVING and adjusted < SAVING_LEVEL
 
 
 def decide_saving(gains: Sequence[Estimate], proven: Sequence[object]) -> Verdict:
-    """Whether a change of complete steps saves something.
-
-    Args:
-        gains: shares of the time saved, one for each batch size; empty if it did not run.
-        proven: batch sizes where that is proven.
-    """
+    """Whether a change of complete steps saves something, by shares saved and batch sizes where that is proven."""
     if proven:
         return Verdict.CONFIRMED
     if not gains:

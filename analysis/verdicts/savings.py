@@ -16,32 +16,18 @@ from .words import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Saving:
-    """What one change of complete steps saves, or several that are made together.
+    """What one change of complete steps saves, or several that are made together."""
 
-    Attributes:
-        factor: name of the factor; several names stand for factors that are changed together, see `members`.
-        facts: description of the factor; None if the recording does not have it.
-        verdict: confirmed if it saves something at some batch size, refuted if it saves less than 2 % at all of them,
-            see `rule.decide_saving`; untested if it did not run.
-        gains: share of a step's time saved by batch size, as (batch size, share); negative where it costs time.
-        proven: batch sizes where the saving is proven.
-        fresh: whether it ran on fresh rounds; else `gains` are those of a screen, which suggest and prove nothing.
-        reason: why it is untested, as a clause without a full stop; None otherwise.
-        changed_results: differences, if it changes the results beyond rounding; else None.
-        setup_s: seconds that its set-up takes beyond that of the unmodified steps; None if unknown.
-        memory_bytes: memory that it takes beyond that of the unmodified steps; None if unknown.
-    """
-
-    factor: str
-    facts: FactorFacts | None
-    verdict: Verdict
-    gains: tuple[tuple[int, Estimate], ...] = ()
-    proven: tuple[int, ...] = ()
-    fresh: bool = False
-    reason: str | None = None
-    changed_results: str | None = None
-    setup_s: float | None = None
-    memory_bytes: int | None = None
+    factor: str  # several names stand for factors that are changed together, see `members`
+    facts: FactorFacts | None  # None if the recording does not have them
+    verdict: Verdict  # see `rule.decide_saving`
+    gains: tuple[tuple[int, Estimate], ...] = ()  # share saved by batch size; negative where it costs time
+    proven: tuple[int, ...] = ()  # batch sizes where the saving is proven
+    fresh: bool = False  # whether it ran on fresh rounds; else `gains` are a screen's, which prove nothing
+    reason: str | None = None  # why it is untested, as a clause without a full stop
+    changed_results: str | None = None  # if it changes the results beyond rounding
+    setup_s: float | None = None  # seconds of set-up beyond that of the unmodified steps; None if unknown
+    memory_bytes: int | None = None  # beyond that of the unmodified steps; None if unknown
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -73,9 +59,6 @@ def savings(outcomes: Iterable[Outcome]) -> tuple[Saving, ...]:
     """What every change of complete steps saves, the largest proven saving first; then those that ran, then others.
 
     Changes that are experiments only are left out. What was measured on fresh rounds counts, in whatever experiment.
-
-    Args:
-        outcomes: outcomes of a recording.
     """
     runs: dict[str, _Runs] = {}
     seen: set[tuple[int, str]] = set()

@@ -35,13 +35,7 @@ class Shape:
 
 
 def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
-    """The shape of a curve on a finer grid.
-
-    Args:
-        outcome: measurement on a grid, without a factor.
-        rows: rows of the experiment.
-        axis: axis of the recording.
-    """
+    """The shape of a curve on a finer grid, from a measurement without a factor and the rows of its experiment."""
     rows = with_set_aside(rows[rows["factor"].isna()])
     table = round_medians(rows)[list(outcome.batches)].dropna()
     batches = np.array(outcome.batches, np.float64)

@@ -21,39 +21,23 @@ from ....base.standard_output import prints_to_stderr
 if TYPE_CHECKING:
     import torch
 
-# name -> module that defines it as NETWORKS[name]
-_MODULES = {
-    "alexnet": ".alexnet",
-    "overfeat": ".overfeat",
-    "vgg_a": ".vgg",
-    "vgg16": ".vgg",
-    "vgg19": ".vgg",
-    "googlenet": ".googlenet",
-    "inception_bn": ".googlenet",
-    "inception_v3": ".inception_v3",
-    **{f"resnet{depth}{suffix}": ".resnet" for depth in (50, 101, 152) for suffix in ("", "_v1.5")},
-    "bert_base": ".bert",
-    "bert_base_encoder": ".bert",
+_MODULES = {  # by name, where it is an entry of NETWORKS
+    **dict.fromkeys(("alexnet", "overfeat", "vgg_a", "vgg16", "vgg19"), ".plain"),
+    **dict.fromkeys(("googlenet", "inception_bn", "inception_v3"), ".inception"),
+    **dict.fromkeys((f"resnet{depth}{suffix}" for depth in (50, 101, 152) for suffix in ("", "_v1.5")), ".resnet"),
+    **dict.fromkeys(("bert_base", "bert_base_encoder"), ".bert"),
 }
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network by name.
-
-    Attributes:
-        name: name on the command line.
-        paper: publication that defines it, and choices that the publication leaves open.
-        input_shape: shape of one sample.
-        build: function that creates the module with random weights.
-        classes: number of target classes; None where the loss needs no target.
-    """
+    """A network; `build` creates the module with random weights."""
 
     name: str
-    paper: str
-    input_shape: tuple[int, ...]
+    paper: str  # publication that defines it, and choices that the publication leaves open
+    input_shape: tuple[int, ...]  # of one sample
     build: Callable[[], torch.nn.Module]
-    classes: int | None = 1000
+    classes: int | None = 1000  # None where the loss needs no target
 
     def sample(self, batch: int, device: str, generator: torch.Generator) -> tuple[tuple[torch.Tensor, ...], Any]:
         """Random inputs, shape (batch, *input_shape), and targets, shape (batch,) or None."""
@@ -70,11 +54,7 @@ class Network:
         return False
 
     def with_sequence_length(self, length: int) -> Network:
-        """The same network with this number of tokens per sample.
-
-        Raises:
-            CurvescopeError: the network does not take text, or not so long a text.
-        """
+        """The same network with this number of tokens per sample, if it takes text, and so long a text."""
         raise CurvescopeError(f"--input-shape {length}: {self.name} does not take text.")
 
     def loss(self, output: Any, targets: Any) -> torch.Tensor:
@@ -110,11 +90,7 @@ def names() -> list[str]:
 
 
 def get_network(name: str, sequence_length: int | None = None) -> Network:
-    """Find a network by name.
-
-    Args:
-        name: one of `names()`.
-        sequence_length: tokens per sample, for networks that take text; None for the published number.
+    """Find a network by name, maybe with other tokens per sample than published.
 
     Raises:
         CurvescopeError: the name is unknown (the message lists similar names), or the length is not supported.
@@ -134,11 +110,7 @@ def get_network(name: str, sequence_length: int | None = None) -> Network:
 def from_factory(spec: str, input_shape: tuple[int, ...]) -> Network:
     """Create a network from `package.module:function`, a function without arguments that returns a Module.
 
-    The module is searched in the working directory first. The loss is the mean square of the outputs.
-
-    Args:
-        spec: module and function as above.
-        input_shape: shape of one sample.
+    The loss is the mean square of the outputs.
 
     Raises:
         CurvescopeError: the module or the function cannot be loaded, or the result is not a Module.
@@ -179,12 +151,7 @@ def importing() -> bool:
 def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
     """Load a user's function from `package.module:function`, or `path/to/file.py:function`.
 
-    The working directory is searched first.
-
-    Args:
-        option: option of the command line, for messages.
-        spec: module and function as above.
-        forms: values that the option accepts, for messages.
+    The working directory is searched first. `option` and the `forms` of its values are for messages.
 
     Raises:
         CurvescopeError: the value has another form, or the module or the function cannot be loaded.

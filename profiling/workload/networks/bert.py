@@ -19,8 +19,7 @@ _MASKED_SHARE = 0.15  # share of tokens to predict, section 3.1 of the paper
 _IGNORED = -100  # cross_entropy's label for positions without target
 
 
-def build(heads: bool) -> torch.nn.Module:
-    """109,482,240 parameters; 110,106,428 with the heads (the output embedding is the input's)."""
+def _build(heads: bool) -> torch.nn.Module:
     import torch
     from torch import Tensor, nn
     from torch.nn import functional as F
@@ -73,14 +72,10 @@ def build(heads: bool) -> torch.nn.Module:
             added: Tensor = self.norm(x + self.dropout(self.output(self.activation(self.intermediate(x)))))
             return added
 
-    class Encoder(nn.Module):
+    class Encoder(nn.Sequential):
         def __init__(self) -> None:
             super().__init__()
             self.layer = nn.Sequential(*(Layer() for _ in range(_LAYERS)))
-
-        def forward(self, x: Tensor) -> Tensor:
-            encoded: Tensor = self.layer(x)
-            return encoded
 
     class WordHead(nn.Module):
         def __init__(self, embedding: nn.Embedding) -> None:
@@ -88,7 +83,7 @@ def build(heads: bool) -> torch.nn.Module:
             self.transform = nn.Linear(_WIDTH, _WIDTH)
             self.norm = nn.LayerNorm(_WIDTH, eps=1e-12)
             self.decoder = nn.Linear(_WIDTH, _VOCABULARY)
-            self.decoder.weight = embedding.weight
+            self.decoder.weight = embedding.weight  # the output embedding is the input's
 
         def forward(self, x: Tensor) -> Tensor:
             scores: Tensor = self.decoder(self.norm(F.gelu(self.transform(x))))
@@ -122,7 +117,7 @@ class Bert(Network):
 
     @property
     def reads_text(self) -> bool:
-        """Whether samples are token ids; always True."""
+        """Always True."""
         return True
 
     def with_sequence_length(self, length: int) -> Network:
@@ -158,7 +153,7 @@ class Bert(Network):
 _PAPER = "Devlin et al., BERT, arXiv:1810.04805 (2018), BERT-Base uncased"
 
 NETWORKS = {
-    name: Bert(name, f"{_PAPER}, {note}, 128 tokens by default", (128,), partial(build, heads), None, heads)
+    name: Bert(name, f"{_PAPER}, {note}, 128 tokens by default", (128,), partial(_build, heads), None, heads)
     for name, heads, note in (
         ("bert_base", True, "with the pre-training heads"),
         ("bert_base_encoder", False, "embeddings, encoder and pooler alone"),

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
+Parts = list[tuple[str, nn.Module]]
+_PLAIN: dict[str, Any] = {
+    "max": nn.MaxPool2d,
+    "max, rounded up": partial(nn.MaxPool2d, ceil_mode=True),
+    "avg": nn.AvgPool2d,
+    "mean": nn.AdaptiveAvgPool2d,
+    "norm": nn.LocalResponseNorm,
+    "flatten": nn.Flatten,
+    "dropout": nn.Dropout,
+}
+
 
 class ConvolutionUnit(nn.Sequential):
-    """Convolution, batch normalisation (optional), ReLU; `size` and `padding` are one number or (height, width)."""
+    """Convolution, batch normalisation (if given an epsilon), ReLU; sizes are a number or (height, width)."""
 
     def __init__(
-        self,
-        channels: int,
-        width: int,
-        size: Any,
-        stride: int = 1,
-        padding: Any = 0,
-        *,
-        epsilon: float | None = None,
+        self, channels: int, width: int, size: Any, stride: int = 1, padding: Any = 0, *, epsilon: float | None
     ) -> None:
         super().__init__()
         self.conv = nn.Conv2d(channels, width, size, stride, padding, bias=epsilon is None)
@@ -43,42 +48,33 @@ class Branches(nn.Module):
         return torch.cat([branch(x) for branch in self.children()], dim=1)
 
 
-def chain(parts: Sequence[tuple[str, nn.Module]]) -> nn.Sequential:
+def chain(parts: Parts) -> nn.Sequential:
     """Named modules in sequence."""
     return nn.Sequential(OrderedDict(parts))
 
 
-def units(channels: int, rows: Sequence[tuple[Any, ...]], epsilon: float | None = None) -> nn.Sequential:
-    """Convolution units in sequence.
+def layers(channels: int, rows: Sequence[tuple[Any, ...]], epsilon: float | None) -> tuple[Parts, int]:
+    """Named modules from rows of a table, over `channels` input channels, and the number of output channels.
 
-    Args:
-        channels: number of input channels.
-        rows: name, width, size, and optionally stride and padding of each unit.
-        epsilon: see `ConvolutionUnit`.
+    A row is a name, and the width, size, stride and padding of a convolution unit; or one of the modules above with its
+    arguments; or branches by name, each of rows like these or of one unit without a name.
     """
-    built: list[tuple[str, nn.Module]] = []
-    for name, width, *shape in rows:
-        built.append((name, ConvolutionUnit(channels, width, *shape, epsilon=epsilon)))
-        channels = width
-    return chain(built)
-
-
-# name, output channels, kernel, stride, padding, whether a max pool follows
-ConvolutionRow = tuple[str, int, int, int, int, bool]
-
-
-def convolutions(rows: Sequence[ConvolutionRow], pool: tuple[int, int]) -> tuple[list[tuple[str, nn.Module]], int]:
-    """Convolutions with ReLU over an RGB image, some followed by a max pool of `pool` size and stride.
-
-    Returns:
-        The named modules, and the number of output channels.
-    """
-    parts: list[tuple[str, nn.Module]] = []
-    channels = 3
-    for name, width, kernel, stride, padding, pooled in rows:
-        parts.append((f"conv{name}", nn.Conv2d(channels, width, kernel, stride, padding)))
-        parts.append((f"relu{name}", nn.ReLU(inplace=True)))
-        if pooled:
-            parts.append((f"pool{name}", nn.MaxPool2d(*pool)))
-        channels = width
+    parts: Parts = []
+    for name, what, *arguments in rows:
+        if isinstance(what, str):
+            parts.append((name, _PLAIN[what](*arguments)))
+        elif isinstance(what, dict):
+            made = {key: _branch(channels, branch, epsilon) for key, branch in what.items()}
+            parts.append((name, Branches({key: module for key, (module, _) in made.items()})))
+            channels = sum(width for _, width in made.values())
+        else:
+            parts.append((name, ConvolutionUnit(channels, what, *arguments, epsilon=epsilon)))
+            channels = what
     return parts, channels
+
+
+def _branch(channels: int, branch: Any, epsilon: float | None) -> tuple[nn.Module, int]:
+    if isinstance(branch, tuple):
+        return ConvolutionUnit(channels, *branch, epsilon=epsilon), branch[0]
+    parts, channels = layers(channels, branch, epsilon)
+    return chain(parts), channels

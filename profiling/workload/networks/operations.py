@@ -7,6 +7,7 @@ batch size. The analysis reads the stored table of the named networks and does n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ....base.errors import CurvescopeError
@@ -14,20 +15,16 @@ from . import Network
 from .facts import build_on_meta, facts
 
 # Operators that only create a view of a tensor and launch no kernel.
-_VIEW_NAMES = """view _unsafe_view
-reshape t transpose permute expand unsqueeze squeeze as_strided slice select split unbind
-detach alias lift_fresh empty empty_like arange"""
+_VIEW_NAMES = """view _unsafe_view reshape t transpose permute expand unsqueeze squeeze as_strided slice select split
+unbind detach alias lift_fresh empty empty_like arange"""
 _VIEWS = frozenset(_VIEW_NAMES.split())
 Row = dict[str, Any]
 
 
 def operations(network: Network) -> Row:
-    """The operators of a training step of the network.
+    """The operators of a training step of the network, with its parameters and what it keeps per sample (`facts`).
 
-    Returns:
-        `parameters` and `parameter_tensors` (trainable), `activation_bytes` (kept for the backward pass, per sample),
-        `input_bytes` (per sample) and `operations`: per operator `layer`, `op`, `inputs` and `outputs` (shapes, as
-        above), `settings` (stride and padding of a convolution).
+    Each has `layer`, `op`, `inputs` and `outputs` (shapes, as above), and a convolution `settings`.
 
     Raises:
         CurvescopeError: a shape is not linear in the batch.
@@ -48,13 +45,8 @@ def operations(network: Network) -> Row:
         if at_small["settings"]:
             row["settings"] = at_small["settings"]
         rows.append(row)
-    cost = facts(network)
-    return {
-        "parameters": cost.parameters,
-        "parameter_tensors": cost.parameter_tensors,
-        "activation_bytes": cost.activation_bytes,
-        "operations": rows,
-    }
+    cost = asdict(facts(network))
+    return {name: cost[name] for name in ("parameters", "parameter_tensors", "activation_bytes")} | {"operations": rows}
 
 
 def _linear(network: Network, at_two: int, at_four: int) -> list[int]:
@@ -72,32 +64,20 @@ def _trace(network: Network, batch: int) -> list[Row]:
     from torch.utils.module_tracker import ModuleTracker
 
     rows: list[Row] = []
-
     model, inputs, targets = build_on_meta(network, batch)
 
     class Recorder(TorchDispatchMode):
-        def __init__(self, tracker: Any) -> None:
-            super().__init__()  # type: ignore[no-untyped-call]
-            self._tracker = tracker
-
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             name = func.overloadpacket.__name__
             if name not in _VIEWS:
-                rows.append(
-                    {
-                        "layer": _deepest(self._tracker.parents),
-                        "op": name,
-                        "inputs": _shapes(args),
-                        "outputs": _shapes((result,)),
-                        "settings": _settings(name, args),
-                    }
-                )
+                row = {"layer": _deepest(tracker.parents), "op": name, "settings": _settings(name, args)}
+                rows.append({**row, "inputs": _shapes(args), "outputs": _shapes((result,))})
             return result
 
     # On tensors without data the dispatcher decomposes attention into products; a GPU runs one kernel, but the products
     # are the same.
-    with ModuleTracker() as tracker, Recorder(tracker):
+    with ModuleTracker() as tracker, Recorder():  # type: ignore[no-untyped-call]
         network.loss(model(*inputs), targets)
     return rows
 
@@ -109,12 +89,12 @@ def _deepest(parents: set[str]) -> str | None:
 
 
 def _settings(name: str, args: Sequence[Any]) -> dict[str, Any]:
-    if name == "convolution":
-        settings = {"stride": list(args[3]), "padding": list(args[4]), "groups": args[8]}
-        if any(spread != 1 for spread in args[5]):
-            settings["dilation"] = list(args[5])
-        return {**settings, "transposed": True} if args[6] else settings
-    return {}
+    if name != "convolution":
+        return {}
+    settings = {"stride": list(args[3]), "padding": list(args[4]), "groups": args[8]}
+    if any(spread != 1 for spread in args[5]):
+        settings["dilation"] = list(args[5])
+    return {**settings, "transposed": True} if args[6] else settings
 
 
 def _shapes(values: Sequence[Any]) -> list[list[int]]:

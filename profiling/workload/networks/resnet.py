@@ -16,22 +16,19 @@ if TYPE_CHECKING:
 
 # Number of blocks in the stages 2 to 5.
 _STAGES = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
-_WIDTHS = (64, 128, 256, 512)
 _EXPANSION = 4
 
 
-def _block_name(depth: int, stage: int, index: int) -> str:
-    """a, b, c, … for ResNet-50; in the long stages of deeper networks a, b1, b2, …."""
-    if depth > 50 and stage in (3, 4) and index:
-        return f"res{stage}b{index}"
-    return f"res{stage}{chr(ord('a') + index)}"
-
-
-def build(depth: int, stride_on_3x3: bool) -> torch.nn.Module:
-    """Build a ResNet of this depth."""
+def _build(depth: int, stride_on_3x3: bool) -> torch.nn.Module:
     from torch import Tensor, nn
 
     from .blocks import chain
+
+    def convolution(
+        name: str, channels: int, width: int, size: int, stride: int = 1, padding: int = 0
+    ) -> list[tuple[str, nn.Module]]:
+        unit = nn.Conv2d(channels, width, size, stride, padding, bias=False)
+        return [(name, unit), (f"bn{name[3:]}", nn.BatchNorm2d(width))]
 
     class Bottleneck(nn.Module):
         def __init__(self, name: str, channels: int, width: int, stride: int) -> None:
@@ -40,24 +37,16 @@ def build(depth: int, stride_on_3x3: bool) -> torch.nn.Module:
             outputs = width * _EXPANSION
             self.residual = chain(
                 [
-                    (f"{name}_branch2a", nn.Conv2d(channels, width, 1, first, bias=False)),
-                    (f"bn{name[3:]}_branch2a", nn.BatchNorm2d(width)),
+                    *convolution(f"{name}_branch2a", channels, width, 1, first),
                     (f"{name}_branch2a_relu", nn.ReLU(inplace=True)),
-                    (f"{name}_branch2b", nn.Conv2d(width, width, 3, second, 1, bias=False)),
-                    (f"bn{name[3:]}_branch2b", nn.BatchNorm2d(width)),
+                    *convolution(f"{name}_branch2b", width, width, 3, second, 1),
                     (f"{name}_branch2b_relu", nn.ReLU(inplace=True)),
-                    (f"{name}_branch2c", nn.Conv2d(width, outputs, 1, bias=False)),
-                    (f"bn{name[3:]}_branch2c", nn.BatchNorm2d(outputs)),
+                    *convolution(f"{name}_branch2c", width, outputs, 1),
                 ]
             )
             self.shortcut: nn.Module | None = None
             if channels != outputs:
-                self.shortcut = chain(
-                    [
-                        (f"{name}_branch1", nn.Conv2d(channels, outputs, 1, stride, bias=False)),
-                        (f"bn{name[3:]}_branch1", nn.BatchNorm2d(outputs)),
-                    ]
-                )
+                self.shortcut = chain(convolution(f"{name}_branch1", channels, outputs, 1, stride))
             self.relu = nn.ReLU(inplace=True)
 
         def forward(self, x: Tensor) -> Tensor:
@@ -72,11 +61,13 @@ def build(depth: int, stride_on_3x3: bool) -> torch.nn.Module:
         ("pool1", nn.MaxPool2d(3, 2, padding=1)),
     ]
     channels = 64
-    for stage, (count, width) in enumerate(zip(_STAGES[depth], _WIDTHS, strict=True), start=2):
+    for stage, count in enumerate(_STAGES[depth], start=2):
+        width = 16 << stage
         for index in range(count):
+            # a, b, c, …; in the long stages of deeper networks a, b1, b2, …
+            letter = f"b{index}" if depth > 50 and stage in (3, 4) and index else chr(ord("a") + index)
             stride = 2 if index == 0 and stage > 2 else 1
-            name = _block_name(depth, stage, index)
-            parts.append((name, Bottleneck(name, channels, width, stride)))
+            parts.append((f"res{stage}{letter}", Bottleneck(f"res{stage}{letter}", channels, width, stride)))
             channels = width * _EXPANSION
     parts += [("pool5", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten()), ("fc1000", nn.Linear(channels, 1000))]
     return chain(parts)
@@ -86,7 +77,7 @@ _PAPER = "He et al., Deep Residual Learning for Image Recognition, arXiv:1512.03
 
 NETWORKS = {
     f"resnet{depth}{suffix}": Network(
-        f"resnet{depth}{suffix}", f"{_PAPER}; {note}", (3, 224, 224), partial(build, depth, stride_on_3x3)
+        f"resnet{depth}{suffix}", f"{_PAPER}; {note}", (3, 224, 224), partial(_build, depth, stride_on_3x3)
     )
     for depth in _STAGES
     for suffix, stride_on_3x3, note in (

@@ -45,8 +45,9 @@ class SavedAt:
         """The saving in percent with its interval; the interval alone where it is proven neither way."""
         if not (math.isfinite(self.share.low) and math.isfinite(self.share.high)):
             return "unknown"
-        interval = f"({100 * self.share.low:.0f} to {100 * self.share.high:.0f})"
-        return f"{100 * self.share.value:.0f} % {interval}" if self.proven or self.share.high < 0 else interval
+        interval = f"{100 * self.share.low:.0f} to {100 * self.share.high:.0f}"
+        is_known = self.proven or self.share.high < 0
+        return f"{100 * self.share.value:.0f} % ({interval})" if is_known else f"{interval} %"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,8 +210,8 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
         least = f"{100 * MATERIAL:.0f} %"
         saves = f"saves less than {least}" if single else f"saves {least}"
         return f"{lead} tried {saves} {where}: at most {most:.1f} %, by the intervals."
-    named = ", ".join(f"{one.factor} ({_possible(one)})" for one in open_[:_MOST_NAMED])
-    more = f" and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
+    named = "; ".join(f"{_instruction(one)} ({_possible(one)})" for one in open_[:_MOST_NAMED])
+    more = f"; and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
     return f"{lead} tried is {'not ' if single else ''}shown to save anything {where}; not ruled out: {named}{more}."
 
 
@@ -224,6 +225,6 @@ def _possible(saving: Saving) -> str:
 
 def _other_line(row: RemedyRow, axis: Axis) -> str:
     if row.verdict == Verdict.UNTESTED:
-        return f"Not tried ({row.do}): {row.reason}."
+        return f"Not tried: {row.do}: {row.reason}."
     saves = ", ".join(f"{at.text} at {axis.name} {at.batch}" for at in row.saves)
-    return f"Tried ({row.do}): saves in percent {saves}."
+    return f"Tried: {row.do}: saves {saves}."

@@ -57,22 +57,14 @@ _ENOUGH_STARTS = 5  # that an experiment takes though it becomes longer than usu
 
 @dataclass(frozen=True)
 class Budget:
-    """The time that is left, and what experiments would take of it.
-
-    Attributes:
-        diagnosis: diagnosis of the recording, with the times of its steps and terms.
-        device: cpu or cuda.
-        time_left_s: seconds left.
-        impossible: names of factors that these complete steps are known to refuse.
-        fullness: share of the device's memory that a process takes, by batch size; empty if unknown.
-        starts_s: what starts of complete steps took so far in this recording, seconds.
-    """
+    """The time that is left, and what experiments would take of it."""
 
     diagnosis: Diagnosis
-    device: str
+    device: str  # cpu or cuda
     time_left_s: float
-    starts_s: tuple[float, ...] = ()
-    impossible: frozenset[str] = frozenset()
+    starts_s: tuple[float, ...] = ()  # what starts of complete steps took so far in this recording, seconds
+    impossible: frozenset[str] = frozenset()  # names of factors that these complete steps are known to refuse
+    # Share of the device's memory that a process takes, by batch size; empty if unknown.
     fullness: Mapping[int, float] = field(default_factory=dict)
 
     def refused(self, name: str) -> bool:
@@ -175,10 +167,7 @@ class Budget:
 
 
 def _fewer(wanted: Experiment) -> list[tuple[int, int, bool]]:
-    """Numbers of starts and of least rounds that an experiment may have, the best first.
-
-    The third value is whether they must fit its usual time; else they may take all that is left.
-    """
+    """Possible numbers of starts and of least rounds, the best first, and whether the usual time limits them."""
     least = wanted.rounds[0]
     if wanted.starts == 1:
         return [(1, least, False), (1, max(least // 2, 4), False)]

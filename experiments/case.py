@@ -41,19 +41,12 @@ _OPEN_VERDICT = (Verdict.UNDECIDED, TOO_WIDE)  # on a cause: more rounds may dec
 
 @dataclass(frozen=True)
 class TermCase:
-    """A target and one of its terms, or complete steps: what is known of it, and experiments on it.
-
-    Attributes:
-        known: what is known of everything.
-        target: the anomaly.
-        terms: its terms to test.
-        share: the term; None for complete steps.
-    """
+    """A target and one of its terms, or complete steps: what is known of it, and experiments on it."""
 
     known: Known
     target: Explanation
     terms: Sequence[Share]
-    share: Share | None
+    share: Share | None  # the term; None for complete steps
 
     @cached_property
     def outcomes(self) -> list[Outcome]:
@@ -82,7 +75,7 @@ class TermCase:
 
     @property
     def term(self) -> Share:
-        """The term."""
+        """The term, of a case that is not of complete steps."""
         assert self.share is not None
         return self.share
 
@@ -162,7 +155,6 @@ class TermCase:
         )
 
     def _waves(self, targets: Iterable[Explanation]) -> tuple[Wave, ...]:
-        """Where the last waves of the term's blocks end."""
         waves: dict[int, Wave] = {}
         for target in targets:
             of_term = (one.case for one in target.weighed if self.share and one.label == self.share.label)
@@ -172,9 +164,8 @@ class TermCase:
     def suggested(self, *, costly: bool = False, least_of_step: float = 0.0) -> Iterator[Experiment]:
         """Complete steps with the factors that the recording suggests and no term can be tested with alone.
 
-        Args:
-            costly: whether factors with a long set-up are wanted, or the others.
-            least_of_step: least share of the step, at the last batch size, that the cause of a factor claims.
+        `costly` asks for factors with a long set-up, instead of the others; `least_of_step` is the least share of the
+        step, at the last batch size, that the cause of a factor claims.
         """
         known, target = self.known, self.target
         whole = target.value.value
@@ -239,10 +230,7 @@ class TermCase:
         return tuple(name for name in hopeful(self.outcomes) if name not in self.known.confirmed_on_steps)
 
     def hopeful_elsewhere(self) -> tuple[str, ...]:
-        """What screens of the term suggest for the other targets that it makes, alone too.
-
-        Where a screen does not tell their values from 0, a share of them means nothing.
-        """
+        """What screens of the term suggest for the other targets that it makes, alone too."""
         names: list[str] = []
         for other, terms in self.known.targets:
             of_term = next((share for share in terms if share.key == self.term.key), None)
@@ -347,6 +335,6 @@ class TermCase:
 
 
 def _between(batches: Sequence[int]) -> tuple[int, ...]:
-    """Whole batch sizes from the smallest to the largest, evenly spread, with those of the functional."""
+    """Evenly spread from the smallest to the largest, with those of the functional."""
     even = np.linspace(batches[0], batches[-1], _GRID_SIZES).round().astype(int)
     return tuple(sorted({*batches, *map(int, even)}))

@@ -18,7 +18,6 @@ class ChangedSteps:
     """Steps of a workload; without an override they are the workload's, see `Steps`."""
 
     def __init__(self, workload: Any) -> None:
-        """Wrap a workload."""
         self.workload = workload
 
     @property
@@ -54,12 +53,6 @@ class StepsWithin(ChangedSteps):
     """Steps that run within a context."""
 
     def __init__(self, workload: Any, context: Callable[[], AbstractContextManager[object]]) -> None:
-        """Wrap a workload.
-
-        Args:
-            workload: the workload.
-            context: makes the context of one step.
-        """
         super().__init__(workload)
         self._context = context
 
@@ -75,15 +68,9 @@ class StepsWithin(ChangedSteps):
 
 
 class ChangedModule(ChangedSteps):
-    """Steps whose module is changed in place, before its first step."""
+    """Steps whose module is changed in place before its first step; a user's may name another after each `load`."""
 
     def __init__(self, workload: Any, change: Callable[[Any], object]) -> None:
-        """Wrap a workload.
-
-        Args:
-            workload: the workload; a user's step may name another module after each `load`.
-            change: changes a module in place.
-        """
         super().__init__(workload)
         self._change, self._changed = change, weakref.WeakSet[Any]()
 

@@ -173,12 +173,7 @@ def _differences(recording: Recording) -> tuple[str, ...]:
 
 
 def confirm_with_bars(path: AnyPath, seconds: float) -> Recording:
-    """Run experiments with a progress bar; see `confirming.confirm`.
-
-    Raises:
-        CurvescopeError: the recording has nothing to run again, was made on another device, or cannot be extended.
-        KeyboardInterrupt: passed on, after a line that says what is kept.
-    """
+    """Run experiments with a progress bar; see `confirm`. After Ctrl-C, a line says what is kept."""
     from ..analysis.render import terminal
 
     with terminal.progress_bars(44) as bars:

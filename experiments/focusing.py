@@ -42,13 +42,9 @@ class Focused(StoppingRule[int]):
         diagnose: Callable[[], Diagnosis],
         fast_s: float = math.inf,
     ) -> None:
-        """Define the rule.
+        """Take the limits of the sweep, and how to get the curve and the diagnosis so far.
 
-        Args:
-            rule: the limits of the sweep.
-            curve_of: the curve of the steps so far, and its findings.
-            diagnose: diagnosis of the recording so far.
-            fast_s: time limit where all steps are fast, seconds.
+        `fast_s` is the time limit where all steps are fast, seconds.
         """
         super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
         self.deciding: str | None = None
@@ -107,15 +103,10 @@ def all_fast(rows: Sequence[StepRow]) -> bool:
 
 
 def focused(protocol: Protocol, path: AnyPath, fast_s: float = math.inf) -> StoppingRule[int]:
-    """The rule of a sweep with a protocol.
+    """The rule of a sweep with a protocol, with a time limit in seconds where all steps are fast.
 
     Rounds stay complete for a published protocol, whose number of rounds is fixed, and for `until`, which asks every
     batch size to be precise.
-
-    Args:
-        protocol: protocol of the sweep.
-        path: folder of the recording.
-        fast_s: time limit where all steps are fast, seconds.
     """
     import pandas as pd
 

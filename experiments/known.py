@@ -24,17 +24,11 @@ _MOST_TERMS = 4
 
 @dataclass(frozen=True)
 class Known:
-    """What a plan is made of.
-
-    Attributes:
-        diagnosis: diagnosis of the recording.
-        made: experiments made so far.
-        replayable: names of the recorded operators, by layer and phase of their term.
-        budget: the time that is left.
-    """
+    """What a plan is made of."""
 
     diagnosis: Diagnosis
     made: tuple[Experiment, ...]
+    # Names of the recorded operators, by layer and phase of their term.
     replayable: Mapping[tuple[str | None, str | None], Collection[str]]
     budget: Budget
 

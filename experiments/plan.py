@@ -36,19 +36,12 @@ _LEAST_TERM = 0.05  # of an anomaly; a smaller term is not worth rounds
 
 @dataclass(frozen=True)
 class _Row:
-    """One row of the plan.
+    """One row of the plan."""
 
-    Attributes:
-        turn: all targets get their turn before the next turn begins.
-        of: what of a target has the row: its terms in this slice, or the complete step.
-        when: whether it gets the experiments.
-        what: the experiments, before they are fitted to the time.
-    """
-
-    turn: int
-    of: slice | None
-    when: Callable[[TermCase], bool]
-    what: Callable[[TermCase], Iterable[Experiment]]
+    turn: int  # all targets get their turn before the next turn begins
+    of: slice | None  # what of a target has the row: its terms in this slice, or the complete step
+    when: Callable[[TermCase], bool]  # whether it gets the experiments
+    what: Callable[[TermCase], Iterable[Experiment]]  # the experiments, before they are fitted to the time
 
 
 _STEP, _FIRST, _OTHERS, _EACH = None, slice(1), slice(1, None), slice(None)
@@ -100,30 +93,18 @@ def next_experiment(recording: Recording, time_left_s: float, diagnosis: Diagnos
 
     It looks at the entries and rows of earlier experiments: append the returned experiment to the entries of
     `recording.json`, run it, write its rows, open the recording anew and ask again.
-
-    Args:
-        recording: recording of a sweep, with the experiments made so far.
-        time_left_s: seconds left for experiments.
-        diagnosis: diagnosis of the recording; None to make it.
     """
     return next(candidates(_known(recording, time_left_s, diagnosis)), None)
 
 
 @dataclass(frozen=True)
 class Rest:
-    """What a longer time limit would allow now.
+    """What a longer time limit would allow now."""
 
-    Attributes:
-        seconds: expected seconds, at least: some experiments depend on the outcome of others.
-        what: labels of the terms, and names of the changes of complete steps, that it is about.
-        of: labels of the anomalies, and of the fixed cost, whose causes it tests.
-        changes: number of changes whose savings it measures.
-    """
-
-    seconds: float
-    what: tuple[str, ...]
-    of: tuple[str, ...]
-    changes: int
+    seconds: float  # expected seconds, at least: some experiments depend on the outcome of others
+    what: tuple[str, ...]  # labels of the terms, and names of the changes of complete steps, that it is about
+    of: tuple[str, ...]  # labels of the anomalies, and of the fixed cost, whose causes it tests
+    changes: int  # number of changes whose savings it measures
 
     @property
     def entry(self) -> dict[str, Any] | None:
@@ -198,10 +179,7 @@ def _of_causes(known: Known, plan: Iterable[_Row]) -> Iterator[Experiment]:
 
 
 def open_terms(diagnosis: Diagnosis) -> tuple[Share, ...]:
-    """The terms of the largest anomaly that are large enough to matter and cannot yet be distinguished from 0.
-
-    Empty if there is no anomaly, or if such terms make less than a fifth of it.
-    """
+    """The terms of the largest anomaly that matter and are not yet told from 0; none if they make under 20 % of it."""
     if not diagnosis.explanations:
         return ()
     largest = diagnosis.explanations[0]

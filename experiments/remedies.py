@@ -52,11 +52,7 @@ _FOLLOWS = 2.5  # time of the rest of this plan, as a factor on its next experim
 
 @dataclass(frozen=True)
 class RemedyPlan:
-    """What is still to be tried on complete steps.
-
-    Attributes:
-        known: what is known of everything.
-    """
+    """What is still to be tried on complete steps."""
 
     known: Known
 
@@ -109,12 +105,10 @@ class RemedyPlan:
 
     @cached_property
     def _made(self) -> list[Experiment]:
-        """The experiments of this plan so far."""
         return [one for one in self.known.made if one.functional_kind == TIME]
 
     @cached_property
     def _saving(self) -> dict[str, Saving]:
-        """What is known of each change, by name."""
         remedies = self.known.diagnosis.remedies
         return {one.factor: one for one in (*remedies.savings, *remedies.sets)}
 
@@ -229,10 +223,7 @@ class RemedyPlan:
 
     @cached_property
     def _chain(self) -> list[str]:
-        """The best leader, then that with the second, and so on.
-
-        Without leaders that change results, and those that set what a better one sets.
-        """
+        """The best leader, then that with the second, and so on; none changes results, or sets what another does."""
         joined: list[str] = []
         for name in self._leaders:
             taken = {FACTORS[one].sets for one in joined} - {None}

@@ -21,42 +21,28 @@ Row: TypeAlias = dict[str, Any]  # of the table `experiments`
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Who follows an experiment while it runs.
+    """Who follows an experiment while it runs."""
 
-    Attributes:
-        report: function that receives the progress after every visit.
-        clock_s: clock of the time limit.
-        enough: whether its rows so far decide it; asked after every round from the minimum on.
-    """
-
-    report: Callable[[Progress], object] = lambda _: None
+    report: Callable[[Progress], object] = lambda _: None  # function that receives the progress after every visit
     clock_s: Callable[[], float] = time.monotonic
+    # Whether its rows so far decide it; asked after every round from the minimum on.
     enough: Callable[[Sequence[Mapping[str, Any]]], bool] = lambda _: False
 
 
 @dataclass
 class Runner(ABC):
-    """One experiment while it runs; a subclass says what a visit is.
-
-    Attributes:
-        experiment: the experiment.
-        writer: writer that extends the recording.
-        watch: who follows it.
-        device: device of what runs, `cpu` or `cuda:N`.
-        rows: rows so far.
-        untested: reason by name, for factors that could not be changed.
-        changed_results: differences by name, for factors that change the results beyond rounding.
-        notes: further observations; one sentence each.
-    """
+    """One experiment while it runs; a subclass says what a visit is."""
 
     experiment: Experiment
     writer: RecordingWriter
     watch: Watch
-    device: str
+    device: str  # device of what runs, `cpu` or `cuda:N`
     rows: list[Row] = field(default_factory=list, init=False)
+    # Reason by name, for factors that could not be changed.
     untested: dict[str, str] = field(default_factory=dict, init=False)
+    # Differences by name, for factors that change the results beyond rounding.
     changed_results: dict[str, str] = field(default_factory=dict, init=False)
-    notes: list[str] = field(default_factory=list, init=False)
+    notes: list[str] = field(default_factory=list, init=False)  # further observations; one sentence each
 
     def __post_init__(self) -> None:
         self.began_s = self.watch.clock_s()
@@ -96,10 +82,6 @@ class Runner(ABC):
 
         Returns:
             The experiment as recorded: factors that could not be changed, changed results and notes are filled in.
-
-        Raises:
-            CurvescopeError: the recording cannot be written.
-            KeyboardInterrupt: passed on.
         """
         done = False
         try:
@@ -131,15 +113,7 @@ class Runner(ABC):
         return [name for name in names if name not in self.untested]
 
     def run_rounds(self, conditions: Sequence[Condition], share: float = 1.0) -> int:
-        """Make rounds over conditions, after those so far.
-
-        Args:
-            conditions: what each round visits.
-            share: share of the time left for them.
-
-        Returns:
-            Number of complete rounds.
-        """
+        """Make rounds over conditions after those so far, in a share of the time left; returns how many it made."""
         elapsed_s, first = self.elapsed_s, max((row["round"] for row in self.rows), default=-1) + 1
         limits = self.experiment.time_limit_s, self.experiment.deadline_s
         limit_s, deadline_s = (None if limit is None else elapsed_s + share * (limit - elapsed_s) for limit in limits)

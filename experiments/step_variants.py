@@ -55,16 +55,8 @@ def run_step(
 ) -> Experiment:
     """Run an experiment on complete steps and record its timed steps, see `Runner.run`.
 
-    Args:
-        recording: recording whose steps are changed; its `recording.json` says how to build them.
-        experiment: the experiment, with scope `step`.
-        writer: writer that extends the recording.
-        watch: who follows it, with the clock of the time limit, which includes the start of the workers; None for
-            nobody.
-        start: function that starts the worker of a factor, or of the unmodified steps for None.
-
-    Raises:
-        CurvescopeError: the recording cannot be written.
+    The watch's clock includes the start of the workers; `start` starts that of a factor, or of the unmodified steps for
+    None.
     """
     try:
         configuration = configuration_of(recording.meta)
@@ -156,7 +148,6 @@ class StepRunner(Runner):
         self._running.clear()
 
     def _end(self, name: str | None) -> None:
-        """End the worker of a variant, which gets no more visits."""
         self._running.discard(name)
         if (worker := self._workers.pop(name, None)) is not None:
             worker.end()
@@ -292,12 +283,10 @@ class StepRunner(Runner):
         return why
 
     def _left_s(self) -> float:
-        """Time until the deadline."""
         deadline_s = self.experiment.deadline_s
         return math.inf if deadline_s is None else deadline_s - self.elapsed_s
 
     def _refuse_after(self, seconds: float) -> Callable[[], None]:
-        """A function that refuses to wait any longer once the seconds are over."""
         until_s = self.elapsed_s + seconds
 
         def refuse() -> None:
@@ -307,7 +296,6 @@ class StepRunner(Runner):
         return refuse
 
     def _compare_memory(self, name: str) -> None:
-        """Note a variant whose process takes more memory."""
         usual, now = self._ready[None].peak_bytes, self._ready[name].peak_bytes
         if usual is not None and now is not None and now > _NOTED_SHARE * usual:
             self.notes.append(
@@ -315,7 +303,6 @@ class StepRunner(Runner):
             )
 
     def _compare_results(self, name: str) -> None:
-        """Compare the results of a variant's first steps with those of the unmodified steps."""
         if (changed := step_change(name).changed_results(self._target)) is not None:
             self.changed_results[name] = changed
             return
@@ -332,7 +319,6 @@ class StepRunner(Runner):
             self.changed_results[name] = f"{what} differs by {far[batch]:.2g} of its size"
 
     def _check_effect(self, name: str) -> None:
-        """Take a factor for untested if its change did not take effect."""
         if (why := step_change(name).without_effect(self.ran(None), self.ran(name))) is not None:
             self.untested[name] = why
 
@@ -380,5 +366,4 @@ def _relative(one: Number, other: Number) -> float:
 
 
 def _clause(empty: Empty) -> str:
-    """The reason of a failure as a clause."""
     return empty.detail if empty.why == "failed" else f"{empty.why} ({empty.detail})"

@@ -34,58 +34,32 @@ Number = tuple[float, float]  # a number of a result, and the scale that its dif
 
 @dataclass(frozen=True)
 class Ready:
-    """What the first steps of a worker showed.
+    """What the first steps of a worker showed."""
 
-    Attributes:
-        results: numbers of the result of one step from the same seed, by batch size.
-        draws: whether a step draws random numbers.
-        peak_bytes: most memory that the process took; None if unknown.
-        quiet: whether its threads leave the cores to others between steps.
-    """
-
-    results: dict[int, tuple[Number, ...]]
-    draws: bool
-    peak_bytes: int | None
-    quiet: bool = True
+    results: dict[int, tuple[Number, ...]]  # numbers of the result of one step from the same seed, by batch size
+    draws: bool  # whether a step draws random numbers
+    peak_bytes: int | None  # most memory that the process took; None if unknown
+    quiet: bool = True  # whether its threads leave the cores to others between steps
 
 
 class StepWorker:
-    """This process's end of the worker of one variant."""
+    """This process's end of the worker of one variant; `while_waiting` is called twice a second."""
 
     def __init__(self, target: Target, factor: str | None) -> None:
-        """Start the process.
-
-        Args:
-            target: steps to run.
-            factor: name of the factor to change; None for no change.
-        """
         if variables := step_change(factor).environment:
             self._child: ChildProcess = Interpreter(sys.executable, Path(), variables, _Server, target, factor)
         else:
             self._child = ChildProcess(_Server, target, factor)
 
     def warm_up(self, while_waiting: Callable[[], object] = lambda: None) -> Ready | Empty:
-        """Build the steps and run one of each batch size.
-
-        Args:
-            while_waiting: function that is called twice a second; its errors are passed on.
-        """
+        """Build the steps and run one of each batch size."""
         result: Ready | Empty = self._child.call("warm_up", while_waiting=while_waiting)
         return result
 
     def visit(
         self, batch: int, protocol: Protocol, while_waiting: Callable[[], object] = lambda: None
     ) -> list[StepRow] | Empty:
-        """Time steps of one batch size.
-
-        Args:
-            batch: the batch size.
-            protocol: number of steps.
-            while_waiting: see `warm_up`.
-
-        Returns:
-            Rows of the table `experiments`, without the columns of the experiment.
-        """
+        """Time steps; rows of the table `experiments`, without the columns of the experiment."""
         result: list[StepRow] | Empty = self._child.call("visit", batch, protocol, while_waiting=while_waiting)
         return result
 
@@ -110,7 +84,6 @@ class _Server:
         self._steps: Steps = change.change(self._workload, target)
 
     def warm_up(self) -> Ready:
-        """Run one step of each batch size."""
         results: dict[int, tuple[Number, ...]] = {}
         draws = False
 
@@ -129,14 +102,12 @@ class _Server:
         return Ready(results, draws, took, wait_until_quiet())
 
     def visit(self, batch: int, protocol: Protocol) -> list[StepRow]:
-        """Time steps of one batch size."""
         warm_up = discard_steps(self._steps, batch, protocol.discarded_steps)
         rows = time_steps(self._steps, protocol.steps_of_visit(batch, warm_up.last_ns), exactly=True)
         wait_until_quiet()
         return [{**row, "process": os.getpid()} for row in rows]
 
     def available_bytes(self) -> int | None:
-        """Memory that further processes can take."""
         return available_bytes(self._steps.device)
 
 

@@ -14,11 +14,7 @@ FACTORS: dict[str, Factor] = {factor.name: factor for factor in sorted(_ALL, key
 
 
 def term_change(name: str | None) -> TermChange:
-    """How a factor of terms changes them; no change without a name.
-
-    Raises:
-        KeyError: the factor changes no terms.
-    """
+    """How a factor of terms changes them; no change without a name. KeyError: it changes no terms."""
     change = TermChange() if name is None else FACTORS[name].term
     if change is None:
         raise KeyError(name)
@@ -35,11 +31,7 @@ def factor_of(name: str) -> Factor | None:
 
 
 def step_change(name: str | None) -> StepChange:
-    """How a factor of complete steps, or several together, change them; no change without a name.
-
-    Raises:
-        KeyError: the factor changes no complete steps.
-    """
+    """How a factor of complete steps, or several together, change them; no change without a name. KeyError: none do."""
     if name is None:
         return StepChange()
     factor = factor_of(name)

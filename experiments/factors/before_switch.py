@@ -12,11 +12,7 @@ def size_before_switch(families: Sequence[CallFamily], batches: Sequence[int]) -
     """The largest batch size before another kernel takes the most time; None without one.
 
     It is another one if it, or the one before, runs at one of the two batch sizes only: where both run at both, one of
-    them just takes longer.
-
-    Args:
-        families: the calls of a term.
-        batches: batch sizes of the experiment, increasing; those that were not recorded are passed over.
+    them just takes longer. Batch sizes that were not recorded are passed over.
     """
     before: tuple[int, str, set[str]] | None = None
     for batch in batches:

@@ -18,11 +18,7 @@ def _prepare(_: Target) -> None:
 
 
 def _compile(module: Any) -> None:
-    """Compile the module's forward pass in place.
-
-    `module.compile()` does nothing for torch's own containers, e.g. `Sequential` (torch 2.13): their code is never
-    compiled by itself, only when a function that is calls it.
-    """
+    """Compile its forward pass in place: `module.compile()` does nothing for torch's own containers (torch 2.13)."""
     import torch
 
     forward = module.forward

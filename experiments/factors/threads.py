@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ...profiling.hardware.host import physical_cores
-from ..factor import Factor, StepChange, TermChange
+from ..factor import Factor, StepChange, Target, TermChange
 
 
 def _usual() -> int:
@@ -36,13 +37,16 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(former)
 
 
-def _steps_on(
-    threads: Callable[[], int], why_not: Callable[[], str | None], how: str, common: int, screen: int | None = None
-) -> StepChange:
+def _to_one(_: Target) -> None:
+    if _usual() == 1:
+        raise CurvescopeError("the steps already run on one thread")
+    import_torch().set_num_threads(1)
+
+
+def _steps_on(threads: Callable[[], int], how: str, common: int, why_not: Callable[[], str | None]) -> StepChange:
     return StepChange(
         how=how,
         variables=lambda: {"OMP_NUM_THREADS": str(threads())},
-        screen=screen,
         common=common,
         reason_against=lambda _: why_not(),
         prepare=lambda _: import_torch().set_num_threads(threads()),
@@ -56,9 +60,9 @@ HALF = Factor(
     refuses={"cuda": "the work runs on the GPU"},
     step=_steps_on(
         lambda: _usual() // 2,
-        _half,
         "torch.set_num_threads(torch.get_num_threads() // 2), or OMP_NUM_THREADS in the environment",
         common=4,
+        why_not=_half,
     ),
     sets="threads",
 )
@@ -69,9 +73,9 @@ PHYSICAL = Factor(
     refuses={"cuda": "the work runs on the GPU"},
     step=_steps_on(
         lambda: physical_cores() or 1,
-        _physical,
         "torch.set_num_threads(N) or OMP_NUM_THREADS=N, N the number of physical cores (lscpu)",
         common=5,
+        why_not=_physical,
     ),
     sets="threads",
 )
@@ -87,12 +91,12 @@ ONE = Factor(
         reason_against=lambda _: "it runs on one thread already" if _usual() == 1 else None,
         around=_one_thread,
     ),
-    step=_steps_on(
-        lambda: 1,
-        lambda: "the steps already run on one thread" if _usual() == 1 else None,
-        "torch.set_num_threads(1), or OMP_NUM_THREADS=1 in the environment",
+    step=StepChange(
+        how="torch.set_num_threads(1), or OMP_NUM_THREADS=1 in the environment",
+        variables=lambda: {"OMP_NUM_THREADS": "1"},
         screen=4,
         common=6,
+        prepare=_to_one,
     ),
     sets="threads",
 )

@@ -21,13 +21,7 @@ def reason_against_other_batch(family: CallFamily) -> str | None:
 def slice_batch(
     arguments: Sequence[Any], call: RecordedCall, part: RecordedCall, skipped: RecordedCall | None
 ) -> list[Any]:
-    """The arguments of a call on consecutive samples, as views of those on all.
-
-    Args:
-        arguments: values of the call on all samples.
-        call: the call on all samples.
-        part: the call on as many samples as the slice has.
-        skipped: the call on the samples before the slice; None for none.
+    """The arguments of a call on consecutive samples, as views of those on all; `skipped` is on the samples before.
 
     Raises:
         CannotReplay: more than one extent of a tensor depends on the batch size.
@@ -47,13 +41,7 @@ def slice_batch(
 
 
 def pad_batch(arguments: Sequence[Any], call: RecordedCall, larger: RecordedCall) -> list[Any]:
-    """The arguments of a call on more samples: the tensors, then zeros.
-
-    Args:
-        arguments: values of the call.
-        call: the call.
-        larger: the call on more samples.
-    """
+    """The arguments of a call on more samples: the tensors, then zeros."""
 
     def pad(tensor: Any, recorded: TensorArgument, wanted: TensorArgument, _: TensorArgument | None) -> Any:
         if recorded.shape == wanted.shape:

@@ -39,8 +39,7 @@ def is_half(call: RecordedCall) -> bool:
 def ran_through_onednn(family: CallFamily) -> bool | None:
     """Whether a CPU call ran primitives of oneDNN at a recorded batch size; None if its kernels are not known.
 
-    Names of primitives have two words, e.g. `convolution.forward_training jit:avx512_core`; so do MKL's, e.g.
-    `mkl SGEMM(T,N)`.
+    Their names have two words, e.g. `convolution.forward_training jit:avx512_core`; so do MKL's, e.g. `mkl SGEMM(T,N)`.
     """
     names = _kernels(family)
     return any(" " in name and not name.startswith("mkl ") for name in names) if names else None

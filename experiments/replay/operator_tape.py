@@ -25,51 +25,36 @@ _ROUNDING = 1e-2  # of the size of a tensor
 
 
 class _Place(NamedTuple):
-    """A tensor over a result of the step.
-
-    Attributes:
-        result: number of the result.
-        view: size, strides and offset; None for the result as the operator returned it.
-    """
+    """A tensor over a result of the step."""
 
     result: int
-    view: tuple[Any, ...] | None
+    view: tuple[Any, ...] | None  # size, strides and offset; None for the result as the operator returned it
 
 
 @dataclass
 class _Call:
-    """One operator call.
-
-    Attributes:
-        run: the operator.
-        arguments: its arguments; a result of the step is a `_Place`, also inside lists.
-        named: the same, by name.
-        filled: keys of the arguments and names of those in `named` with a `_Place`.
-        results: position among the returned values and number of each new result.
-        freed: numbers of the results that the step freed before this call.
-    """
+    """One operator call."""
 
     run: Callable[..., Any]
-    arguments: list[Any]
-    named: dict[str, Any]
+    arguments: list[Any]  # its arguments; a result of the step is a `_Place`, also inside lists
+    named: dict[str, Any]  # the same, by name
+    # Keys of the arguments and names of those in `named` with a `_Place`.
     filled: tuple[tuple[int, ...], tuple[str, ...]]
-    results: list[tuple[int, int]]
-    freed: list[int]
+    results: list[tuple[int, int]]  # position among the returned values and number of each new result
+    freed: list[int]  # numbers of the results that the step freed before this call
 
 
 class OperatorTape:
     """The operators of one step."""
 
     def __init__(self, step: Callable[[], object], *, check: bool = True) -> None:
-        """Record a step by running it.
+        """Record a step by running it; earlier calls made what it keeps, e.g. the state of an optimizer.
 
-        Args:
-            step: the step; earlier calls made what it keeps, e.g. the state of an optimizer.
-            check: whether to replay it once from the same state. It takes copies of all that the step changes.
+        `check` replays it once from the same state, with copies of all that the step changes.
 
         Raises:
-            CurvescopeError: it cannot be replayed: it uses tensors that are no plain arrays, or does work that is no
-                operator of PyTorch, so that a replay returns or leaves something else.
+            CurvescopeError: it uses tensors that are no plain arrays, or does work that is no operator of PyTorch, so
+                that a replay returns or leaves something else.
         """
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         # The checking replay draws the random numbers of the step once more.
@@ -88,11 +73,7 @@ class OperatorTape:
                 )
 
     def replay(self) -> object:
-        """Run the operators.
-
-        Returns:
-            What the recorded step returned, with the tensors of this replay.
-        """
+        """Run the operators; returns what the recorded step returned, with the tensors of this replay."""
         with torch.no_grad():
             # What outlived the recorded step, e.g. gradients, outlives a replay until the next.
             kept = self._kept = [None] * self._results
@@ -118,7 +99,6 @@ def _run(call: _Call, kept: list[Any]) -> None:
 
 
 def _filled(value: Any, kept: list[Any]) -> Any:
-    """A value with the tensors of this replay."""
     if isinstance(value, _Place):
         base = kept[value.result]
         return base if value.view is None else torch.as_strided(base, *value.view)
@@ -130,19 +110,9 @@ def _is_place(value: object) -> bool:
 
 
 class _Recorder(TorchDispatchMode):
-    """Records every call of an operator while a step runs.
-
-    Attributes:
-        calls: the calls so far, without those that only make views.
-        live: by result, a weak reference to its memory; it keeps the address from being used for another.
-    """
+    """Records every operator call while a step runs; `keep` copies the tensors that it changes and did not make."""
 
     def __init__(self, *, keep: bool) -> None:
-        """Begin a record.
-
-        Args:
-            keep: whether to copy the tensors that the step did not make before it changes them.
-        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[_Call] = []
         self.live: list[StorageWeakRef] = []
@@ -165,7 +135,6 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operator and record it."""
         del types
         kwargs = kwargs or {}
         given = {_address(tensor) for tensor in _tensors([*args, *kwargs.values()])}
@@ -205,7 +174,6 @@ class _Recorder(TorchDispatchMode):
         return _Place(number, None if (dtype, *view) == made else tuple(view))
 
     def _new(self, tensor: Any) -> int:
-        """Number of a new result."""
         number, address = len(self.live), _address(tensor)
         self.live.append(StorageWeakRef(tensor.untyped_storage()))
         self._unfreed[number], self._numbers[address] = self.live[-1], number
@@ -214,7 +182,6 @@ class _Recorder(TorchDispatchMode):
 
 
 def _tensors(values: Iterable[Any]) -> list[Any]:
-    """The tensors among values and in lists of them."""
     return [
         one
         for value in values
@@ -228,7 +195,6 @@ def _has_place(value: Any) -> bool:
 
 
 def _written(func: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-    """The arguments that an operator writes."""
     schema = func._schema
     of_name = dict(zip((argument.name for argument in schema.arguments), arguments, strict=False)) | dict(named)
     written = [schema.arguments[index].name for index in sorted(written_arguments(schema))]
@@ -250,7 +216,6 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _address(tensor: Any) -> int:
-    """Address of what describes a tensor's memory."""
     plain = tensor.layout == torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter)
     if not plain or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
         raise CurvescopeError("the step uses tensors that are no plain arrays, e.g. sparse or complex conjugates")

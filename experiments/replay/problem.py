@@ -31,16 +31,11 @@ _OPERATOR = re.compile(r"\w+::\w+")  # the host's own work has the name of its o
 
 @dataclass(frozen=True)
 class ReplayProblem:
-    """A recorded call to run alone. It has no reference: its results are not checked.
-
-    Attributes:
-        call: the call.
-        precision: precision of the recorded step.
-        inputs: indices of the arguments that depend on the batch size, which the step has just written.
-    """
+    """A recorded call to run alone. It has no reference: its results are not checked."""
 
     call: RecordedCall
     precision: str = "fp32"
+    # Indices of the arguments that depend on the batch size, which the step has just written.
     inputs: tuple[int, ...] = ()
 
     @property
@@ -75,11 +70,7 @@ class ReplayProblem:
         return None
 
     def prepare(self, device: str) -> Prepared:
-        """The call on a device. Before each sample, what the step has just written is read, and the last result freed.
-
-        Raises:
-            UnsupportedError: the call cannot be rebuilt.
-        """
+        """The call on a device. Each sample first reads what the step has just written, and frees the last result."""
         try:
             replayed = rebuild(self.call, device)
         except CannotReplay as error:
@@ -98,12 +89,7 @@ class ReplayProblem:
 
 @dataclass(frozen=True)
 class ReplaySweep:
-    """Equal calls of one or several layers over batch sizes.
-
-    Attributes:
-        sweep: the problems.
-        families: the recorded calls, one family for each.
-    """
+    """Equal calls of one or several layers over batch sizes."""
 
     sweep: Sweep
     families: tuple[CallFamily, ...]
@@ -127,34 +113,21 @@ class ReplaySweep:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A call that is not replayed.
+    """A call that is not replayed."""
 
-    Attributes:
-        call: the call, at one batch size.
-        reason: the reason, a clause.
-        batch: the batch size; None for all of them.
-    """
-
-    call: RecordedCall
+    call: RecordedCall  # the call, at one batch size
     reason: str
-    batch: int | None = None
+    batch: int | None = None  # the batch size; None for all of them
 
 
 @dataclass
 class ReplayPlan:
-    """What is replayed, and what is not.
+    """What is replayed, and what is not."""
 
-    Attributes:
-        sweeps: the calls to replay, in the order of the step.
-        left_out: calls that cannot be replayed.
-        minor: number of families that are left out because they take little time.
-        minor_share: their share of the time of all selected calls.
-    """
-
-    sweeps: list[ReplaySweep]
+    sweeps: list[ReplaySweep]  # the calls to replay, in the order of the step
     left_out: list[LeftOut] = field(default_factory=list)
-    minor: int = 0
-    minor_share: float = 0.0
+    minor: int = 0  # number of families that are left out because they take little time
+    minor_share: float = 0.0  # their share of the time of all selected calls
 
 
 def plan_replay(
@@ -164,9 +137,9 @@ def plan_replay(
 
     Args:
         found: families of the selected calls.
-        batches: batch sizes to run; None for the recorded ones of each call.
+        batches: None for the recorded ones of each call.
         share: the calls with most time are replayed until they make this share of the time of all; 1 for all calls.
-        precision: precision of the recorded step.
+        precision: of the recorded step.
     """
     total = sum(map(_time_ns, found))
     kept: list[CallFamily] = []
@@ -218,14 +191,10 @@ class Match:
 
 
 def compare_kernels(recorded: Sequence[str] | None, replayed: Sequence[str] | None) -> str:
-    """Compare the kernels of a call in the step and alone, by their families; a value of `Match`.
+    """Compare the kernels of a call in the step and alone, by their families; a value of `Match`. None: unknown.
 
     Operators' own names, which stand for the work of the host itself, count only where no library is called. Copies
     and helpers do not count.
-
-    Args:
-        recorded: names of the kernels in the step, longest first; None if unknown.
-        replayed: names of the kernels alone; None if unknown.
     """
     if not recorded or not replayed:
         return Match.UNKNOWN

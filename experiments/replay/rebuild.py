@@ -51,19 +51,12 @@ _SCALARS: tuple[tuple[type, tuple[str, ...]], ...] = (
 
 @dataclass
 class Replayed:
-    """A call that can run.
-
-    Attributes:
-        call: the recorded call.
-        overload: torch's operator, an `OpOverload`.
-        arguments: values in the order of the schema; tensors for tensors. `run` uses those of the moment.
-        notes: assumptions, one clause each.
-    """
+    """A call that can run."""
 
     call: RecordedCall
     overload: Any
-    arguments: list[Any]
-    notes: tuple[str, ...] = ()
+    arguments: list[Any]  # values in the order of the schema; tensors for tensors. `run` uses those of the moment.
+    notes: tuple[str, ...] = ()  # assumptions, one clause each
     _run: Callable[[], Any] | None = field(init=False, default=None, repr=False)
 
     @property
@@ -92,14 +85,9 @@ def rebuild(
     try_run: bool = True,
     given: Mapping[int, Any] = MappingProxyType({}),
 ) -> Replayed:
-    """Build a call that can run, with new tensors like the recorded ones.
+    """Build a call that can run, with new tensors like the recorded ones, or those given by index of the argument.
 
-    Args:
-        call: the recorded call.
-        device: `cpu` or `cuda:N`; tensors and results are there.
-        seed: seed of the random values.
-        try_run: whether to run it once, to see that it does.
-        given: values to use instead of new ones, by index of the argument.
+    `try_run` runs it once, to see that it does.
 
     Raises:
         CannotReplay: the operator or its arguments cannot be built, or running them fails.
@@ -129,11 +117,7 @@ def rebuild(
 
 
 def _find_overload(torch: Any, call: RecordedCall) -> tuple[Any, Any]:
-    """The schema that fits the recorded arguments best, and its operator.
-
-    Raises:
-        CannotReplay: torch has no such operator, or none with such arguments.
-    """
+    """The schema that fits the recorded arguments best, and its operator."""
     namespace, _, name = call.op.partition("::")
     schemas = torch._C._jit_get_schemas_for_operator(call.op) if name else []
     if not schemas:
@@ -199,7 +183,6 @@ class _Default:
 
 
 def _argument(torch: Any, values: Values, index: int, kind: Any, recorded: Any, device: str, notes: list[str]) -> Any:
-    """The value of one argument."""
     declared = str(kind.real_type)
     inner = declared.removeprefix("Optional[").removesuffix("]") if declared.startswith("Optional[") else declared
     if inner == "Device":
@@ -244,11 +227,7 @@ def _named_constant(torch: Any, kind: str, value: Any) -> Any:
 
 
 def memory_bytes(call: RecordedCall) -> int:
-    """Memory of the tensors that `rebuild` creates for a call.
-
-    Raises:
-        CannotReplay: the type of a tensor is not known.
-    """
+    """Memory of the tensors that `rebuild` creates for a call. CannotReplay: the type of one is not known."""
     torch = import_torch()
     return sum(_elements(tensor) * int(dtype_of(torch, tensor.dtype).itemsize) for tensor in tensors_of(call.arguments))
 

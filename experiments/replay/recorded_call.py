@@ -28,31 +28,18 @@ class CannotReplay(Exception):  # noqa: N818 - reads as what it says where it is
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """One operator call of a step, or several equal ones.
+    """One operator call of a step, or several equal ones."""
 
-    Attributes:
-        op: operator of the framework, e.g. `aten::linear`.
-        arguments: arguments in the order of the operator's schema.
-        layer: module path; None outside layers.
-        phase: forward, backward or optimizer; None if unknown.
-        batch: batch size of the step; None if unknown.
-        calls: number of equal calls in one step.
-        duration_ns: time of all these calls in one profiled step; None if it was not recorded.
-        kernels: names of the kernels that the calls ran, longest first; None if unknown.
-        position: position of the first of the calls among the operators of the step.
-        numbers: what the numbers in its operands were like.
-    """
-
-    op: str
+    op: str  # operator of the framework, e.g. `aten::linear`.
     arguments: tuple[Argument, ...]
-    layer: str | None = None
-    phase: str | None = None
-    batch: int | None = None
-    calls: int = 1
-    duration_ns: int | None = None
-    kernels: tuple[str, ...] | None = None
-    position: int = 0
-    numbers: CallNumbers = field(default_factory=CallNumbers)
+    layer: str | None = None  # module path; None outside layers
+    phase: str | None = None  # forward, backward or optimizer; None if unknown
+    batch: int | None = None  # batch size of the step; None if unknown
+    calls: int = 1  # number of equal calls in one step
+    duration_ns: int | None = None  # time of all these calls in one profiled step; None if it was not recorded
+    kernels: tuple[str, ...] | None = None  # names of the kernels that the calls ran, longest first; None if unknown
+    position: int = 0  # position of the first of the calls among the operators of the step
+    numbers: CallNumbers = field(default_factory=CallNumbers)  # what the numbers in its operands were like
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> RecordedCall:
@@ -85,15 +72,7 @@ def read_calls(
     phase: str | None = None,
     op: str | None = None,
 ) -> list[RecordedCall]:
-    """The recorded calls, by batch size and position.
-
-    Args:
-        recording: recording with rows in `operators`; without them the list is empty.
-        batch: batch size of the calls; None for all.
-        layer: layer of the calls, with the layers inside it; None for all.
-        phase: phase of the calls; None for all.
-        op: operator of the calls, with or without `aten::`; None for all.
-    """
+    """The recorded calls, by batch size and position; a layer has those inside it, an operator any namespace."""
     rows = recording.arrow("operators").to_pylist()
     calls = [
         RecordedCall.of_row(row)
@@ -107,11 +86,7 @@ def read_calls(
 
 
 def device_of(recording: Recording) -> str:
-    """The device to replay a recording's calls on: for a recording of a GPU the same one, or the first; else the CPU.
-
-    Raises:
-        CurvescopeError: the recording is of a GPU, and there is none.
-    """
+    """The device to replay a recording's calls on: of a recording of a GPU the same one, or the first; else the CPU."""
     recorded = recording.meta.get("device") or {}
     # Profiles of other tools describe a GPU without its kind.
     gpu = recorded.get("kind") == "cuda" or "compute_capability" in recorded
@@ -142,13 +117,10 @@ class FillRule:
 
 
 def find_rule(values: Mapping[int, int]) -> FillRule | None:
-    """The simplest rule that gives all values exactly; None without one.
+    """The simplest rule that gives all values, which are by batch size, exactly; None without one.
 
     A constant, a multiple of the batch size, and a multiple of its square are taken from two batch sizes; a sum of a
     multiple and a constant needs three, since every two points lie on a line.
-
-    Args:
-        values: number by batch size.
     """
     points = sorted(values.items())
     (b0, v0), (b1, v1) = points[0], points[-1]
@@ -165,16 +137,12 @@ def find_rule(values: Mapping[int, int]) -> FillRule | None:
 
 @dataclass(frozen=True)
 class CallFamily:
-    """The same call over batch sizes.
-
-    Attributes:
-        calls: recorded call by batch size, increasing.
-        rules: rule by which each number of the arguments follows the batch size; None for a number without one.
-        missing: reason that the call was not found, by recorded batch size.
-    """
+    """The same call over batch sizes."""
 
     calls: Mapping[int, RecordedCall]
+    # Rule by which each number of the arguments follows the batch size; None for a number without one.
     rules: Mapping[NumberPath, FillRule | None]
+    # Reason that the call was not found, by recorded batch size.
     missing: Mapping[int, str] = field(default_factory=dict)
 
     @property
@@ -221,10 +189,7 @@ def families(calls: Sequence[RecordedCall]) -> list[CallFamily]:
 
     Calls with the same layer, phase, operator and kinds of arguments are matched in the order of the step. Where a
     batch size has fewer of them, e.g. because two calls are equal there and make one row, each is matched with the
-    call that its rules predict.
-
-    Args:
-        calls: calls with known batch sizes; those without one are left out.
+    call that its rules predict. Calls without a known batch size are left out.
     """
     groups: dict[Any, dict[int, list[RecordedCall]]] = defaultdict(lambda: defaultdict(list))
     for call in sorted(calls, key=lambda call: call.position):
@@ -334,8 +299,6 @@ def _numbers_of(tensor: TensorArgument, path: NumberPath) -> Iterator[tuple[Numb
 
 
 def _with_numbers(arguments: Sequence[Argument], numbers: Mapping[NumberPath, int]) -> tuple[Argument, ...]:
-    """The arguments with other whole numbers."""
-
     def tensor(one: TensorArgument, path: NumberPath) -> TensorArgument:
         shape = tuple(numbers[(*path, "shape", at)] for at in range(len(one.shape)))
         strides = one.strides and tuple(numbers[(*path, "strides", at)] for at in range(len(one.strides)))

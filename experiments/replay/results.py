@@ -42,24 +42,15 @@ def besides(returned: Any, written: Sequence[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Tried:
-    """One run of a call from a fixed state.
+    """One run of a call from a fixed state."""
 
-    Attributes:
-        results: the operands that the call wrote, then what it returned besides.
-        terms: products in one element of each result, estimated from the sizes; the root of it scales rounding.
-    """
-
-    results: list[Any]
+    results: list[Any]  # the operands that the call wrote, then what it returned besides
+    # Products in one element of each result, estimated from the sizes; the root of it scales rounding.
     terms: list[float]
 
 
 def try_call(runnable: Runnable, device: str) -> Tried:
-    """Run a call from a fixed state of the random generators; operands and generators are as before afterwards.
-
-    Args:
-        runnable: the call.
-        device: `cpu` or `cuda:N`.
-    """
+    """Run a call from a fixed state of the random generators; operands and generators are as before afterwards."""
     torch = import_torch()
     written = changed_operands(runnable.overload, runnable.arguments)
     former = [operand.clone() for operand in written]
@@ -82,10 +73,8 @@ def try_call(runnable: Runnable, device: str) -> Tried:
 def difference(expected: Tried, found: Tried, *, tf32: bool) -> str | None:
     """How results differ beyond rounding, as a clause; None if they do not.
 
-    Args:
-        expected: results without a change.
-        found: results with it. Where they are larger, their first elements count: the rest is padding.
-        tf32: whether products of float32 may round their operands to TF32.
+    Where found results are larger, their first elements count: the rest is padding. With `tf32`, products of float32
+    may round their operands to TF32.
     """
     if len(expected.results) != len(found.results):
         return f"it returns {counted(len(found.results), 'result')} instead of {len(expected.results)}"

@@ -53,15 +53,7 @@ def run_term(
 ) -> Experiment:
     """Run an experiment on the operator calls of one term and record its timed runs, see `Runner.run`.
 
-    Args:
-        recording: recording with the calls in its table `operators`.
-        experiment: the experiment, with scope `term`.
-        writer: writer that extends the recording.
-        watch: who follows it; None for nobody.
-        backend: backend with the timer and the cache flush; None for torch on the recording's device.
-
-    Raises:
-        CurvescopeError: the recording's device is missing here, or the recording cannot be written.
+    The backend has the timer and the cache flush; None for torch on the recording's device.
     """
     device = device_of(recording)
     backend = backend or open_backend("torch", device)
@@ -137,7 +129,7 @@ class TermRunner(Runner):
         self.notes += [f"{message[:1].upper()}{message[1:]}." for message in self._unfit.values()]
 
     def _guard(self, condition: Condition, work: Callable[[Condition], object]) -> None:
-        """Do something; errors that belong to the batch size or to the factor end only their conditions."""
+        """Errors that belong to the batch size or to the factor end only their conditions."""
         name, batch = condition
         try:
             with import_torch().no_grad():
@@ -194,7 +186,6 @@ class TermRunner(Runner):
             self.untested[name] = _SAME_KERNELS
 
     def _run_of(self, calls: Sequence[Runnable]) -> Callable[[], None]:
-        """A function that makes the calls of a step."""
         sequence, kept = [runnable.run for runnable in calls for _ in range(runnable.call.calls)], self._kept
 
         def run() -> None:

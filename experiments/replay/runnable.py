@@ -14,24 +14,15 @@ from .recorded_call import CallFamily, RecordedCall
 
 @dataclass(frozen=True, kw_only=True)
 class Runnable:
-    """One call of a term at one batch size, ready to run.
-
-    Attributes:
-        family: the call over batch sizes.
-        call: the call at this batch size.
-        overload: torch's operator.
-        arguments: values in the order of the operator's schema.
-        run: function that runs the call once and returns its results.
-        notes: assumptions, one clause each.
-        converted: weights in another form, by factor and identity of the weights; calls at all batch sizes share it.
-    """
+    """One call of a term at one batch size, ready to run."""
 
     family: CallFamily
     call: RecordedCall
     overload: Any
-    arguments: tuple[Any, ...]
-    run: Callable[[], Any]
-    notes: tuple[str, ...] = ()
+    arguments: tuple[Any, ...]  # values in the order of the operator's schema
+    run: Callable[[], Any]  # function that runs the call once and returns its results
+    notes: tuple[str, ...] = ()  # assumptions, one clause each
+    # Weights in another form, by factor and identity of the weights; calls at all batch sizes share it.
     converted: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     @classmethod

@@ -19,23 +19,18 @@ from .runnable import Runnable
 
 @dataclass
 class ReplayedTerm:
-    """The calls of one term.
+    """The calls of one term."""
 
-    Attributes:
-        families: the calls over batch sizes, in the order of the step; those that cannot run are removed.
-        step_bytes: bytes of the operands of all calls of a step, counted at each use, by recorded batch size.
-        block_bytes: sizes of blocks that the process of the steps has freed: of their operands, and the largest that
-            glibc keeps, if they took few page faults.
-        device: `cpu` or `cuda:N`.
-        budget_bytes: memory for operands that are kept from visit to visit.
-        left_out: families that cannot run, each with the reason.
-    """
-
+    # The calls over batch sizes, in the order of the step; those that cannot run are removed.
     families: list[CallFamily]
+    # Bytes of the operands of all calls of a step, counted at each use, by recorded batch size.
     step_bytes: dict[int, int]
+    # Sizes of blocks that the process of the steps has freed: of their operands, and the largest that glibc keeps, if
+    # they took few page faults.
     block_bytes: frozenset[int]
-    device: str
-    budget_bytes: float
+    device: str  # `cpu` or `cuda:N`
+    budget_bytes: float  # memory for operands that are kept from visit to visit
+    # Families that cannot run, each with the reason.
     left_out: list[tuple[CallFamily, str]] = field(default_factory=list)
     _built: dict[tuple[str | None, int], list[Runnable]] = field(default_factory=dict)
     _shared: dict[tuple[int, int], tuple[Any, Any]] = field(default_factory=dict)
@@ -46,12 +41,7 @@ class ReplayedTerm:
         return self.step_bytes[self._nearest(batch)]
 
     def runnables(self, name: str | None, batch: int, batches: tuple[int, ...]) -> list[Runnable]:
-        """The calls of one step at a batch size, in its order, with a factor changed.
-
-        Args:
-            name: name of the factor; None for no change.
-            batch: the batch size.
-            batches: batch sizes of the experiment, increasing.
+        """The calls of one step at a batch size, in its order, with a factor changed; `batches` are the experiment's.
 
         Raises:
             CannotReplay: the factor cannot be changed.
@@ -147,15 +137,7 @@ class ReplayedTerm:
 def read_term(
     recording: Recording, layer: str | None, phase: str | None, device: str, budget_bytes: float
 ) -> ReplayedTerm:
-    """Read the calls of a term.
-
-    Args:
-        recording: recording with the calls in its table `operators`.
-        layer: layer of the term, without the layers inside it; None for work outside layers.
-        phase: phase of the term.
-        device: see `ReplayedTerm`.
-        budget_bytes: see `ReplayedTerm`.
-    """
+    """Read the calls of a term from the table `operators`; its layer is without the layers inside it."""
     everything = [call for call in read_calls(recording) if call.batch is not None]
     step_bytes: dict[int, int] = {}
     blocks = set()

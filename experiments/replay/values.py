@@ -33,11 +33,7 @@ _MAX_POOL_BACKWARD = re.compile(r"(adaptive_)?max_pool[23]d(_with_indices)?_back
 
 
 def dtype_of(torch: Any, name: str) -> Any:
-    """The element type that PyTorch's profiler names so.
-
-    Raises:
-        CannotReplay: the type is not known, or quantized.
-    """
+    """The element type that PyTorch's profiler names so. CannotReplay: it is not known, or quantized."""
     if name not in TORCH_DTYPES:
         raise CannotReplay(f"element type {name or 'of a list'} is not known")
     return getattr(torch, TORCH_DTYPES[name])
@@ -53,21 +49,11 @@ def storage_elements(tensor: TensorArgument) -> int:
 
 
 class Values:
-    """Creates the tensors of one call."""
+    """Creates the tensors of one call; names are those of the schema, `mutated` what the operator changes in place."""
 
     def __init__(
         self, torch: Any, call: RecordedCall, names: Sequence[str], mutated: frozenset[int], device: str, seed: int
     ) -> None:
-        """Prepare.
-
-        Args:
-            torch: the module.
-            call: the call.
-            names: names of the arguments in the schema.
-            mutated: indices of the arguments that the operator changes in place.
-            device: device of the tensors.
-            seed: seed of the random values.
-        """
         self._torch, self._names, self._mutated, self._device = torch, names, mutated, device
         self._op = call.op.partition("::")[2]
         self._recorded = dict(zip(names, call.arguments, strict=False))
@@ -95,10 +81,7 @@ class Values:
     def positions(self, recorded: TensorArgument, index: int, dimension: int) -> Any:
         """Positions along a dimension of `self`, uniform over its extent, or a mask: one tensor of a list of them.
 
-        Args:
-            recorded: the tensor; of whole numbers, if its type is not recorded.
-            index: index of the list among the arguments.
-            dimension: its position in the list.
+        They are whole numbers, if the type is not recorded; `index` is the list's, `dimension` the position in it.
         """
         made = self.tensor(replace(recorded, dtype=recorded.dtype or "long int", strides=None), index)
         extents = _shape(self._recorded.get("self"))
@@ -144,7 +127,6 @@ class Values:
         return memory
 
     def _fill_indices(self, memory: Any, index: int, limit: int) -> None:
-        """Fill with indices below a limit."""
         limit, known = max(limit, 1), self._numbers.get(index)
         if known is None or known.distinct is None:
             memory.random_(0, limit, generator=self._generator_of(memory))
@@ -181,7 +163,6 @@ class Values:
         return prod(extents) if extents else None
 
     def _copy_pool_indices(self, arguments: Mapping[str, Any]) -> None:
-        """Replace the indices by those of the forward pass."""
         image, indices = arguments["self"], arguments["indices"]
         if self._op.startswith("adaptive"):
             forward = getattr(self._torch.ops.aten, self._op.removesuffix("_backward"))

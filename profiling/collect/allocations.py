@@ -37,15 +37,9 @@ def without_notes() -> Iterator[None]:
 
 
 class Tensors:
-    """The tensors on one device that the program holds before a step and in it."""
+    """The tensors on one device that the program holds before a step and in it; layers are modules by path."""
 
     def __init__(self, layers: Iterable[tuple[str, Any]], device: str) -> None:
-        """Prepare.
-
-        Args:
-            layers: modules of the step, by path.
-            device: `cpu` or `cuda:N`.
-        """
         import torch
 
         self._device = torch.device(device)
@@ -121,12 +115,9 @@ class Tensors:
 
 
 def allocations_of(results: Any, tensors: Tensors, used: set[int] | None) -> Allocations:
-    """The allocations on the tensors' device, from the result of torch's profiler.
+    """The allocations on the tensors' device, from the result of a session of torch's profiler with `profile_memory`.
 
-    Args:
-        results: `profile.kineto_results` of a session with `profile_memory`.
-        tensors: what was seen of the program.
-        used: addresses of the storages that operators took; None if unknown.
+    `used` has the addresses of the storages that operators took; None if unknown.
     """
     import torch
 

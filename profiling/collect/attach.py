@@ -46,11 +46,7 @@ class Attached:
         self._recorder.attach()
 
     def start(self, steps: int | None = None) -> None:
-        """Record the next steps; while some are recorded, end with the one that runs.
-
-        Args:
-            steps: number of steps; default: that of `attach`.
-        """
+        """Record the next steps, by default as many as `attach` said; while it records, end with the step that runs."""
         self._recorder.request(steps or self._steps)
 
     def wait(self) -> list[Path]:
@@ -69,11 +65,7 @@ class Attached:
 
 
 class _NextSteps(torch_windows.Recorder):
-    """Records steps when asked to, each as a window.
-
-    Attributes:
-        made: the recordings.
-    """
+    """Records steps when asked to, each as a window."""
 
     def __init__(self, torch: Any, folder: Path) -> None:
         super().__init__(torch, folder)
@@ -100,14 +92,12 @@ class _NextSteps(torch_windows.Recorder):
         self._hook_calls()
 
     def end(self) -> None:
-        """End the recording, if one runs, and wait until it is written."""
         super().end()
         self._finish()
         if self._writer is not None:
             self._writer.join()
 
     def give_up(self, why: Any) -> None:
-        """End the recording, and say why."""
         super().give_up(why)
         self._finish()
 

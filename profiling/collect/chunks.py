@@ -104,34 +104,23 @@ class TablePart:
 
 @dataclass
 class ProcessChunks:
-    """Recorded data of one process.
-
-    Attributes:
-        process: process id.
-        started_ns: time at which the recording of the process began, from the name of the file.
-        names: texts by id.
-        threads: NVTX events of each thread, in order; dtype `EVENT`.
-        positions: number of events from the start of each ring to the end of its last chunk, by ring.
-        numbers: names of numbers: what ("category" or "thread"), domain, number, name; texts by id.
-        tables: chunks of each table, by name.
-        raw: unparsed CUPTI buffers; the texts that their records point to are in the tables `raw_names` and
-            `raw_calls`.
-        lost: numbers of dropped ranges and marks, of unnamed ones, and of those that could not be written to disk.
-        whole_bytes: size of the file up to the end of the last complete chunk.
-        torn_bytes: bytes after the last complete chunk, left by a kill during a write.
-    """
+    """Recorded data of one process."""
 
     process: int = 0
-    started_ns: int = 0
-    names: list[str] = field(default_factory=list)
-    threads: dict[int, _Array] = field(default_factory=dict)
+    started_ns: int = 0  # time at which the recording of the process began, from the name of the file
+    names: list[str] = field(default_factory=list)  # texts by id
+    threads: dict[int, _Array] = field(default_factory=dict)  # NVTX events of each thread, in order; dtype `EVENT`
+    # Number of events from the start of each ring to the end of its last chunk, by ring.
     positions: dict[int, int] = field(default_factory=dict)
+    # Names of numbers: what ("category" or "thread"), domain, number, name; texts by id.
     numbers: list[tuple[int, int, int, int]] = field(default_factory=list)
-    tables: dict[str, list[dict[str, Piece]]] = field(default_factory=dict)
+    tables: dict[str, list[dict[str, Piece]]] = field(default_factory=dict)  # chunks of each table, by name
+    # Unparsed CUPTI buffers; the texts that their records point to are in the tables `raw_names` and `raw_calls`.
     raw: list[RawBuffer] = field(default_factory=list)
+    # Numbers of dropped ranges and marks, of unnamed ones, and of those that could not be written to disk.
     lost: tuple[int, int, int] = (0, 0, 0)
-    whole_bytes: int = 0
-    torn_bytes: int = 0
+    whole_bytes: int = 0  # size of the file up to the end of the last complete chunk
+    torn_bytes: int = 0  # bytes after the last complete chunk, left by a kill during a write
 
     @property
     def begun(self) -> int:

@@ -13,11 +13,7 @@ from ...base.errors import CurvescopeError
 
 
 def require_program(name: str) -> None:
-    """Check that a program can be run.
-
-    Raises:
-        CurvescopeError: it is not on PATH, or not executable.
-    """
+    """Check that a program is on PATH and executable; else CurvescopeError."""
     if shutil.which(name) is None:
         raise CurvescopeError(f"{name} is not a program that can be run; check its spelling and PATH.")
 
@@ -25,12 +21,7 @@ def require_program(name: str) -> None:
 def run_command(
     command: Sequence[str], grace_s: float, environment: Mapping[str, str] | None = None
 ) -> tuple[int, bool]:
-    """Run a command and wait for its end.
-
-    Args:
-        command: program and arguments.
-        grace_s: seconds that the command may take to end after Ctrl-C, which reaches it too, before it is killed.
-        environment: environment of the command; default: that of this process.
+    """Run a command and wait for its end; Ctrl-C reaches it too, and after `grace_s` it is killed.
 
     Returns:
         The exit code, or 128 + signal number after a signal, like in shells; and whether Ctrl-C ended the command.

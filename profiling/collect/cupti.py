@@ -40,14 +40,11 @@ _ALLOCATION = 1
 
 @dataclass
 class Clock:
-    """Conversion from CUPTI's clock to the host's monotonic clock.
-
-    Attributes:
-        error_ns: half the widest pair of host readings around a CUPTI reading, plus the largest change of the offset
-            between neighbouring samples; None without samples, when times stay on CUPTI's clock.
-    """
+    """Conversion from CUPTI's clock to the host's monotonic clock."""
 
     samples: int
+    # Half the widest pair of host readings around a CUPTI reading, plus the largest change of the offset between
+    # neighbouring samples; None without samples, when times stay on CUPTI's clock.
     error_ns: int | None
     _cupti_ns: Integers
     _offset_ns: Integers
@@ -120,11 +117,7 @@ class ProcessColumns:
         return sum(self._process.table(name).rows for name in ("calls", "kernels", "copies", "sets"))
 
     def launches(self) -> Iterator[pa.Table]:
-        """CUDA API calls.
-
-        A driver call inside a runtime call has the same correlation id. The first of two calls with one id counts, so
-        runtime calls come first.
-        """
+        """CUDA API calls, the runtime's first: the first of two with one correlation id counts."""
         waits = self._waits()
         for is_driver in (0, 1):
             for part in self._process.parts("calls", _PART_ROWS):
@@ -234,7 +227,6 @@ class ProcessColumns:
         }
 
     def _work_columns(self, part: TablePart) -> dict[str, Any]:
-        """Columns that all device work has."""
         process = np.full(part.rows, self._process.process)
         return {
             **self._times(part),

@@ -20,11 +20,7 @@ _LIBRARY_VARIABLE = "CUDA_INJECTION64_PATH"
 
 
 def loaded_collector(path: str | None = None) -> Any:
-    """The collector if it is loaded in this process, else None.
-
-    Args:
-        path: path of the library; default: the one that the driver loads under `curvescope record`.
-    """
+    """The collector, by default that of `curvescope record`, if it is loaded in this process, else None."""
     path = path or os.environ.get(_LIBRARY_VARIABLE)
     try:
         library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW) if path else None
@@ -34,15 +30,7 @@ def loaded_collector(path: str | None = None) -> Any:
 
 
 def take_turns(profiler: Any, collector: Callable[[], Any] = loaded_collector) -> Callable[[], None]:
-    """Let the collector pause while torch's profiler uses CUPTI.
-
-    Args:
-        profiler: module `torch.autograd.profiler`.
-        collector: function that returns the loaded collector; None if there is none yet.
-
-    Returns:
-        A function that takes the hooks away.
-    """
+    """Let the collector, if there is one yet, pause while torch's profiler uses CUPTI; returns what undoes it."""
     prepare, enable, disable = (getattr(profiler, name) for name in _HOOKED)
 
     def pause() -> None:

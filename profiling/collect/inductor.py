@@ -143,12 +143,7 @@ def _has(config: Any, name: str) -> bool:
 
 
 def kernels_of(graph: Any, nodes_of: dict[str, list[str]]) -> tuple[FusedKernel, ...]:
-    """The kernels of a compiled graph, in order of their calls.
-
-    Args:
-        graph: FX graph module after compilation.
-        nodes_of: names of the nodes in each kernel, by the kernel's name and number, in order of the calls.
-    """
+    """The kernels of a graph after compilation, in order of their calls, from the names of the nodes in each."""
     nodes = {node.name: node for node in graph.graph.nodes}
     kernels = []
     for handle, names in nodes_of.items():
@@ -228,7 +223,6 @@ def _size_of(inside: list[Any]) -> int | None:
 
 
 def _flops(nodes: list[Any]) -> int | None:
-    """FLOPs of the nodes; None if the work of one is unknown."""
     total = 0
     for node in nodes:
         if (name := _target(node)) is None:
@@ -245,7 +239,6 @@ def _flops(nodes: list[Any]) -> int | None:
 
 
 def _elements(node: Any) -> Elements | None:
-    """The node's result; None if it is no single tensor, or of unknown shape."""
     tensors = _tensors(node.meta.get("val"))
     if len(tensors) != 1 or not all(isinstance(extent, int) for extent in tensors[0].shape):
         return None

@@ -40,11 +40,6 @@ STARTUP = Path(__file__).parent / "startup"  # runs at the start of every Python
 def record_command(command: Sequence[str], path: AnyPath, options: Options | None = None) -> int:
     """Run and record the command with the collector; after Ctrl-C, complete chunks are kept.
 
-    Args:
-        command: program and arguments.
-        path: folder of the recording to create.
-        options: batch size and meaning of range names, if given by the user.
-
     Returns:
         The command's exit code, or 128 + signal number after a signal, like in shells.
 

@@ -61,10 +61,7 @@ def exposing_config() -> Any:
 def geometries(results: Any, kernels: Sequence[Any], exposed: bool) -> list[dict[str, Any]]:
     """Columns of device work that its metadata gives: geometry, graph, collective with group and message, copied bytes.
 
-    Args:
-        results: result of torch's profiler (`profile.kineto_results`).
-        kernels: events of the device in it.
-        exposed: whether the profiler ran with `exposing_config`.
+    The metadata is in the events if the profiler ran with `exposing_config` (`exposed`), else in the file of a trace.
     """
     if exposed or not kernels:
         return [_columns(f"{{{event.metadata_json()}}}".encode()) for event in kernels]

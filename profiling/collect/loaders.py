@@ -10,11 +10,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def around_batches(range_: Callable[[], contextlib.AbstractContextManager[Any]]) -> Iterator[None]:
-    """Enter a context while a DataLoader makes a batch, or waits for one, until the block ends.
-
-    Args:
-        range_: function that makes the context.
-    """
+    """Enter a context while a DataLoader makes a batch, or waits for one, until the block ends."""
     iterator = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
     following = getattr(iterator, "__next__", None)
     if iterator is None or following is None:

@@ -33,14 +33,9 @@ class Place(NamedTuple):
 
 
 class Marks:
-    """Borders of layers and phases in the steps of one thread."""
+    """Borders of layers and phases in the steps of one thread; `installed` makes modules cross borders."""
 
     def __init__(self, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        """Prepare; `installed` makes modules cross borders.
-
-        Args:
-            clock_ns: clock, nanoseconds.
-        """
         self._clock_ns = clock_ns
         self._thread = get_ident()
         self._codes: dict[Place, int] = {}
@@ -51,14 +46,7 @@ class Marks:
         self._nodes: set[Any] = set()  # autograd nodes with a mark
 
     def run(self, step: Callable[[Ranges], object]) -> list[dict[str, Any]]:
-        """Run and time one step.
-
-        Args:
-            step: function that runs the step; its argument marks phases and layers by the names of their ranges.
-
-        Returns:
-            A row of the table `marks` for each place, without the step's condition.
-        """
+        """Run and time one step, which gets `range_`; a row of the table `marks` for each place, but its condition."""
         self._borders, self._layer, self._phase = [], None, FORWARD
         self._cross(self._clock_ns())
         step(self.range_)
@@ -173,7 +161,6 @@ class Marks:
 
     @property
     def _place(self) -> int:
-        """Code of the current place."""
         return self._borders[-1][2]
 
     def _cross(self, before_ns: int, place: int | None = None) -> None:

@@ -33,11 +33,7 @@ def merge_chunks(
 ) -> None:
     """Join the work of all processes to their ranges, write it, and count lost data.
 
-    Args:
-        folder: folder of the chunk files and windows.
-        writer: writer of the recording.
-        options: batch size and meaning of range names, if given by the user.
-        probed_process: id of the process that named the domain `PROBE` to test whether NVTX reaches the collector.
+    `probed_process` named the domain `PROBE`, to test whether NVTX reaches the collector.
     """
     options = options or Options()
     ends = drain_processes(folder)  # also those that still run: what they write from now on is not in the recording
@@ -97,7 +93,6 @@ def _all_ranges(nvtx: Sequence[pa.Table], torch: Sequence[TorchProcess], names: 
 
 
 def _marked_processes(table: pa.Table, names: RangeNames) -> set[int]:
-    """The processes with ranges that mark steps."""
     keys = [key for key in ("name", "domain", "role", "process") if key in table.column_names]
     distinct = table.group_by(keys).aggregate([]).to_pylist()
     return {row["process"] for row in distinct if names.read(row["name"], row.get("domain"), row.get("role")).step}
@@ -110,7 +105,6 @@ def _collectors(
     ends: Sequence[ProcessEnd],
     probed_process: int | None,
 ) -> list[dict[str, Any]]:
-    """The collectors' facts about each process."""
     by_process = {process.process: process.facts() for process in torch}
     ended = {(end.process, end.started_ns): {"ended": end.ended} for end in ends}
     collectors = []
@@ -127,7 +121,6 @@ def _collectors(
 
 
 def _used_devices(processes: Sequence[ProcessChunks]) -> list[int]:
-    """Numbers of the devices that ran kernels."""
     tables = (process.table("kernels") for process in processes)
     return sorted({device for table in tables if table.rows for device in table["device"].tolist()})
 
@@ -137,7 +130,7 @@ def _devices(
 ) -> dict[str, Any]:
     """The devices; those that this process used are read from the driver where CUPTI did not describe them.
 
-    CUPTI describes a device when CUDA is initialised, which a block of this process may begin after.
+    CUPTI does so when CUDA is initialised, which a block of this process may begin after.
     """
     devices: list[dict[str, Any]] = []
     for process in columns:

@@ -29,35 +29,25 @@ _TOO_NEW = "not supported on devices with compute capability"
 
 @dataclass(frozen=True)
 class Request:
-    """What a tool shall record.
+    """What a tool shall record."""
 
-    Attributes:
-        with_metrics: for nvprof: metrics of every kernel instead of a timeline; ncu always measures metrics.
-        nvtx_range: for ncu: name of a start/end range; only kernels launched inside are measured. None: all kernels.
-        capability: for ncu: compute capability of the device, e.g. 9.0, which names its metrics; None if unknown.
-    """
-
-    with_metrics: bool = False
+    with_metrics: bool = False  # for nvprof: metrics of every kernel instead of a timeline; ncu always measures metrics
+    # For ncu: name of a start/end range; only kernels launched inside are measured. None: all kernels.
     nvtx_range: str | None = None
+    # For ncu: compute capability of the device, e.g. 9.0, which names its metrics; None if unknown.
     capability: str | None = None
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One of NVIDIA's command-line profilers.
-
-    Attributes:
-        name: name of the program.
-        where: instructions to get it.
-        outputs: files that it may write; the first existing one is imported.
-        arguments: its command line before the user's command, from the output folder and the request.
-        meta: entries of `recording.json` that say under which conditions it measures.
-    """
+    """One of NVIDIA's command-line profilers."""
 
     name: str
     where: str
-    outputs: tuple[str, ...]
+    outputs: tuple[str, ...]  # files that it may write; the first existing one is imported
+    # Its command line before the user's command, from the output folder and the request.
     arguments: Callable[[Path, Request], list[str]]
+    # Entries of `recording.json` that say under which conditions it measures.
     meta: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -106,11 +96,7 @@ TOOLS = {
 
 
 def find_tool(name: str) -> str:
-    """The path of a tool's program.
-
-    Raises:
-        BackendMissingError: the tool is not on PATH.
-    """
+    """The path of a tool's program. BackendMissingError: it is not on PATH."""
     program = shutil.which(name)
     if program is None:
         raise BackendMissingError(f"{name} is not on PATH: {TOOLS[name].where}, or add its folder to PATH.")
@@ -120,14 +106,7 @@ def find_tool(name: str) -> str:
 def record_with(
     name: str, command: Sequence[str], path: AnyPath, options: Options | None = None, request: Request | None = None
 ) -> tuple[int, Imported]:
-    """Run the command under the tool and import the profile; after Ctrl-C, import what the tool still wrote.
-
-    Args:
-        name: nsys, ncu or nvprof.
-        command: program and arguments.
-        path: folder of the recording to create.
-        options: options of the import.
-        request: what the tool shall record; None for its default.
+    """Run the command under nsys, ncu or nvprof and import the profile; after Ctrl-C, import what was still written.
 
     Returns:
         The exit code (128 + signal number after a signal), and the import.

@@ -24,12 +24,7 @@ class RangeCounts:
 
 
 def to_ranges(process: ProcessChunks, counts: RangeCounts) -> Iterator[pa.Table]:
-    """Ranges as input of `attribution.assemble`, one table per thread and one for start/end ranges.
-
-    Args:
-        process: chunks of the process.
-        counts: counters that unmatched events are added to.
-    """
+    """Ranges as input of `attribution.assemble`: one table per thread, one for start/end ranges."""
     for thread, events in process.threads.items():
         begins, ends = match_push_pop(events)
         marks = np.flatnonzero(events["kind"] == MARK)
@@ -116,8 +111,7 @@ def _match_start_end(
 def match_push_pop(events: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Indices of each push and its pop in a thread's events (dtype `EVENT`); NVTX has one stack per domain.
 
-    At one depth of a stack, pushes and pops alternate, so after a stable sort by stack and depth each pop follows its
-    push.
+    At one depth of a stack they alternate, so after a stable sort by stack and depth each pop follows its push.
     """
     assert events.dtype == EVENT
     at = np.flatnonzero((events["kind"] == PUSH) | (events["kind"] == POP))

@@ -69,15 +69,9 @@ def _mkl_call(match: re.Match[str]) -> MklCall:
 def capture(mkl: bool = True) -> Iterator[VerboseLog]:
     """Collect the verbose output of oneDNN and MKL in this process; the log is filled when the block ends.
 
-    A line costs MKL more than a small product: a step of an encoder took a seventh longer, and a step whose attention
-    multiplies small blocks three times as long (`benchmarks/instrument_cost.py`).
-
-    File descriptor 1 is redirected to a temporary file meanwhile; output of the program goes to standard error
-    afterwards.
-    If torch was built without one of the libraries, its list stays empty.
-
-    Args:
-        mkl: whether to collect MKL's.
+    File descriptor 1 is a temporary file meanwhile; the program's output goes to standard error afterwards. A line
+    costs MKL more than a small product, so `mkl` can leave it out: a step of an encoder took a seventh longer, one
+    whose attention multiplies small blocks three times as long (`benchmarks/instrument_cost.py`).
     """
     import torch
 

@@ -17,11 +17,6 @@ from .nvidia_tools import TOOLS
 def record_by_plugin(name: str, command: Sequence[str], path: Path) -> tuple[int, dict[str, int]]:
     """Run the command with the plugin's `record(command, writer)`; rows written before a failure are kept.
 
-    Args:
-        name: NAME of the plugin.
-        command: program and arguments.
-        path: folder of the recording to create.
-
     Returns:
         The exit code from the plugin, and the number of rows written, by table.
 

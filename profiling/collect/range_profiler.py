@@ -116,29 +116,19 @@ def structure_bytes(kind: type[ctypes.Structure]) -> int:
 
 @dataclass(frozen=True)
 class KernelCounts:
-    """The counters of kernels, in the order of their launches.
+    """The counters of kernels, in the order of their launches."""
 
-    Attributes:
-        columns: for each kernel the counted columns of the table `kernels`.
-        flops_counted: precisions in the counted FLOPs.
-    """
-
-    columns: list[dict[str, float]]
-    flops_counted: list[str]
+    columns: list[dict[str, float]]  # for each kernel the counted columns of the table `kernels`
+    flops_counted: list[str]  # precisions in the counted FLOPs
 
 
 class RangeProfiler:
-    """The functions of one libcupti."""
+    """The functions of one libcupti: by default that which this process has loaded, as torch does.
+
+    BackendMissingError: it cannot be loaded, or is older than CUDA 12.6.
+    """
 
     def __init__(self, path: str | None = None) -> None:
-        """Load the library.
-
-        Args:
-            path: path of libcupti; None for the one that this process has loaded, as torch does.
-
-        Raises:
-            BackendMissingError: it cannot be loaded, or is older than CUDA 12.6.
-        """
         path = path or os.environ.get("CURVESCOPE_CUPTI") or _loaded()
         try:
             self._library = ctypes.CDLL(path)
@@ -151,16 +141,9 @@ class RangeProfiler:
     def count_kernels(
         self, capability: str | None, device: int, context: int, run: Callable[[], object]
     ) -> KernelCounts:
-        """Count what the columns of the table `kernels` need, in the kernels that a function launches.
+        """Count what the columns of the table `kernels` need; the arguments and errors are those of `count`.
 
-        Args:
-            capability: compute capability of the device, e.g. 9.0, which names its metrics; None if unknown.
-            device: see `count`.
-            context: see `count`.
-            run: see `count`.
-
-        Raises:
-            CurvescopeError: see `count`.
+        The compute capability, e.g. 9.0, names the metrics of a device; None if unknown.
         """
         # `launch__` names what Nsight Compute itself knows of a launch.
         names = [name for name in wanted("ncu", capability) if not name.startswith("launch__")]
@@ -176,7 +159,7 @@ class RangeProfiler:
             metrics: names of metrics of Nsight Compute.
             device: index of the CUDA device.
             context: CUDA context in which the kernels run.
-            run: function that launches the same kernels each time and waits for the device; it runs once per pass.
+            run: launches the same kernels each time and waits for the device; it runs once per pass.
             ranges: number of kernels that there is room for; with more, all passes run again with more room.
 
         Returns:
@@ -209,14 +192,7 @@ class RangeProfiler:
         return self._host(chip.encode(), None)
 
     def configure(self, host: int, metrics: Sequence[str]) -> tuple[Any, int]:
-        """Make the configuration of a GPU's counters for metrics.
-
-        Args:
-            host: result of `host`.
-            metrics: names of metrics.
-
-        Returns:
-            The configuration, a buffer, and the number of passes that it needs.
+        """The configuration, a buffer, of a GPU's counters for metrics, and the number of passes that it needs.
 
         Raises:
             CurvescopeError: a metric is not one of this chip.
@@ -321,11 +297,7 @@ class RangeProfiler:
         return counted
 
     def _call(self, function: str, **values: Any) -> Any:
-        """Call a function; returns its parameters, in which it answers.
-
-        Raises:
-            CurvescopeError: it fails.
-        """
+        """Call a function; returns its parameters, in which it answers."""
         kind = structure(function)
         parameters = kind(structSize=structure_bytes(kind), **values)
         code = getattr(self._library, function)(ctypes.byref(parameters))
@@ -348,11 +320,7 @@ def _buffer(size: int) -> tuple[Any, int]:
 
 
 def _loaded() -> str:
-    """The path of the libcupti that this process has loaded.
-
-    Raises:
-        BackendMissingError: it has none.
-    """
+    """The path of the libcupti that this process has loaded."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:

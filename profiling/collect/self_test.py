@@ -23,25 +23,15 @@ _LIMIT_S = 60
 
 @dataclass(frozen=True)
 class SelfTest:
-    """What the collector recorded.
+    """What the collector recorded."""
 
-    Attributes:
-        launched: number of launched kernels.
-        recorded: number of them in the recording.
-        with_geometry: number of recorded kernels with grid, block and registers.
-        seconds: duration of the recorded block.
-        status: `recording`, or the reason why the collector did not record.
-        cupti_path: path of the libcupti that was taken; None for none.
-        cupti_version: API version of that libcupti; None if unknown.
-    """
-
-    launched: int
-    recorded: int
-    with_geometry: int
-    seconds: float
-    status: str
-    cupti_path: str | None
-    cupti_version: int | None
+    launched: int  # number of launched kernels
+    recorded: int  # number of them in the recording
+    with_geometry: int  # number of recorded kernels with grid, block and registers
+    seconds: float  # duration of the recorded block
+    status: str  # `recording`, or the reason why the collector did not record
+    cupti_path: str | None  # path of the libcupti that was taken; None for none
+    cupti_version: int | None  # API version of that libcupti; None if unknown
 
     @property
     def passed(self) -> bool:
@@ -59,13 +49,7 @@ def run_self_test() -> SelfTest:
 
 
 def run_counter_test(cupti_path: str) -> int:
-    """Count ten empty kernels by CUPTI's range profiler, in a process of its own.
-
-    Args:
-        cupti_path: path of libcupti.
-
-    Returns:
-        The number of kernels that have counters.
+    """How many of ten empty kernels CUPTI's range profiler counts, in a process of its own.
 
     Raises:
         BackendMissingError: they cannot be counted; the message is the reason.

@@ -63,25 +63,15 @@ _BYTES = {
 
 
 class ProcessEnd(NamedTuple):
-    """How one program of a process ended, and what it counted.
-
-    Attributes:
-        process: process id.
-        started_ns: time at which its recording began; with the process id, the name of its chunk file.
-        ended: how it ended, in words.
-        begun: number of recorded ranges and marks.
-        dropped: number of ranges and marks dropped for lack of room.
-        unwritten: number of ranges and marks that could not be written to disk.
-        gpu_buffers: number of unwritten buffers of GPU records.
-    """
+    """How one program of a process ended, and what it counted."""
 
     process: int
-    started_ns: int
-    ended: str
-    begun: int
-    dropped: int
-    unwritten: int
-    gpu_buffers: int
+    started_ns: int  # time at which its recording began; with the process id, the name of its chunk file
+    ended: str  # how it ended, in words
+    begun: int  # number of recorded ranges and marks
+    dropped: int  # number of ranges and marks dropped for lack of room
+    unwritten: int  # number of ranges and marks that could not be written to disk
+    gpu_buffers: int  # number of unwritten buffers of GPU records
 
 
 class _Block(NamedTuple):
@@ -166,9 +156,7 @@ def drained_meanwhile(folder: Path) -> Iterator[None]:
 def drain_processes(folder: Path, *, only_ended: bool = False) -> list[ProcessEnd]:
     """Append to the chunk files what processes recorded and did not write, and free the memory of those that ended.
 
-    Args:
-        folder: folder of the chunk files.
-        only_ended: whether processes that still run are left alone; otherwise they write no more into the folder.
+    With `only_ended`, those that still run are left alone; else they write no more into the folder.
 
     Returns:
         The processes that were drained, now or before, in the order of their begin.
@@ -263,8 +251,7 @@ def _append_rest(
 ) -> None:
     """Append to a chunk file what it lacks, in place of an incomplete chunk at its end.
 
-    Raises:
-        OSError: it could not be written; complete chunks stay, and the next call goes on after them.
+    After an OSError, complete chunks stay, and the next call goes on after them.
     """
     kept = read_chunks(path) if path.exists() else ProcessChunks(process)
     names = (kept.names + list(names[len(kept.names) :])) or _FIRST_NAMES

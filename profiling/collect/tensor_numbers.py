@@ -40,9 +40,7 @@ Sample = npt.NDArray[Any]
 def look_at_tensors(values: Any, parameters: Mapping[int, str]) -> list[tuple[Any, Numbers]]:
     """The tensors among arguments or results, of a list its first one, with what their numbers are like.
 
-    Args:
-        values: arguments, or what an operator returned.
-        parameters: names of the model's parameters, by the address of their memory.
+    `parameters` has the names of the model's, by the address of their memory.
     """
     found = ((tensor, _look_at(tensor, parameters)) for tensor in _tensors_in(values))
     return [(tensor, numbers) for tensor, numbers in found if numbers is not None]

@@ -54,27 +54,17 @@ _KERNELS = pa.schema([*_TIMES, *_THREAD, ("stream", pa.int64()), ("source", pa.s
 
 @dataclass
 class TorchProcess:
-    """What torch ran on the CPU of one process.
-
-    Attributes:
-        process: process id.
-        cpu_threads: number of threads that torch computes with.
-        thread: id of the thread of all step marks: the first thread that ran a step.
-        status: reason why recording stopped early; None if it did not.
-        windows: number of windows.
-        ranges: input of `attribution.assemble`: the program's ranges, and those that only attribute work.
-        steps: marks of steps; not among `ranges`.
-        kernels: kernels of each window.
-    """
+    """What torch ran on the CPU of one process."""
 
     process: int
-    cpu_threads: int | None = None
-    thread: int = 0
-    status: str | None = None
+    cpu_threads: int | None = None  # number of threads that torch computes with
+    thread: int = 0  # id of the thread of all step marks: the first thread that ran a step
+    status: str | None = None  # reason why recording stopped early; None if it did not
     windows: int = 0
+    # Input of `attribution.assemble`: the program's ranges, and those that only attribute work.
     ranges: list[pa.Table] = field(default_factory=list)
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    kernels: list[pa.Table] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)  # marks of steps; not among `ranges`
+    kernels: list[pa.Table] = field(default_factory=list)  # kernels of each window
 
     @property
     def names(self) -> list[str]:
@@ -148,7 +138,6 @@ def _steps(boundaries: Sequence[Any], first_ns: int, last_ns: int) -> Iterator[t
 
 
 def _ranges(window: dict[str, Any], process: int) -> pa.Table:
-    """Operators, with their arguments, and ranges of a window."""
     rows, classes = [], window.get("layer_classes", {})
     for event in window["events"]:
         name, start, duration, thread, scope, forward_thread, sequence, *arguments = event

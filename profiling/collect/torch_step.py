@@ -76,13 +76,13 @@ def record_step(
     """Run one step under the profiler and return its rows.
 
     Args:
-        step: function that runs the step; its argument `ranges(name)` marks phases.
+        step: runs the step; its argument `ranges(name)` marks phases.
         layers: modules to mark, by path; the root, which has an empty path, is not marked.
         device: `cpu` or `cuda:N`; of a GPU its kernels are recorded instead of host operators, and the step must end
             synchronised.
         count_work: see `events.kernel_rows`.
-        before: function that runs under the profiler right before the step and is not recorded: ranks meet in it,
-            because their profilers start at different times. Its lost data counts with the step's.
+        before: runs under the profiler right before the step and is not recorded: ranks meet in it, because their
+            profilers start at different times. Its lost data counts with the step's.
         watch: whether to count the page faults inside the operators, and find the lines of the program that they come
             from, which makes a step slower.
         samples: whether to sample the stack of a watched step where no operator runs; that keeps its tensors longer.
@@ -166,9 +166,6 @@ def take_buffers(device: str) -> None:
 
     At the first CUDA call of a session CUPTI asks for a buffer and zeroes it: 1.5 ms in a trace of a B200. Since CUDA
     13.0 each thread has its own, and autograd launches in another thread.
-
-    Args:
-        device: device of the step.
     """
     import torch
 
@@ -187,26 +184,15 @@ def count_without_geometry(kernels: Iterable[dict[str, Any]]) -> int:
 
 
 class SplitEvents(NamedTuple):
-    """Events of torch's profiler by what they are; times of Kineto's clock.
+    """Events of torch's profiler by what they are; times of Kineto's clock."""
 
-    Attributes:
-        host: operators, autograd nodes and ranges.
-        device: kernels, memcpys and memsets.
-        api_calls: rows of the `api_calls` table, without `step`.
-    """
-
-    host: list[HostEvent]
-    device: list[DeviceEvent]
-    api_calls: list[dict[str, Any]]
+    host: list[HostEvent]  # operators, autograd nodes and ranges
+    device: list[DeviceEvent]  # kernels, memcpys and memsets
+    api_calls: list[dict[str, Any]]  # rows of the `api_calls` table, without `step`
 
 
 def split_events(results: Any, *, exposed: bool = True) -> SplitEvents:
-    """Convert Kineto's events, without the host ranges that it mirrors onto the device's timeline.
-
-    Args:
-        results: result of torch's profiler (`profile.kineto_results`).
-        exposed: see `kineto_metadata.geometries`.
-    """
+    """Convert Kineto's events, without the host ranges that it mirrors onto the device's timeline; see `geometries`."""
     host, device, api_calls = [], [], []
     list_types: dict[int, dict[int, str]] | None = None
     raw: Sequence[Any] = results.events()

@@ -39,13 +39,8 @@ _OWN = ("torch", (__package__ or "").partition(".")[0])
 def watching_calls(parameters: Mapping[int, str] | None = None, *, samples: bool = True) -> Iterator[Watched]:
     """Watch every operator that this thread, or a backward pass for it, calls until the block ends.
 
-    Args:
-        parameters: names of the model's parameters, by the address of their memory, to look at the numbers in all
-            operands too; None to leave them.
-        samples: whether to sample the stack where none runs.
-
-    Yields:
-        What was seen. It grows as the operators run; its times are of the system clock.
+    With the names of the model's parameters, by the address of their memory, it looks at the numbers in all operands
+    too; with `samples` it samples the stack where none runs. What was seen grows; its times are of the system clock.
     """
     mode, end, switch_s = _Mode(parameters), threading.Event(), sys.getswitchinterval()
     if not samples:
@@ -83,7 +78,6 @@ class _Mode(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operator."""
         del types
         line = self.lines.of_operator(sys._getframe(1))
         looking_ns = time.time_ns()
@@ -119,10 +113,9 @@ def _addresses(values: Iterable[Any]) -> Iterator[int]:
 
 
 class _Lines:
-    """Finds the line of the program that a call comes from.
+    """Finds the line of the program that a call comes from: the innermost one outside installed packages.
 
-    That is the innermost one outside installed packages; if there is none, the innermost one of a package that is
-    neither torch nor this one.
+    If there is none, it is the innermost one of a package that is neither torch nor this one.
     """
 
     def __init__(self) -> None:

@@ -213,7 +213,7 @@ class Recorder:
         return self._profile is not None and time.monotonic_ns() - self._begin_ns >= self._least_window_ns
 
     def _batch(self, arguments: Any) -> int | None:
-        """Samples in a call of the model: the first extent of the first tensor with at least two dimensions."""
+        """Samples in a call of the model: the first extent of the first tensor with two dimensions or more."""
         for argument in arguments:
             if isinstance(argument, self._torch.Tensor) and argument.dim() > 1:
                 return int(argument.shape[0])
@@ -244,7 +244,6 @@ class Recorder:
         self._begin_ns, self._profile, self._has_profiled = time.monotonic_ns(), profile, True
 
     def _begun(self) -> Any:
-        """A profile that has begun."""
         profile = self._profiler.profile(use_kineto=True, record_shapes=True)
         # Torch's profiler, initialised by the first window, writes to standard error below this level.
         quiet = _KINETO_VARIABLE not in os.environ
@@ -260,7 +259,6 @@ class Recorder:
         return profile
 
     def _cut(self) -> None:
-        """End the window and write it."""
         with self._lock:
             profile, self._profile = self._profile, None
             if profile is not None:
@@ -297,7 +295,6 @@ class Recorder:
             self._own_call = False
 
     def _columns_of(self, profile: Any) -> Any:
-        """The events of a profile that has ended."""
         return [columns(event) for event in profile.kineto_results.events() if event.device_type().name == "CPU"]
 
     def _write(self, name: Any, document: Any) -> None:
@@ -406,9 +403,8 @@ class Recorder:
 def _end_without_destructors() -> None:
     """Let a forked child end like a worker of multiprocessing: without C++ destructors.
 
-    Kineto starts a thread on first use and joins it in a destructor; a forked child does not have that thread, and
-    would hang or abort. The C library runs these functions in reverse order: the collector writes its ranges, buffers
-    are flushed, and the process ends with its exit code.
+    Kineto joins a thread in one, which the child does not have: it would hang or abort. The C library runs these
+    functions in reverse order: the collector writes its ranges, buffers are flushed, and the process ends.
     """
     libc = ctypes.CDLL(None)
     libc.on_exit(libc._exit, None)
@@ -419,10 +415,7 @@ def _end_without_destructors() -> None:
 
 
 def _clock_offset_ns() -> int:
-    """Offset of the system clock, which torch uses, from the monotonic clock.
-
-    The reading with the narrowest bracket of monotonic times counts: other work may run between two readings.
-    """
+    """Offset of the system clock, which torch uses, from the monotonic clock, by the readings closest together."""
     readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(9)]
     before, system, after = min(readings, key=lambda reading: reading[2] - reading[0])
     return system - (before + after) // 2

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .analysis.render import terminal
 from .base.arguments import (
     FAST_TOTAL_S,
     LEAST_EXPERIMENTS_S,
@@ -172,7 +173,6 @@ def measure(
         CurvescopeError: see `run_sweep`.
         KeyboardInterrupt: passed on; the measured data is kept.
     """
-    from .analysis.render import terminal
     from .analysis.render.live import LiveCurve
     from .experiments.confirming import confirm_with_bars
     from .experiments.focusing import Focused, all_fast, focused
@@ -213,7 +213,7 @@ def measure(
         try:
             confirm_with_bars(path, experiments_s)
         except CurvescopeError as error:  # what was measured is explained without experiments
-            messages.print(f"No experiments: {error}", style="yellow", markup=False)
+            messages.print(f"No experiments: {error}", style="yellow")
 
 
 def _duration(protocol: Protocol, experiments_s: float | None) -> str:

@@ -10,39 +10,10 @@ import msgspec
 
 from . import documents as here
 from .analysis.render import documents, energy, memory, series
-from .analysis.render.documents import (
-    BreakdownDocument,
-    CompareDocument,
-    ExplainDocument,
-    RanksDocument,
-    RooflineDocument,
-    ScalingDocument,
-    kind_of,
-)
-from .analysis.render.energy import EnergyDocument
-from .analysis.render.memory import MemoryDocument
-from .analysis.render.series import TimesDocument
-from .documents import (
-    BenchDocument,
-    CeilingsDocument,
-    CompileDocument,
-    DevicesDocument,
-    DoctorDocument,
-    ExportDocument,
-    ImportDocument,
-    NetworksDocument,
-    ReplayDocument,
-    RunsDocument,
-    TableDocument,
-)
+from .analysis.render.documents import kind_of
 
-DOCUMENTS = (
-    *(ExplainDocument, EnergyDocument, MemoryDocument, TimesDocument, ScalingDocument, TableDocument),
-    *(BreakdownDocument, CompareDocument, RooflineDocument, RanksDocument, RunsDocument, NetworksDocument),
-    *(DevicesDocument, DoctorDocument, ImportDocument, ExportDocument, BenchDocument, ReplayDocument),
-    *(CeilingsDocument, CompileDocument),
-)
-_TYPES = {name: one for module in (here, documents, energy, memory, series) for name, one in vars(module).items()}
+_TYPES = {name: one for module in (documents, energy, memory, series, here) for name, one in vars(module).items()}
+DOCUMENTS = tuple(one for name, one in _TYPES.items() if name.endswith("Document"))
 _FIELD = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from .analysis.render.terminal import print_prose, progress_bars
 from .base.counted import counted
 from .base.escaping import escape_controls
 from .profiling.readers import Imported, Options, import_profile
@@ -34,7 +35,6 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
         with progress() as report:
             # In a folder named as the file, by which views call it.
             done = import_profile(path, Path(folder, "recording", path.name), Options(report=report))
-        from .analysis.render.terminal import print_prose
 
         for line in notes(done):
             print_prose(line, stderr=True)
@@ -75,8 +75,6 @@ def notes(done: Imported) -> list[str]:
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
     """Show a progress bar on the terminal; yields a function of description, amount done and total (0: unknown)."""
-    from .analysis.render.terminal import progress_bars
-
     with progress_bars(22) as bars:
         task = bars.add_task("reading", total=None)
 

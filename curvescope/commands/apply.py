@@ -14,7 +14,9 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..profiling.recording.remote_store import as_path
+from .. import options
+from ..analysis.render.terminal import print_prose
+from ..base.errors import CurvescopeError
 
 if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Diagnosis
@@ -24,7 +26,7 @@ _GRACE_S = 5.0  # for the command to end after Ctrl-C
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
+    options.add(parser, "recording")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
 
 
@@ -33,8 +35,6 @@ def run(args: argparse.Namespace) -> int:
 
     from ..analysis.diagnosis.explain import explain
     from ..analysis.render.remedies import saving_sentence
-    from ..analysis.render.terminal import print_prose
-    from ..base.errors import CurvescopeError
     from ..profiling.collect.command import require_program, run_command
     from ..profiling.recording.store import open_recording
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import argparse
 
 from .. import options
-from ..profiling.recording.remote_store import as_path
+from ..analysis.render import terminal
 
 BY = ("layer", "kernel", "phase", "op", "line")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
+    options.add(parser, "recording", help=options.RECORDING_OR_PROFILE)
     parser.add_argument("--by", choices=BY, default="layer", help="what to group by (default: layer)")
     parser.add_argument("--batch", type=int, help="batch size (default: the largest measured)")
     parser.add_argument(
         "--device", type=int, metavar="N", help="show the work of GPU N alone (default: of all recorded)"
     )
-    options.add_by_instance_argument(parser)
-    parser.add_argument("--all", action="store_true", help="show every row, not only the 25 largest")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options.add(parser, "--by-instance")
+    options.add(parser, "--all", help=options.EVERY_ROW)
+    options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,7 +49,6 @@ def run(args: argparse.Namespace) -> int:
         print_document(BreakdownDocument(**facts, communication=shared, idle=idle, mfu=mfu))
         return 0
 
-    from ..analysis.render import terminal
     from ..analysis.render.breakdown import render_breakdown
     from ..analysis.render.communication import render_communication
     from ..analysis.render.idle import render_idle

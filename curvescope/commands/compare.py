@@ -17,14 +17,15 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from .. import options
+from ..analysis.render import terminal
 from ..base.arguments import parse_share
+from ..base.errors import CurvescopeError
+from ..base.torch_runtime import pick_device
 from ..parsers import group
-from ..profiling.recording.remote_store import as_path
-
-if TYPE_CHECKING:
-    from ..profiling.recording.remote_store import AnyPath
+from ..profiling.measure.protocol import parse_batches
+from ..profiling.recording.remote_store import AnyPath, as_path
 
 _MEASURED = "to measure versions"
 _DEFAULT_OVER = 0.02  # growth that decides how long to measure, where none fails
@@ -71,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="largest growth that passes, e.g. 5%%: the exit code is 1 if a step time grew significantly and by more",
     )
-    parser.add_argument("--all", action="store_true", help="show every row, not only the 25 largest")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options.add(parser, "--all", help=options.EVERY_ROW)
+    options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -93,7 +94,6 @@ def run(args: argparse.Namespace) -> int:
         print_document(CompareDocument.of(comparison, over))
         return int(bool(grown))
 
-    from ..analysis.render import terminal
     from ..analysis.render.compare import render_check, render_comparison
 
     console = terminal.console()
@@ -105,9 +105,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _recorded(args: argparse.Namespace) -> list[AnyPath]:
-    """The recordings that are named."""
-    from ..base.errors import CurvescopeError
-
     if args.base is None or not args.others:
         raise CurvescopeError(
             "Name two recordings or more, or versions to measure: --measure base=main head=. --step FILE.py:MAKE_STEP."
@@ -119,8 +116,6 @@ def _recorded(args: argparse.Namespace) -> list[AnyPath]:
 
 
 def _batch(args: argparse.Namespace) -> int | None:
-    from ..base.errors import CurvescopeError
-
     if args.batch is not None and not args.batch.isdecimal():
         raise CurvescopeError(f"--batch {args.batch}: name one batch size.")
     return None if args.batch is None else int(args.batch)
@@ -129,12 +124,8 @@ def _batch(args: argparse.Namespace) -> int | None:
 def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, AnyPath]]:
     """Measure the versions; returns their names and recordings."""
     from ..analysis.compare import decided
-    from ..analysis.render import terminal
     from ..analysis.render.live import LiveProgress
-    from ..base.errors import CurvescopeError
-    from ..base.torch_runtime import pick_device
     from ..profiling.measure.configuration import Configuration
-    from ..profiling.measure.protocol import parse_batches
     from ..profiling.measure.versions import PROTOCOL, ROUNDS_OF_PROCESS, Version, checked_out, measure_versions
     from ..profiling.recording.store import new_recording_path
 
@@ -145,9 +136,9 @@ def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, A
             "--measure takes two versions or more with different names, and --step: "
             "--measure base=main head=. --step FILE.py:MAKE_STEP."
         )
-    if args.time_limit is not None and not args.time_limit > 0:
-        raise CurvescopeError(f"--time-limit {args.time_limit}: write seconds, more than 0.")
-    protocol = replace(PROTOCOL, time_limit_s=args.time_limit or PROTOCOL.time_limit_s)
+    protocol = PROTOCOL
+    if args.time_limit is not None:
+        protocol = replace(protocol, time_limit_s=options.check_time_limit(args.time_limit))
     configuration = Configuration.of_step(args.step, pick_device(args.device))
     with checked_out(versions) as found, LiveProgress() as view:
         folder = args.output or new_recording_path("versions")
@@ -160,5 +151,5 @@ def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, A
             decided=lambda rows: decided(rows, names, over or _DEFAULT_OVER, ROUNDS_OF_PROCESS),
             report=view.report,
         )
-    terminal.console(stderr=True).print(f"Recorded in {folder}.", markup=False)
+    terminal.console(stderr=True).print(f"Recorded in {folder}.")
     return list(zip(names, paths, strict=True))

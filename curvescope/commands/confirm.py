@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 
 from .. import options
+from ..analysis.render import terminal
 from ..base.arguments import (
     CUDA_EXPERIMENTS_S,
     DEFAULT_EXPERIMENTS_S,
@@ -17,23 +18,18 @@ from ..base.arguments import (
     device_kind,
     duration_text,
 )
-from ..profiling.recording.remote_store import as_path
+from ..base.errors import CurvescopeError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
-    options.add_experiments_argument(
-        parser, f" (default: {DEFAULT_EXPERIMENTS_S:g}s, for a recording of a GPU {CUDA_EXPERIMENTS_S:g}s)"
-    )
-    options.add_curvature_argument(parser)
-    parser.add_argument("--all", action="store_true", help="show everything: all anomalies, terms and tests")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    default = f" (default: {DEFAULT_EXPERIMENTS_S:g}s, for a recording of a GPU {CUDA_EXPERIMENTS_S:g}s)"
+    options.add(parser, "recording")
+    options.add(parser, "--experiments", help=options.EXPERIMENTS + default)
+    options.add(parser, "--curvature", "--all", "--json")
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..analysis.render import terminal
     from ..analysis.render.show import show_diagnosis
-    from ..base.errors import CurvescopeError
     from ..experiments.confirming import confirm_with_bars
     from ..profiling.recording.store import open_recording
 
@@ -43,5 +39,5 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError(f"--experiments {args.experiments}: no time is left for any; write e.g. 60s or 2m.")
     terminal.console(stderr=True).print(f"Experiments on {args.recording}: at most about {duration_text(seconds)}.")
     recording = confirm_with_bars(args.recording, seconds)
-    show_diagnosis(recording, axis=args.curvature, everything=args.all, as_json=args.json)
+    show_diagnosis(recording, **options.shown(args))
     return 0

@@ -11,19 +11,19 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from .. import options
+from ..analysis.render import terminal
 from ..base.counted import counted
-from ..profiling.recording.remote_store import AnyPath, as_path
+from ..profiling.measure.protocol import parse_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..profiling.measure.counters import Counted
 
 _NAMES = {"cupti": "CUPTI", "ncu": "Nsight Compute"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recording", type=as_path, help="folder or URL of a recording")
+    options.add(parser, "recording")
     parser.add_argument("--batch", metavar="SIZES", help="batch sizes, e.g. 8,32 (default: all that were profiled)")
     parser.add_argument(
         "--with",
@@ -34,29 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..profiling.measure.protocol import parse_batches
+    from ..profiling.measure.counters import count_kernels
 
-    count_and_print(args.recording, None if args.batch is None else parse_batches(args.batch), args.tool)
+    batches = None if args.batch is None else parse_batches(args.batch)
+    messages = terminal.console(stderr=True)
+    for done in count_kernels(args.recording, batches, lambda line: messages.print(line, style="dim"), args.tool):
+        print(_described(done))
     print(f"Next:\n  curvescope breakdown {args.recording}\n  curvescope roofline {args.recording}")
     return 0
 
 
-def count_and_print(path: AnyPath, batches: Sequence[int] | None = None, tool: str | None = None) -> None:
-    """Count kernels, with a line per batch size on standard error before and on standard output after it.
-
-    Raises:
-        CurvescopeError: see `count_kernels`.
-    """
-    from ..analysis.render import terminal
-    from ..profiling.measure.counters import count_kernels
-
-    messages = terminal.console(stderr=True)
-    done = count_kernels(path, batches, lambda line: messages.print(line, style="dim", markup=False), tool)
-    for one in done:
-        print(describe(one))
-
-
-def describe(done: Counted) -> str:
+def _described(done: Counted) -> str:
     """What was counted and joined at one batch size, in one line."""
     by = "order, name and geometry" if done.by_geometry else "order and name (the recording has no geometry)"
     unused = f"; {counted(done.unused, 'counted kernel joins', 'counted kernels join')} none" if done.unused else ""

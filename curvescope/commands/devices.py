@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import argparse
 
+from rich.text import Text
+
+from .. import options
+from ..analysis.render import terminal
+from ..analysis.render.tables import Indented, table
+from ..base.numbers import number
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("device", nargs="?", help="name of a GPU, e.g. gtx1080 (default: all)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
-    from rich.text import Text
 
-    from ..analysis.render import terminal
-    from ..analysis.render.tables import Indented, table
-    from ..base.numbers import number
     from ..profiling.hardware.devices import CLOCKS, Device, devices, get_device
 
     chosen = (get_device(args.device),) if args.device else devices()
@@ -80,5 +83,5 @@ def run(args: argparse.Namespace) -> int:
         )
     console.print(listed)
     note = "base, boost: fp32 peak at that clock in TFLOP/s; clock: the one of long kernels; GB is 10⁹ bytes."
-    console.print(Text(note, "dim"))
+    console.print(note, style="dim")
     return 0

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .. import options
+from ..analysis.render import terminal
 from ..base.arguments import (
     CUDA_EXPERIMENTS_S,
     FAST_STEP_NS,
@@ -22,7 +23,9 @@ from ..base.arguments import (
     TOTAL_S,
     default_experiments_s,
 )
+from ..base.errors import CurvescopeError
 from ..base.standard_output import prints_to_stderr
+from ..base.torch_runtime import pick_device
 from ..diagnosing import measure
 
 if TYPE_CHECKING:
@@ -33,18 +36,17 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add_curve_arguments(parser)
-    options.add_probe_argument(parser)
-    options.add_experiments_argument(
-        parser,
+    default = (
         f"; 0 for none (default: what measuring leaves of {TOTAL_S:g}s, of {FAST_TOTAL_S:g}s where steps take under "
-        f"{FAST_STEP_NS / 1e6:g} ms; on a GPU {CUDA_EXPERIMENTS_S:g}s, with --quick {QUICK_EXPERIMENTS_S:g}s)",
+        f"{FAST_STEP_NS / 1e6:g} ms; on a GPU {CUDA_EXPERIMENTS_S:g}s, with --quick {QUICK_EXPERIMENTS_S:g}s)"
     )
+    options.add_curve(parser)
+    options.add(parser, "--probe")
+    options.add(parser, "--experiments", help=options.EXPERIMENTS + default)
 
 
 def run(args: argparse.Namespace) -> int:
     from ..analysis.render.show import show_diagnosis
-    from ..base.torch_runtime import pick_device
     from ..profiling.recording.store import new_recording_path, open_recording
 
     axes, protocol = options.axes_of(args), options.protocol_of(args)
@@ -69,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         if axes.family is not None:
             return _family(args.json, axes, configurations, protocol, path, measure_curve)
         measure_curve(configurations[0], path)
-    show_diagnosis(open_recording(path), axis=args.curvature, everything=args.all, as_json=args.json)
+    show_diagnosis(open_recording(path), **options.shown(args))
     return 0
 
 
@@ -82,8 +84,6 @@ def _family(
     measure_curve: Callable[[Configuration, AnyPath], None],
 ) -> int:
     """Measure one curve per value of the second axis, in a folder like that of a sweep."""
-    from ..analysis.render import terminal
-    from ..base.errors import CurvescopeError
     from ..profiling.measure.sweep_plan import PLAN_FILE, SweepPlan
     from ..profiling.recording.store import open_recording
     from .table import show_table
@@ -94,12 +94,12 @@ def _family(
         try:
             measure_curve(configuration, path / configuration.label)
         except CurvescopeError as error:
-            messages.print(f"{configuration.label}: {error}", style="yellow", markup=False)
+            messages.print(f"{configuration.label}: {error}", style="yellow")
             continue
         recordings.append(open_recording(path / configuration.label))
     if not recordings:
         raise CurvescopeError(f"No {axes.curve} could be measured for any {axes.family}.")
     show_table(recordings, "json" if as_json else "text")
-    messages.print(f"Recorded in {path}. Next:", markup=False)
+    messages.print(f"Recorded in {path}. Next:")
     terminal.print_commands(messages, f"curvescope explain {recordings[-1].path}")
     return 0

@@ -11,12 +11,20 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from rich.text import Text
+
+from .. import options
+from ..analysis.render import terminal
+from ..analysis.render.tables import Indented
 from ..base.counted import counted
+from ..base.errors import BackendMissingError
+from ..base.numbers import quantity
+from ..base.torch_runtime import describe_cuda, import_torch, pick_device
 from ..gpu_checks import Check, check_gpus
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,11 +36,6 @@ def run(args: argparse.Namespace) -> int:
 
         print_document(DoctorDocument(findings))
         return 0
-
-    from rich.text import Text
-
-    from ..analysis.render import terminal
-    from ..analysis.render.tables import Indented
 
     console = terminal.console()
     for finding in findings:
@@ -62,9 +65,6 @@ def _cpu() -> Check:
 
 
 def _torch() -> Check:
-    from ..base.errors import BackendMissingError
-    from ..base.torch_runtime import import_torch
-
     try:
         torch = import_torch()
     except BackendMissingError as error:
@@ -80,15 +80,12 @@ def _torch() -> Check:
 def _cuda() -> Check:
     remedy = "optional: without a GPU the CPU is measured"
     try:
-        from ..base.torch_runtime import describe_cuda
-
         return Check("CUDA device", *describe_cuda(), remedy)
     except ImportError:
         return Check("CUDA device", False, "PyTorch is not installed", remedy)
 
 
 def _native() -> Check:
-    from ..base.errors import BackendMissingError
     from ..profiling import native
 
     try:
@@ -156,9 +153,6 @@ def _package(name: str, extra: str, use: str) -> Callable[[], Check]:
 
 
 def _ceilings() -> Check:
-    from ..base.errors import BackendMissingError
-    from ..base.numbers import quantity
-    from ..base.torch_runtime import pick_device
     from ..profiling.hardware.ceilings import load
     from ..profiling.hardware.host import describe_device
 
@@ -185,8 +179,6 @@ def _energy() -> Check:
 
 
 def _store() -> Check:
-    from ..base.numbers import quantity
-
     free = quantity(shutil.disk_usage(".").free, "B")
     remedy = "the folder is read-only: choose another with -o DIR"
     return Check("folder for recordings", os.access(".", os.W_OK), f"./runs, {free} free", remedy)

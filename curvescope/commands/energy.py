@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from .. import options
 from ..diagnosing import record_curve
-
-if TYPE_CHECKING:
-    from ..profiling.measure.protocol import Protocol
+from ..profiling.measure.protocol import Protocol
 
 _COUNTER_UPDATES = 5  # in a visit, at least
 _STEPS = 100_000  # in a visit, at most: its duration ends it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add_curve_arguments(parser)
+    options.add_curve(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,5 +31,5 @@ def run(args: argparse.Namespace) -> int:
         visit_s = max(protocol.visit_s, _COUNTER_UPDATES * find_meter(device).source.least_s)
         return replace(protocol, visit_s=visit_s, steps_per_visit=(protocol.steps_per_visit[0], _STEPS))
 
-    show_energy(record_curve("energy", args, long_visits), axis=args.curvature, everything=args.all, as_json=args.json)
+    show_energy(record_curve("energy", args, long_visits), **options.shown(args))
     return 0

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 
 from .. import options
 from ..base.arguments import parse_share
+from ..base.errors import CurvescopeError
 from ..parsers import group
-from ..profiling.recording.remote_store import as_path
+from .memory import show
 
 if TYPE_CHECKING:
     from ..profiling.recording.store import Recording
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
+    options.add(parser, "recording", help=options.RECORDING_OR_PROFILE)
     what, tables = group(parser, "what to explain"), group(parser, "tables of times")
     what.add_argument(
         "--of",
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--pair", metavar="B,KB", help="two batch sizes whose excess to split, e.g. 4,8")
     what.add_argument("--at", type=int, metavar="B", help="batch size whose curvature to split")
-    options.add_curvature_argument(parser)
+    options.add(parser, "--curvature")
     tables.add_argument(
         "--problem", metavar="WORDS", help="for a table of times: words in the names of the curves to show"
     )
@@ -43,10 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="for a table of times: standard error of times without repeats, e.g. 2%% (default: estimated)",
     )
-    options.add_by_instance_argument(parser)
-    options.add_memory_argument(parser)
-    parser.add_argument("--all", action="store_true", help="show everything: all anomalies, terms and tests")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options.add(parser, "--by-instance", "--memory-limit", "--all", "--json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,18 +62,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _explain(recording: Recording, args: argparse.Namespace) -> int:
     from ..analysis.render.show import show_diagnosis, show_table
-    from ..base.errors import CurvescopeError
 
     if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)
-        show_table(
-            recording,
-            axis=args.curvature,
-            problem=args.problem,
-            noise=noise,
-            everything=args.all,
-            as_json=args.json,
-        )
+        show_table(recording, problem=args.problem, noise=noise, **options.shown(args))
         return 0
     if args.problem is not None or args.noise is not None:
         raise CurvescopeError(f"--problem and --noise are for tables of times; {args.recording} is not one: omit them.")
@@ -84,20 +74,10 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
     if args.of == "energy":
         from ..analysis.render.energy import show_energy
 
-        show_energy(recording, axis=args.curvature, everything=args.all, as_json=args.json)
-        return 0
-    if args.of == "memory":
-        from .memory import show
-
-        return show(recording, args)
-    show_diagnosis(
-        recording,
-        axis=args.curvature,
-        by_instance=args.by_instance,
-        pair=args.pair,
-        at=args.at,
-        mode=args.mode,
-        everything=args.all,
-        as_json=args.json,
-    )
+        show_energy(recording, **options.shown(args))
+    elif args.of == "memory":
+        show(recording, args)
+    else:
+        which = {name: getattr(args, name) for name in ("by_instance", "pair", "at", "mode")}
+        show_diagnosis(recording, **which, **options.shown(args))
     return 0

@@ -6,14 +6,18 @@ curvescope export runs/alexnet --perfetto -o alexnet.json.gz
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
+from .. import options
 from ..base.counted import counted
+from ..base.errors import CurvescopeError
 from ..profiling.recording.remote_store import as_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
+    options.add(parser, "recording", help=options.RECORDING_OR_PROFILE)
     parser.add_argument(
         "others",
         type=as_path,
@@ -27,21 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     kind.add_argument("--csv", action="store_true", help="write a folder with one CSV per table")
     kind.add_argument("--parquet", action="store_true", help="write a folder with one Parquet file per table")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="PATH",
-        help="file or folder to create (default: named after the recording)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    named = "file or folder to create (default: named after the recording)"
+    options.add(parser, "--output", type=Path, metavar="PATH", help=named)
+    options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
-    import sys
-    from contextlib import ExitStack
-
-    from ..base.errors import CurvescopeError
     from ..profile_files import open_any, progress
     from ..profiling.recording import export
 

@@ -17,10 +17,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import options as shared
+from ..analysis.render.terminal import print_prose
 from ..base.arguments import parse_share
+from ..base.errors import CurvescopeError
 from ..base.escaping import escape_controls
 from ..parsers import group
-from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
     from ..profiling.readers import Imported
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, nargs="+", help="profile; several with --as sweep")
-    parser.add_argument("-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: under runs)")
+    shared.add(parser, "--output", help="folder to create (default: under runs)")
     reading, tables = group(parser, "what to read"), group(parser, "tables of times")
     reading.add_argument(
         "--as",
@@ -79,11 +81,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of TORCHINDUCTOR_CACHE_DIR or TORCH_COMPILE_DEBUG; gives generated kernels their operators",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    shared.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..analysis.render.terminal import print_prose
     from ..base.arrow_alone import start_without_pandas
 
     start_without_pandas()
@@ -109,7 +110,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _import(args: argparse.Namespace) -> Imported:
-    from ..base.errors import CurvescopeError
     from ..profile_files import progress
     from ..profiling.readers import Options, import_profile
     from ..profiling.readers.inductor_code import read_generated
@@ -143,8 +143,6 @@ def _import(args: argparse.Namespace) -> Imported:
 
 
 def _batches(text: str | None) -> list[int]:
-    from ..base.errors import CurvescopeError
-
     if text is None:
         return []
     try:

@@ -10,37 +10,25 @@ from typing import TYPE_CHECKING
 
 from .. import options
 from ..diagnosing import record_curve
+from ..profiling.measure.protocol import ONE_STEP
 
 if TYPE_CHECKING:
     from ..profiling.recording.store import Recording
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add_network_arguments(parser)
-    options.add_batch_argument(parser)
-    options.add_axis_argument(parser)
-    options.add_memory_argument(parser)
-    options.add_by_instance_argument(parser)
-    options.add_result_arguments(parser)
+    options.add(parser, *options.NETWORK, "--batch", "--axis", "--memory-limit", "--by-instance", *options.RESULT)
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..profiling.measure.protocol import ONE_STEP
-
     options.memory_limit_of(args)  # refuse a wrong one before anything is measured
-    return show(record_curve("memory", args, lambda _: ONE_STEP), args)
+    show(record_curve("memory", args, lambda _: ONE_STEP), args)
+    return 0
 
 
-def show(recording: Recording, args: argparse.Namespace) -> int:
+def show(recording: Recording, args: argparse.Namespace) -> None:
     """Print the memory of a recording, as the options ask for."""
     from ..analysis.render.memory import show_memory
 
-    show_memory(
-        recording,
-        axis=args.curvature,
-        by_instance=args.by_instance,
-        limit_bytes=options.memory_limit_of(args),
-        everything=args.all,
-        as_json=args.json,
-    )
-    return 0
+    limit_bytes = options.memory_limit_of(args)
+    show_memory(recording, by_instance=args.by_instance, limit_bytes=limit_bytes, **options.shown(args))

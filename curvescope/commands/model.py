@@ -9,19 +9,20 @@ from __future__ import annotations
 import argparse
 
 from .. import options
+from ..base.errors import CurvescopeError
 from ..parsers import group
-from ..profiling.recording.axis import MODES
+from ..profiling.measure.axes import DEFAULT_BATCHES
+from ..profiling.measure.protocol import parse_batches, parse_bytes
 
 _GPU = "modelled GPU"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("network", help="name of a network, e.g. vgg_a, or PACKAGE.MODULE:FUNCTION with --input-shape")
-    options.add_sample_argument(parser)
-    options.add_mode_argument(parser, choices=MODES)
-    precisions = ("fp32", "fp16", "bf16")
-    options.add_precision_argument(parser, precisions, "fp32 (default), or mixed precision in fp16 or bf16")
-    options.add_batch_argument(parser)
+    options.add(parser, "--input-shape", "--mode")
+    words = "fp32 (default), or mixed precision in fp16 or bf16"
+    options.add(parser, "--precision", choices=("fp32", "fp16", "bf16"), help=words)
+    options.add(parser, "--batch")
     modelled = group(parser, _GPU)
     modelled.add_argument("--device", required=True, metavar="GPU", help="name of the GPU, e.g. gtx1080")
     modelled.add_argument("--library", metavar="NAME", help="its cuDNN, e.g. cudnn5.1 or cudnn7")
@@ -36,16 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FACT=VALUE[,…]",
         help="changed facts, e.g. memory_bytes=12GiB,sm_count=40 (`curvescope devices GPU` lists them)",
     )
-    options.add_result_arguments(parser)
+    options.add(parser, *options.RESULT)
 
 
 def run(args: argparse.Namespace) -> int:
     from ..analysis.cost_model.networks import load_operations
     from ..analysis.cost_model.recording import record_model
     from ..analysis.render.show import show_diagnosis
-    from ..profiling.measure.axes import DEFAULT_BATCHES
     from ..profiling.measure.configuration import Configuration
-    from ..profiling.measure.protocol import parse_batches
     from ..profiling.recording.store import new_recording_path, open_recording
     from ..profiling.workload.networks.operations import operations
 
@@ -65,15 +64,12 @@ def run(args: argparse.Namespace) -> int:
         _facts(args.what_if),
         args.precision,
     )
-    show_diagnosis(open_recording(path), axis=args.curvature, everything=args.all, as_json=args.json)
+    show_diagnosis(open_recording(path), **options.shown(args))
     return 0
 
 
 def _facts(text: str | None) -> dict[str, float]:
     """Parse `--what-if` to values by name of the fact."""
-    from ..base.errors import CurvescopeError
-    from ..profiling.measure.protocol import parse_bytes
-
     pairs = [pair.partition("=") for pair in text.split(",")] if text else []
     if not all(name and value for name, _, value in pairs):
         raise CurvescopeError(f"--what-if {text}: write facts and values, e.g. memory_bytes=12GiB,sm_count=40.")

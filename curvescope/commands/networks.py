@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import argparse
 
+from .. import options
+from ..analysis.render import terminal
+from ..analysis.render.tables import table
+from ..base.numbers import number
+from ..base.torch_runtime import import_torch
+from ..profiling.workload import networks as known
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..base.torch_runtime import import_torch
-    from ..profiling.workload.networks import get_network, names
     from ..profiling.workload.networks.facts import facts
 
     import_torch()
-    networks = [get_network(name) for name in names()]
+    networks = [known.get_network(name) for name in known.names()]
     costs = [facts(network) for network in networks]
     if args.json:
         from ..analysis.render.documents import print_document
@@ -31,10 +36,6 @@ def run(args: argparse.Namespace) -> int:
         ]
         print_document(NetworksDocument(listed_networks))
         return 0
-
-    from ..analysis.render import terminal
-    from ..analysis.render.tables import table
-    from ..base.numbers import number
 
     listed = table("network", "input", "parameters", "forward", "training", "kept", whole=("network",))
     for network, cost in zip(networks, costs, strict=True):

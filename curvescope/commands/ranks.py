@@ -14,7 +14,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from .. import options
+from ..analysis.render import terminal
 from ..base.counted import counted
+from ..base.errors import CurvescopeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,15 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--explain", metavar="RANKS", help="ranks to explain, e.g. 3 or 0-7,12 or node:2")
     parser.add_argument("--against", metavar="RANKS", help="ranks to compare them with (default: all others)")
-    parser.add_argument("--all", action="store_true", help="show every row, not only the largest")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options.add(parser, "--all", help="show every row, not only the largest")
+    options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
     from ..analysis.ranks.jobs import Reducer, find_ranks
     from ..analysis.ranks.stragglers import analyse
     from ..analysis.ranks.tables import combine
-    from ..base.errors import CurvescopeError
     from ..cli import EXIT_INTERRUPTED
     from ..profile_files import progress
 
@@ -73,8 +75,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _analysed(reduction: Reduction, analyse: Any) -> Ranks:
-    from ..base.errors import CurvescopeError
-
     if not reduction["ranks"].num_rows:
         path, reason = reduction.unreadable[0]
         count = len(reduction.unreadable)
@@ -84,8 +84,6 @@ def _analysed(reduction: Reduction, analyse: Any) -> Ranks:
 
 
 def _groups(jobs: Sequence[Job], explain: str | None, against: str | None) -> list[tuple[str, list[Job]]]:
-    from ..base.errors import CurvescopeError
-
     asked = [("--explain", explain), ("--against", against)]
     groups = [(text, _chosen(jobs, option, text)) for option, text in asked if text is not None]
     if len(groups) == 2 and {job.rank_id.rank for job in groups[0][1]} & {job.rank_id.rank for job in groups[1][1]}:
@@ -96,8 +94,6 @@ def _groups(jobs: Sequence[Job], explain: str | None, against: str | None) -> li
 
 
 def _chosen(jobs: Sequence[Job], option: str, text: str) -> list[Job]:
-    from ..base.errors import CurvescopeError
-
     try:
         if text.startswith("node:"):
             wanted = {job.rank_id.rank for job in jobs if job.rank_id.node == int(text.removeprefix("node:"))}
@@ -155,14 +151,11 @@ def _show(
         print_document(RanksDocument(**vars(found), interrupted=interrupted, asked=asked, differences=differences))
         return
 
-    from rich.text import Text
-
-    from ..analysis.render import terminal
     from ..analysis.render.ranks import render_difference, render_ranks
 
     console = terminal.console()
     if interrupted:
-        console.print(Text(f"Interrupted: results cover {found.ranks} of {asked} ranks.", "yellow"))
+        console.print(f"Interrupted: results cover {found.ranks} of {asked} ranks.", style="yellow")
     console.print(render_ranks(found, everything=args.all))
     for difference in differences:
         console.print()

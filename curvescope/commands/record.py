@@ -15,22 +15,24 @@ kernel to measure its bytes, FLOPs and occupancy; `--with nvprof` records a time
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import options
+from ..analysis.render.terminal import print_prose
 from ..base.counted import counted
-from ..profiling.recording.remote_store import AnyPath, as_path
+from ..base.errors import CurvescopeError
 
 if TYPE_CHECKING:
     from ..profiling.readers import Options
+    from ..profiling.recording.remote_store import AnyPath
     from ..profiling.recording.store import Recording
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_PROGRAM)"
-    )
+    options.add(parser, "--output", help="folder to create (default: runs/DATE_PROGRAM)")
     parser.add_argument(
         "--with",
         dest="tool",
@@ -53,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..base.errors import CurvescopeError
     from ..profile_files import describe_rows
     from ..profiling.collect.inject import record_command
     from ..profiling.collect.nvidia_tools import TOOLS
@@ -100,8 +101,6 @@ def _say(recording: Recording, lines: Sequence[str]) -> None:
     from ..analysis.decompose.breakdown import recorded_breakdown
     from ..analysis.decompose.terms import is_outside
     from ..analysis.render.breakdown import breakdown_verdict
-    from ..analysis.render.terminal import print_prose
-    from ..base.errors import CurvescopeError
 
     try:
         found = recorded_breakdown(recording)
@@ -125,8 +124,6 @@ def _record_with(args: argparse.Namespace, command: list[str], path: AnyPath, op
 
 
 def _record_by_plugin(args: argparse.Namespace, command: list[str], path: Path) -> int:
-    import sys
-
     from ..profile_files import describe_rows
     from ..profiling.collect.plugin_recorder import record_by_plugin
 

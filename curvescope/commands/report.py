@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..base.errors import CurvescopeError
+from ..base.numbers import quantity
 from ..profiling.recording.remote_store import as_path
 
 
@@ -20,8 +22,6 @@ def run(args: argparse.Namespace) -> int:
     from .. import __version__
     from ..analysis.render.html import render_html
     from ..analysis.render.report_data import report_document, report_input
-    from ..base.errors import CurvescopeError
-    from ..base.numbers import quantity
     from ..profiling.measure.sweep_plan import recordings_in
     from ..profiling.recording.atomic_files import atomic_file
     from ..profiling.recording.store import open_recording

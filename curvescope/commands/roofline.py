@@ -7,17 +7,21 @@ point is labelled with which. --csv and --json are stable formats: docs/guides/r
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 
-from ..profiling.recording.remote_store import as_path
+from .. import options
+from ..analysis.render import terminal
+from ..base.escaping import escape_controls
 
 BY = ("kernel", "layer", "phase")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recording", type=as_path, help="folder or URL of a recording, or a profile")
+    options.add(parser, "recording", help=options.RECORDING_OR_PROFILE)
     parser.add_argument("--by", choices=BY, default="kernel", help="what each point stands for (default: kernel)")
     parser.add_argument("--batch", type=int, help="batch size (default: the largest profiled)")
-    parser.add_argument("--all", action="store_true", help="show every point, not only the 25 longest")
+    options.add(parser, "--all", help="show every point, not only the 25 longest")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print points and roofs as CSV")
     form.add_argument("--json", action="store_true", help="print one JSON document")
@@ -37,11 +41,6 @@ def run(args: argparse.Namespace) -> int:
         print_document(RooflineDocument(**vars(drawn), device=hardware.name))
         return 0
     if args.csv:
-        import csv
-        import io
-
-        from ..base.escaping import escape_controls
-
         text = io.StringIO()
         writer = csv.DictWriter(text, roofline.CSV_COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -49,13 +48,10 @@ def run(args: argparse.Namespace) -> int:
         print(escape_controls(text.getvalue()), end="")
         return 0
 
-    from rich.text import Text
-
-    from ..analysis.render import terminal
     from ..analysis.render.roofline import render_roofline
 
     console = terminal.console()
     batch = "" if drawn.batch is None else f", batch {drawn.batch}"
-    console.print(Text(f"{meta.get('network') or args.recording}, {hardware.name or 'unknown device'}{batch}", "bold"))
+    console.print(f"{meta.get('network') or args.recording}, {hardware.name or 'unknown device'}{batch}", style="bold")
     console.print(render_roofline(drawn, None if args.all else 25))
     return 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from .. import options
+from ..analysis.render import terminal
+from ..analysis.render.tables import table
 from ..profiling.recording.remote_store import as_path
 
 
@@ -12,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     location = parser.add_mutually_exclusive_group()
     location.add_argument("root", nargs="?", type=as_path, help="folder to look in (default: runs)")
     location.add_argument("--store", type=as_path, metavar="URL", help="URL of a shared store, e.g. s3://bucket/team")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,9 +43,6 @@ def run(args: argparse.Namespace) -> int:
     if not rows:
         print(f"No recordings in {root}. `curvescope diagnose alexnet` makes one.")
         return 0
-
-    from ..analysis.render import terminal
-    from ..analysis.render.tables import table
 
     columns = ("recording", "network", "device", "batches", "experiments", "status")
     listed = table(*columns, left=columns, whole=("recording",), words=("device", "batches"), optional=("experiments",))

@@ -18,15 +18,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import options
+from ..analysis.render import terminal
 from ..base.counted import counted
+from ..base.errors import CurvescopeError
+from ..base.torch_runtime import import_torch, pick_device
 from ..parsers import group
 from ..profiling.hardware.host import usable_cores
-from ..profiling.hardware.precisions import STEP_PRECISIONS
+from ..profiling.measure.protocol import doubled
 from ..profiling.recording.axis import MODES
+from ..profiling.recording.rank_info import RankInfo, launched_rank
+from ..profiling.workload.networks import names
 
 if TYPE_CHECKING:
     from ..profiling.measure.scaling_plan import ScalingPlan
-    from ..profiling.recording.rank_info import RankInfo
 
 _BATCH = 16
 _TIMEOUT_S = 600.0
@@ -34,7 +38,7 @@ _TIMEOUT_S = 600.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("network", nargs="?", help="name of a network, or package.module:function with --input-shape")
-    options.add_sample_argument(parser)
+    options.add(parser, "--input-shape")
     what, where = group(parser, options.WHAT), group(parser, options.WHERE)
     where.add_argument("--devices", metavar="1,2,4", help="numbers of devices (default: doubling up to all)")
     where.add_argument(
@@ -42,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--batch", type=int, metavar="B", help=f"weak scaling: samples per device (default: {_BATCH})")
     what.add_argument("--total-batch", type=int, metavar="B", help="strong scaling: samples of all devices in total")
-    options.add_mode_argument(parser, choices=[mode for mode in MODES if mode != "forward"])
-    options.add_precision_argument(parser, STEP_PRECISIONS, "precision of the steps (default: fp32)")
-    where.add_argument("--device", choices=("cpu", "cuda"), help="cpu or cuda (default: cuda if there is one)")
+    options.add(parser, "--mode", choices=[mode for mode in MODES if mode != "forward"])
+    options.add(parser, "--precision", help="precision of the steps (default: fp32)")
+    options.add(parser, "--device", choices=("cpu", "cuda"), help="cpu or cuda (default: cuda if there is one)")
     where.add_argument(
         "--threads", type=int, metavar="N", help="threads per process on a CPU (default: an equal share)"
     )
@@ -63,19 +67,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds to wait for an unresponsive rank before aborting",
     )
-    options.add_protocol_arguments(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder to create (default: runs/DATE_scale)")
+    options.add_protocol(parser)
+    options.add(parser, "--output", type=Path, help="folder to create (default: runs/DATE_scale)")
     parser.add_argument(
         "--resume", type=Path, metavar="DIR", help="folder of a run to resume: measures what is missing"
     )
-    parser.add_argument("--all", action="store_true", help="split the loss at every number of devices, by every layer")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options.add(parser, "--all", help="split the loss at every number of devices, by every layer")
+    options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..base.errors import CurvescopeError
-    from ..profiling.recording.rank_info import launched_rank
-
     if args.resume and args.network:
         raise CurvescopeError("--resume continues the existing plan: omit the network.")
     rank = launched_rank()
@@ -84,10 +85,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_here(args: argparse.Namespace) -> int:
     """Start the ranks on this machine."""
-    from ..analysis.render import terminal
     from ..analysis.render.live import LiveProgress
     from ..analysis.render.show_scaling import show_scaling
-    from ..base.errors import CurvescopeError
     from ..profiling.measure.scaling_launch import launch
     from ..profiling.measure.scaling_plan import PLAN_FILE, is_complete
 
@@ -129,7 +128,6 @@ def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
     """Run as one rank of a launch by torchrun or Slurm; rank 0 makes the plan, broadcasts it, and prints."""
     from ..analysis.render.live import LiveProgress
     from ..analysis.render.show_scaling import show_scaling
-    from ..base.errors import CurvescopeError
     from ..profiling.measure.process_group import ProcessGroup
     from ..profiling.measure.scaling_plan import PLAN_FILE
     from ..profiling.measure.scaling_run import run_rank
@@ -177,12 +175,9 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
         device_count: total number of devices.
         per_node: number of devices of the first node.
     """
-    from ..base.errors import CurvescopeError
     from ..profiling.measure.configuration import Configuration
-    from ..profiling.measure.protocol import doubled
     from ..profiling.measure.scaling_plan import ScalingPlan
     from ..profiling.workload.network_step import check_precision
-    from ..profiling.workload.networks import names
 
     if not args.network:
         raise CurvescopeError(f"Name the network to scale: {', '.join(names())}; or `--resume DIR`.")
@@ -211,23 +206,15 @@ def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> Scaling
 
 
 def _counts(option: str, text: str) -> tuple[int, ...]:
-    from ..base.errors import CurvescopeError
-
     if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", text):
         raise CurvescopeError(f"{option} {text}: write numbers from 1, e.g. 1,2,4.")
     return tuple(int(part) for part in text.split(","))
 
 
 def _device(args: argparse.Namespace) -> str:
-    from ..base.torch_runtime import pick_device
-
     return pick_device(args.device).partition(":")[0]
 
 
 def _device_count(args: argparse.Namespace) -> int:
     """Number of GPUs of this machine, or of cores of its CPU."""
-    if _device(args) == "cpu":
-        return usable_cores()
-    from ..base.torch_runtime import import_torch
-
-    return int(import_torch().cuda.device_count())
+    return usable_cores() if _device(args) == "cpu" else int(import_torch().cuda.device_count())

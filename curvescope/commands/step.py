@@ -13,13 +13,16 @@ from __future__ import annotations
 import argparse
 
 from .. import options
+from ..base.errors import CurvescopeError
+from ..base.torch_runtime import pick_device
 from ..parsers import group
+from ..profiling.measure.axes import Axes
 from ..profiling.recording.axis import BATCH
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add_network_arguments(parser)
-    group(parser, options.WHAT).add_argument("--batch", type=int, default=32, help="samples in a step (default: 32)")
+    options.add(parser, *options.NETWORK)
+    options.add(parser, "--batch", type=int, default=32, metavar=None, help="samples in a step (default: 32)")
     how = group(parser, options.HOW)
     how.add_argument("--steps", type=int, default=3, help="number of steps in ranges (default: 3)")
     how.add_argument(
@@ -28,10 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..base.errors import CurvescopeError
-    from ..base.torch_runtime import pick_device
-    from ..profiling.measure.axes import Axes
-
     if args.batch < 1 or args.steps < 1 or args.warm_up < 0:
         raise CurvescopeError("--batch and --steps must be at least 1, --warm-up at least 0.")
     axes = Axes(BATCH, (args.batch,))

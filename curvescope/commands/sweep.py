@@ -13,16 +13,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import options
+from ..analysis.render import terminal
 from ..base.counted import counted
+from ..base.errors import CurvescopeError
+from ..base.torch_runtime import pick_device
 from ..parsers import group
+from ..profiling.hardware.host import usable_cores
 from ..profiling.hardware.precisions import STEP_PRECISIONS
-from ..profiling.recording.axis import BATCH, MODES
+from ..profiling.measure.axes import Axes
+from ..profiling.measure.protocol import parse_batches
+from ..profiling.recording.axis import BATCH, MODES, Axis
 from ..profiling.recording.remote_store import as_path
+from ..profiling.workload.networks import get_network, names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..profiling.measure.axes import Axes
     from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.dask_workers import SweepCluster
     from ..profiling.measure.sweep_plan import SweepPlan
@@ -33,27 +39,22 @@ _CHOICES = {"no": (False,), "yes": (True,), "both": (False, True)}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("network", nargs="*", help="names of networks, or package.module:function with --input-shape")
-    options.add_step_argument(parser)
-    options.add_sample_argument(parser)
-    options.add_batch_argument(parser, "; max for the largest that fits, 8..max doubles to it")
-    options.add_axis_argument(parser)
-    options.add_mode_argument(parser, f"modes, one or more of {','.join(MODES)}")
-    what, where = group(parser, options.WHAT), group(parser, options.WHERE)
-    what.add_argument("--precision", default="fp32", help=f"precisions, one or more of {','.join(STEP_PRECISIONS)}")
-    what.add_argument("--compile", choices=_CHOICES, default="no", help="run the networks through torch.compile")
-    what.add_argument(
-        "--cuda-graph",
-        choices=_CHOICES,
-        default="no",
-        help="capture each batch size's step as a CUDA graph, and time its replays",
-    )
-    options.add_device_argument(parser)
+    options.add(parser, "--step", "--input-shape")
+    options.add(parser, "--batch", help=f"{options.BATCHES}; max for the largest that fits, 8..max doubles to it")
+    options.add(parser, "--axis")
+    options.add(parser, "--mode", choices=None, help=f"modes, one or more of {','.join(MODES)}")
+    options.add(parser, "--precision", choices=None, help=f"precisions, one or more of {','.join(STEP_PRECISIONS)}")
+    options.add(parser, "--compile", "--cuda-graph", action="store", choices=_CHOICES, default="no")
+    options.add(parser, "--device")
+    where = group(parser, options.WHERE)
     where.add_argument(
-        "--memory-limit", metavar="SIZE", help="memory limit of each visit, e.g. 8GB: of the device, or on a CPU of "
-        "the address space that the network adds",
-    )  # fmt: skip
-    options.add_protocol_arguments(parser)
-    options.add_clock_argument(parser)
+        "--memory-limit",
+        metavar="SIZE",
+        help="memory limit of each visit, e.g. 8GB: of the device, or on a CPU of the address space that the network "
+        "adds",
+    )
+    options.add_protocol(parser)
+    options.add(parser, "--lock-clocks")
     where.add_argument(
         "--scheduler",
         metavar="ADDRESS",
@@ -63,22 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--workers", type=int, metavar="N", help="number of workers for --scheduler local on a CPU; they share it"
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=as_path,
-        metavar="DIR",
-        help="folder or URL to create (default: runs/DATE_sweep)",
-    )
+    options.add(parser, "--output", help="folder or URL to create (default: runs/DATE_sweep)")
     parser.add_argument(
         "--resume", type=as_path, metavar="DIR", help="folder of a sweep to resume: measures missing batch sizes"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..base.errors import CurvescopeError
-
     if args.resume and (args.network or args.step):
         raise CurvescopeError("--resume continues the existing plan: omit the network and --step.")
     if args.scheduler is None:
@@ -92,9 +85,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cluster(args: argparse.Namespace) -> SweepCluster:
-    from ..base.errors import CurvescopeError
-    from ..base.torch_runtime import pick_device
-    from ..profiling.hardware.host import usable_cores
     from ..profiling.measure.dask_workers import LOCAL, SweepCluster, visible_gpus
 
     if args.scheduler != LOCAL:
@@ -114,10 +104,8 @@ def _cluster(args: argparse.Namespace) -> SweepCluster:
 
 
 def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
-    from ..analysis.render import terminal
     from ..analysis.render.live import LiveCurves
     from ..profiling.measure.sweep_plan import PLAN_FILE, run_plan, sweep_recordings
-    from ..profiling.recording.axis import Axis
     from ..profiling.recording.store import new_recording_path, open_recording
     from .table import show_table
 
@@ -133,10 +121,9 @@ def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
     where = f", on {counted(len(measurers), 'worker')}" if cluster is not None else ""
     messages.print(
         f"{counted(len(plan.configurations), 'recording')}, protocol {plan.protocol.name}, into {folder}{where}.",
-        markup=False,
     )
     if note := _shared(measurers):
-        messages.print(note, style="yellow", markup=False)
+        messages.print(note, style="yellow")
     labels = [configuration.label for configuration in plan.configurations]
     with LiveCurves(labels, plan.protocol.statistic, Axis(plan.configurations[0].axis)) as view:
         try:
@@ -149,7 +136,7 @@ def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
     recordings = [open_recording(path) for path in sweep_recordings(folder)]
     show_table(recordings, "json" if args.json else "text")
     for configuration, why in failed:
-        messages.print(f"{configuration.label}: nothing could be measured; {why}.", style="yellow", markup=False)
+        messages.print(f"{configuration.label}: nothing could be measured; {why}.", style="yellow")
     if recordings:
         messages.print(f"Recorded in {folder}. Next:")
         terminal.print_commands(messages, f"curvescope explain {recordings[0].path}")
@@ -165,13 +152,8 @@ def _shared(measurers: Sequence[Measurer]) -> str | None:
 
 
 def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
-    from ..base.errors import CurvescopeError
-    from ..base.torch_runtime import pick_device
-    from ..profiling.measure.axes import Axes
-    from ..profiling.measure.protocol import parse_batches
     from ..profiling.measure.sweep_plan import SweepPlan
     from ..profiling.workload.network_step import check_precision
-    from ..profiling.workload.networks import names
 
     if not args.network and not args.step:
         raise CurvescopeError(
@@ -187,7 +169,7 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
         axes = options.axes_of(args)
     device = pick_device(args.device) if cluster is None else cluster.pick_device(args.device)
     limit = options.memory_limit_of(args)
-    made = _steps(args, axes, device) if args.step else _networks(args, axes, device)
+    made = options.steps_of(args, axes, device) if args.step else _networks(args, axes, device)
     configurations = [
         replace(one, memory_limit_bytes=limit, graphed=graphed) for one in made for graphed in _CHOICES[args.cuda_graph]
     ]
@@ -198,16 +180,8 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
     return SweepPlan(tuple(configurations), axes.values, searched is not None, protocol)
 
 
-def _steps(args: argparse.Namespace, axes: Axes, device: str) -> list[Configuration]:
-    from ..profiling.measure.configuration import Configuration
-
-    options.refuse_network_options(args)
-    return [Configuration.of_step(args.step, device, axes.curve, dict(fixed)) for fixed in axes.curves]
-
-
 def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configuration]:
     from ..profiling.measure.configuration import Configuration
-    from ..profiling.workload.networks import get_network
 
     samples = {network: options.sample_of(args, network) for network in args.network}
     named = {network: get_network(network).reads_text for network in samples if ":" not in network}
@@ -233,8 +207,6 @@ def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configu
 
 
 def _chosen(text: str, known: tuple[str, ...], option: str) -> list[str]:
-    from ..base.errors import CurvescopeError
-
     chosen = list(dict.fromkeys(text.split(",")))
     for one in chosen:
         if one not in known:

@@ -10,11 +10,15 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..analysis.render import terminal
+from ..analysis.render.tables import TextTable, table
 from ..base.counted import counted
+from ..base.escaping import escape_controls
+from ..base.numbers import number
+from ..profiling.recording.axis import Axis
 from ..profiling.recording.remote_store import as_path
 
 if TYPE_CHECKING:
-    from ..analysis.render.tables import TextTable
     from ..analysis.step_table import Cell, Grid
     from ..profiling.recording.store import Recording
 
@@ -57,7 +61,6 @@ def show_table(
         batch: batch size to compare devices at; None for the largest that every row has.
     """
     from ..analysis import step_table
-    from ..base.escaping import escape_controls
 
     cells = [cell for recording in recordings for cell in step_table.cells_of(recording)]
     if published:
@@ -82,9 +85,7 @@ def show_table(
 
 
 def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
-    from rich.text import Text
 
-    from ..analysis.render import terminal
     from ..analysis.render.heat_map import render_family
     from ..analysis.render.names import short_devices
     from ..analysis.step_family import families
@@ -97,47 +98,42 @@ def _print_text(cells: Sequence[Cell], compared: int | None) -> None:
         console.print()
     if found and len({(cell.network, cell.configuration) for cell in cells}) == sum(len(one.rows) for one in found):
         for note in _notes(cells):
-            console.print(Text(note, "dim"))
+            console.print(note, style="dim")
         return
     machines = {(c.device_and_origin, c.framework) for c in cells}
     if len(machines) == 1:
         ((device, framework),) = machines
-        console.print(Text(f"Step ms by {_axis(cells)}, {device}, {framework}", "bold"))
+        console.print(f"Step ms by {_axis(cells)}, {device}, {framework}", style="bold")
         console.print(_table_of_networks(by_batch(cells)))
     else:
         for network, mode in dict.fromkeys((c.network, c.mode) for c in cells):
             section = [c for c in cells if (c.network, c.mode) == (network, mode)]
-            console.print(Text(f"{network}, {mode} step, ms by {_axis(section)}", "bold"))
+            console.print(f"{network}, {mode} step, ms by {_axis(section)}", style="bold")
             console.print(_table_of_batches(by_batch(section)))
             devices = short_devices([c.device_and_origin for c in section])
             legend = "; ".join(f"{short}: {device}" for device, short in devices.items() if short != device)
-            console.print(Text(f"{legend}." if legend else "", "dim"))
+            console.print(f"{legend}." if legend else "", style="dim")
             console.print()
         if compared is not None:
-            console.print(Text(f"At batch {compared}", "bold"))
+            console.print(f"At batch {compared}", style="bold")
             console.print(_table_of_devices([c for c in cells if c.batch == compared]))
     console.print()
     for note in _notes(cells):
-        console.print(Text(note, "dim"))
+        console.print(note, style="dim")
 
 
 def _axis(cells: Sequence[Cell]) -> str:
     """What the batch sizes of step times are: values of one axis, or of several."""
-    from ..profiling.recording.axis import Axis
-
     return " and ".join(dict.fromkeys(Axis(cell.axis).value for cell in cells))
 
 
 def _text(cell: Cell | None) -> str:
-    from ..base.numbers import number
-
     if cell is None:
         return ""
     return cell.empty or "" if cell.time_ms is None else number(cell.time_ms)
 
 
 def _table_of_networks(grid: Grid) -> TextTable:
-    from ..analysis.render.tables import table
 
     made = table("network", "step", *grid.columns, left=("step",))
     for (network, step, *_), cells in grid.rows:
@@ -147,7 +143,6 @@ def _table_of_networks(grid: Grid) -> TextTable:
 
 def _table_of_batches(grid: Grid) -> TextTable:
     from ..analysis.render.names import short_devices
-    from ..analysis.render.tables import table
 
     short = short_devices([device for (_, _, device, _), _ in grid.rows])
     heads = [
@@ -161,8 +156,6 @@ def _table_of_batches(grid: Grid) -> TextTable:
 
 def _table_of_devices(cells: Sequence[Cell]) -> TextTable:
     from ..analysis.render.breakdown import mfu_text
-    from ..analysis.render.tables import table
-    from ..base.numbers import number
 
     made = table(
         "network",

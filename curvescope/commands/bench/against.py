@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...analysis.render.tables import TextTable, table
+from ...base.errors import CurvescopeError
+
 if TYPE_CHECKING:
-    from ...analysis.render.tables import TextTable
     from ...kernels.runner import Result
     from ...kernels.sweeps import Sweep
 
@@ -44,7 +46,6 @@ def compare_with_step(recording_path: Path, measured: Sequence[tuple[Sweep, Sequ
     """
     from ...analysis.decompose.breakdown import recorded_breakdown
     from ...analysis.decompose.terms import work_label
-    from ...base.errors import CurvescopeError
     from ...profiling.recording.store import open_recording
 
     recording = open_recording(recording_path)
@@ -85,8 +86,6 @@ def _alone_ms(measured: Sequence[tuple[Sweep, Sequence[Result]]]) -> dict[tuple[
 
 def render(costs: Sequence[LayerCost]) -> TextTable:
     """One row per layer, phase and batch size."""
-    from ...analysis.render.tables import table
-
     rows = table("layer", "phase", "batch", "in the step ms", "alone ms", "ratio", left=("phase",))
     for cost in costs:
         times = (f"{cost.in_step_ms:.4g}", f"{cost.alone_ms:.4g}", f"{cost.in_step_ms / cost.alone_ms:.2f}")

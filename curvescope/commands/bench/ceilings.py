@@ -11,6 +11,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ...analysis.render import terminal
+from ...analysis.render.tables import table
+from ...base.numbers import quantity
 from . import measuring
 
 if TYPE_CHECKING:
@@ -46,9 +49,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(found: Ceilings) -> None:
-    from ...analysis.render import terminal
-    from ...analysis.render.tables import table
-    from ...base.numbers import quantity
 
     rows = table("ceiling", "value", "±", "reached by", words=("reached by",))
     for ceilings, of, unit in (

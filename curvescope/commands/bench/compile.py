@@ -15,11 +15,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.text import Text
+
+from ...analysis.render import terminal
+from ...analysis.render.tables import TextTable, table
+from ...analysis.render.terminal import progress_bars
 from ...base.counted import counted
 from ...base.errors import BackendMissingError, CurvescopeError
+from ...options import add
 
 if TYPE_CHECKING:
-    from ...analysis.render.tables import TextTable
     from ...documents import CompiledKernel
     from ...kernels.compile import Compiled, CudaSource
     from ...kernels.generations import KernelBuild
@@ -39,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--block", type=int, metavar="THREADS", help="threads per block (default: the kernel's launch bounds)"
     )
     parser.add_argument("--mix", action="store_true", help="count instructions, if nvdisasm supports the architecture")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -99,7 +104,6 @@ def _sources(names: Sequence[str]) -> list[CudaSource]:
 
 def _compile(sources: Sequence[CudaSource], architectures: Sequence[int]) -> list[Compiled]:
     """Compile all, in the order of source and architecture, with progress on standard error."""
-    from ...analysis.render.terminal import progress_bars
     from ...kernels.compile import compile_many
 
     pairs = [(source, architecture) for source in sources for architecture in architectures]
@@ -138,9 +142,6 @@ def _compiled(build: KernelBuild) -> CompiledKernel:
 
 
 def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: bool) -> None:
-    from rich.text import Text
-
-    from ...analysis.render import terminal
 
     console = terminal.console()
 
@@ -163,13 +164,11 @@ def _print(builds: Sequence[KernelBuild], compiled: Sequence[Compiled], mix: boo
         style="dim",
     )
     for reason in dict.fromkeys(build.instructions_missing for build in builds if build.instructions_missing):
-        console.print(Text(reason, "yellow"))
+        console.print(reason, style="yellow")
 
 
 def _resource_table(builds: Sequence[KernelBuild]) -> TextTable:
     """One row per group of architectures with equal values."""
-    from ...analysis.render.tables import table
-
     rows = table(
         "sm_",
         "regs",
@@ -214,7 +213,6 @@ def _remedy(build: KernelBuild) -> str:
 
 def _mix_table(builds: Sequence[KernelBuild]) -> TextTable:
     """Instructions in the code per class (not executed instructions)."""
-    from ...analysis.render.tables import table
     from ...kernels.disassembly import instruction_mix
 
     rows = table("sm_", "instructions in the code", whole=("sm_",), words=("instructions in the code",))

@@ -8,10 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...analysis.render import terminal
+from ...analysis.render.tables import table
 from ...base.arguments import parse_share
 from ...base.counted import counted
-from ...base.errors import CurvescopeError
-from ...options import HOW, WHERE, add_clock_argument, add_device_argument, clocks
+from ...base.errors import BackendMissingError
+from ...base.numbers import duration
+from ...options import HOW, WHERE, add, check_time_limit, clocks
 from ...parsers import group
 from .against import compare_with_step, render
 
@@ -44,7 +47,7 @@ def add_method(
         device: default of --device, in words.
     """
     how = group(parser, HOW)
-    add_device_argument(parser, device)
+    add(parser, "--device", help=f"cpu, cuda or cuda:N (default: {device})")
     how.add_argument(
         "--cache",
         choices=("cold", "hot"),
@@ -62,11 +65,8 @@ def add_method(
         metavar="S",
         help="seconds for one problem (default: %(default)g)",
     )
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="DIR", help="folder to record in (default: runs/DATE_WHAT)"
-    )
-    add_clock_argument(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add(parser, "--output", type=Path, help="folder to record in (default: runs/DATE_WHAT)")
+    add(parser, "--lock-clocks", "--json")
 
 
 def method_of(args: argparse.Namespace) -> Method:
@@ -78,16 +78,13 @@ def method_of(args: argparse.Namespace) -> Method:
     from ...kernels.method import Method
 
     until = parse_share("--until", args.until, "a share of the median, e.g. 1% or 0.01")
-    if not args.time_limit > 0:
-        raise CurvescopeError(f"--time-limit {args.time_limit}: give more than 0 seconds.")
     # The least number of visits takes a third of the limit; the rest is for visits that improve the precision.
-    visit_s = min(Method.visit_s, args.time_limit / 3 / Method.visits[0])
+    visit_s = min(Method.visit_s, check_time_limit(args.time_limit) / 3 / Method.visits[0])
     return Method(args.cache, until, args.time_limit, visit_s=visit_s, verify=not args.no_verify)
 
 
 def own_kernels(library: Backend, device: str | None) -> Backend:
     """The backend with Curvescope's own kernels if one is installed; else the library, which has fewer benchmarks."""
-    from ...base.errors import BackendMissingError
     from ...kernels.backends import open_backend
 
     backends = [("numba", "cpu")] if library.describe()["kind"] == "cpu" else [("cupy", device), ("pycuda", device)]
@@ -130,7 +127,6 @@ def collect(
         jobs: backend and sweep of each recording. A single recording is the output folder; several are folders in it.
         ended: takes the number of each job from 0 and its results, when it has ended.
     """
-    from ...analysis.render import terminal
     from ...kernels.runner import run_sweep
     from ...profiling.recording.store import new_recording_path
     from .live_results import LiveResults
@@ -175,7 +171,6 @@ def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
     Returns:
         The exit code: 1 where a result was incorrect or a problem failed.
     """
-    from ...analysis.render import terminal
     from ...kernels.method import BenchOutcome
 
     recording = getattr(args, "against", None)
@@ -207,10 +202,6 @@ def _folder(sweep: Sweep) -> str:
 
 
 def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
-    from rich.text import Text
-
-    from ...analysis.render import terminal
-    from ...analysis.render.tables import table
 
     console = terminal.console()
     rows = table("problem", "median", "±", "n", "GFLOP/s", "GB/s")
@@ -221,32 +212,28 @@ def _show(measured: Sequence[MeasuredSweep], cache: str) -> None:
     console.print(rows)
     print_notes(measured)
     path = measured[0].path if len(measured) == 1 else measured[0].path.parent
-    console.print(Text(f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in {path}."))
+    console.print(f"{cache.capitalize()} caches; GB/s of compulsory bytes; * not verified. Recorded in {path}.")
     if curve := next((one for one in measured if len(one.sweep.problems) > 1), None):
-        console.print(Text("Next:"))
+        console.print("Next:")
         terminal.print_commands(console, f"curvescope explain {curve.path}")
 
 
 def print_notes(measured: Sequence[MeasuredSweep]) -> None:
     """Print why results are missing, and the worst note of each kind."""
-    from rich.text import Text
-
-    from ...analysis.render import terminal
-
     missing: dict[tuple[str, str], list[str]] = {}
     for result in (result for one in measured for result in one.results if result.median_ns is None):
         outcome = str(result.outcome).replace("_", " ").capitalize()
         missing.setdefault((outcome, result.detail or "no reason given"), []).append(result.problem)
     for (outcome, detail), problems in missing.items():
         which = problems[0] if len(problems) == 1 else f"{len(problems)} problems"
-        terminal.console().print(Text(f"{outcome}: {detail.rstrip('.')} ({which}).", "yellow"))
+        terminal.console().print(f"{outcome}: {detail.rstrip('.')} ({which}).", style="yellow")
     notes: dict[str, list[Note]] = {}
     for note in (note for one in measured for result in one.results for note in result.notes):
         notes.setdefault(note.kind, []).append(note)
     for same_kind in notes.values():
         worst = max(same_kind, key=lambda note: note.size).sentence
         several = f" (the worst of {len(same_kind)})" if len(same_kind) > 1 else ""
-        terminal.console().print(Text(f"{worst}{several}.", "yellow"))
+        terminal.console().print(f"{worst}{several}.", style="yellow")
 
 
 def percent(value: float | None) -> str:
@@ -260,8 +247,6 @@ def columns(result: Result) -> tuple[str, ...]:
     """Median, its interval, number of samples and rates of a result, as text."""
     if result.median_ns is None:
         return (str(result.outcome).replace("_", " "), "", "", "", "")
-    from ...base.numbers import duration
-
     count, unit = result.parts or (1, "")
     return (
         duration(result.median_ns / count) + (f" a {unit}" if unit else ""),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from ...base.errors import CurvescopeError
 from ...options import WHAT
 from ...parsers import group
+from ...profiling.measure.protocol import parse_batches
+from ...profiling.workload.networks import get_network
 
 if TYPE_CHECKING:
     from ...kernels.backends import Backend
@@ -198,8 +200,6 @@ def _problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
     """
     from ...kernels import problem_sets, sweeps
     from ...kernels.gemm import Gemm
-    from ...profiling.measure.protocol import parse_batches
-    from ...profiling.workload.networks import get_network
 
     if args.against is not None and (args.network is None or args.reduced):
         raise CurvescopeError("--against needs --from NETWORK, and cannot be used with --reduced.")

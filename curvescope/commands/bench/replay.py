@@ -14,10 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
+from ...analysis.render import terminal
 from ...base.arguments import parse_share
 from ...base.counted import counted
+from ...base.errors import CurvescopeError
+from ...base.numbers import duration
 from ...options import WHAT
 from ...parsers import group
+from ...profiling.measure.protocol import parse_batches
 from . import measuring
 
 if TYPE_CHECKING:
@@ -50,7 +56,6 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         CurvescopeError: the recording has no such operators, or none of them can run.
     """
-    from ...base.errors import CurvescopeError
     from ...experiments.replay.problem import replayed_kernels
     from ...experiments.replay.recorded_call import device_of
     from ...kernels.backends import open_backend
@@ -99,10 +104,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace, recording: Recording) -> ReplayPlan:
-    from ...base.errors import CurvescopeError
     from ...experiments.replay.problem import plan_replay
     from ...experiments.replay.recorded_call import families, read_calls
-    from ...profiling.measure.protocol import parse_batches
 
     if not recording.count_rows("operators"):
         raise CurvescopeError(
@@ -152,11 +155,6 @@ def _left_out(one: LeftOut) -> dict[str, Any]:
 
 def _print_rows(rows: list[dict[str, Any]]) -> None:
     """A line for each batch size of a call, as soon as they are measured: an interrupt keeps what is there."""
-    from rich.text import Text
-
-    from ...analysis.render import terminal
-    from ...base.numbers import duration
-
     for row in rows:
         if row["alone_ns"] is None:
             continue
@@ -166,16 +164,12 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         if row["in_step_ns"] is not None:
             parts += [f"in step {duration(row['in_step_ns'])}", f"ratio {row['ratio']:.2f}"]
         parts += [f"kernels {row['kernels']}"]
-        terminal.console().print(Text(f"{where}, {', '.join(parts)}"), soft_wrap=True)
+        terminal.console().print(f"{where}, {', '.join(parts)}", soft_wrap=True)
 
 
 def _print_totals(
     plan: ReplayPlan, rows: list[dict[str, Any]], left_out: list[dict[str, Any]], measured: list[Any]
 ) -> None:
-    from rich.text import Text
-
-    from ...analysis.render import terminal
-    from ...base.numbers import duration
 
     console = terminal.console()
     for batch in sorted({row["batch"] for row in rows}):
@@ -183,21 +177,21 @@ def _print_totals(
         alone_ns, in_step_ns = (sum(r["calls"] * r[name] for r in both) for name in ("alone_ns", "in_step_ns"))
         if both:
             line = f"Batch {batch}: alone {duration(alone_ns)}, in the step {duration(in_step_ns)} in all"
-            console.print(Text(f"{line}, ratio {in_step_ns / alone_ns:.2f}."))
+            console.print(f"{line}, ratio {in_step_ns / alone_ns:.2f}.")
     reasons: dict[str, list[dict[str, Any]]] = {}
     for one in left_out:
         reasons.setdefault(f"{one['op']}: {one['reason']}", []).append(one)
     for reason, ones in reasons.items():
         batches = sorted({one["batch"] for one in ones if one["batch"] is not None})
         at = f", batch {', '.join(map(str, batches))}" if batches else ""
-        console.print(Text(f"Not replayed: {reason} ({', '.join(dict.fromkeys(map(_where, ones)))}{at}).", "yellow"))
+        console.print(f"Not replayed: {reason} ({', '.join(dict.fromkeys(map(_where, ones)))}{at}).", style="yellow")
     if plan.minor:
         console.print(
             Text(f"Left out: {counted(plan.minor, 'call')} with {plan.minor_share:.1%} of the time; --all replays all.")
         )
     measuring.print_notes(measured)
     path = measured[0].path if len(measured) == 1 else measured[0].path.parent
-    console.print(Text(f"Recorded in {path}."))
+    console.print(f"Recorded in {path}.")
 
 
 def _where(row: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import pytest
 
 import curvescope
-from curvescope.base import torch_runtime
 from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
 from curvescope.profiling.measure import sweep_plan
@@ -78,7 +77,7 @@ def test_only_a_gpu_has_graphs(tmp_path, capsys):
 
 def test_a_sweep_measures_steps_as_they_are_and_as_graphs(tmp_path, monkeypatch):
     plans = []
-    monkeypatch.setattr(torch_runtime, "pick_device", lambda name: name)  # without a device
+    monkeypatch.setattr("curvescope.commands.sweep.pick_device", lambda name: name)  # without a device
     monkeypatch.setattr(sweep_plan, "run_plan", lambda folder, plan, *rest: plans.append(plan) or [])
     main(["sweep", "alexnet", "--cuda-graph", "both", "--device", "cuda:0", "-o", str(tmp_path / "r")])
     main(["sweep", "--resume", str(tmp_path / "r")])

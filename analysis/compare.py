@@ -22,9 +22,10 @@ from ..profiling.hardware.limits import CEILING, PEAK, Hardware
 from ..profiling.recording.store import RECORDING, STEP, TOGETHER
 from .aligned_rows import align
 from .change import Change
+from .decompose.averaged_steps import undisturbed_steps
 from .decompose.curve import UNKNOWN
 from .decompose.statistics import FASTER_HALF, LEVEL, Floats, estimate, holm
-from .decompose.terms import IDLE, Key, Terms, estimate_terms, undisturbed_steps
+from .decompose.terms import IDLE, Key, Terms, estimate_terms
 from .side import Side, side
 
 LAYER, OPERATOR, FAMILY, KERNEL = BY = ("layer", "operator", "family", "kernel")

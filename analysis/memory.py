@@ -12,7 +12,6 @@ from itertools import pairwise
 from math import log2
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ..base.errors import CurvescopeError
@@ -23,10 +22,8 @@ from ..profiling.recording.store import Recording
 from .decompose.curve import Curve, Point, coefficients, cost_curve
 from .decompose.findings import Finding, FindingVerdict, find, find_fixed_cost
 from .decompose.repeated_layers import classes_with, group_of, repeated_layers
-from .decompose.statistics import Estimate, normal_estimate
+from .decompose.statistics import Estimate, Floats, normal_estimate
 from .decompose.terms import work_label
-
-Floats = npt.NDArray[np.float64]
 
 # Relative standard error of a peak. On a CPU equal steps of two processes have equal peaks, to the byte; on a GPU a
 # library may choose another workspace.

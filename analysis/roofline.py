@@ -17,10 +17,11 @@ from ..base.errors import CurvescopeError
 from ..profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ..profiling.hardware.limits import Hardware, Roof, hardware_of
 from ..profiling.recording.store import Recording
+from .decompose.averaged_steps import undisturbed_steps
 from .decompose.curve import native
 from .decompose.kernel_times import device_work, kernel_totals
 from .decompose.marked import step_times
-from .decompose.terms import IDLE, undisturbed_steps, work_label
+from .decompose.terms import IDLE, work_label
 from .likely_bounds import LikelyPoint, likely_point
 
 KEYS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}

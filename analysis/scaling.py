@@ -11,13 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ..profiling.measure.scaling_plan import ScalingPoint
 from .decompose.curve import cost_curve
 from .decompose.functionals import Functional
-from .decompose.statistics import Estimate, estimate
+from .decompose.statistics import Estimate, Floats, estimate
 from .decompose.terms import (
     COMMUNICATION,
     IDLE,
@@ -31,8 +30,6 @@ from .decompose.terms import (
 )
 from .ranks.parts import INPUT, WAITING, RankTables, rank_parts, shared_steps
 from .ranks.stragglers import over_others
-
-Floats = npt.NDArray[np.float64]
 
 SMALLER_BATCH = "smaller batch"
 # Names of the kinds of lost time, in the order of display.

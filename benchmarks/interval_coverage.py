@@ -25,11 +25,12 @@ try:
     from .evidence import beginning
 except ImportError:  # run as a script
     from evidence import beginning
+from curvescope.analysis.decompose.averaged_steps import Samples
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find
 from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.decompose.statistics import FASTER_HALF, faster_half
-from curvescope.analysis.decompose.terms import Key, Samples, terms_of
+from curvescope.analysis.decompose.terms import Key, terms_of
 from curvescope.profiling.recording.disturbed import LEAST_ROUNDS
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"

@@ -20,10 +20,11 @@ from ...profiling.recording.disturbed import Disturbances, used_steps
 from ...profiling.recording.operand_numbers import CallNumbers, decode_numbers
 from ...profiling.recording.operators import PRODUCTS, TORCH_DTYPES, TensorArgument, decode_arguments
 from ...profiling.recording.store import STEP
+from ..decompose.averaged_steps import Samples, undisturbed, undisturbed_steps
 from ..decompose.functionals import Functional
 from ..decompose.rare_steps import RareSteps
 from ..decompose.source_lines import Lines
-from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Samples, Share, undisturbed, undisturbed_steps
+from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Share
 from ..verdicts.outcome import Outcome
 from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, TermOperands, Use
 from .graph_padding import graph_batches

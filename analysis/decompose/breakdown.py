@@ -15,23 +15,15 @@ from ...base.errors import CurvescopeError
 from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.store import KERNEL, RECORDING, STEP, Recording
-from .curve import Curve, Floats, cost_curve
-from .kernel_times import (
-    COPIES,
-    Ints,
-    Work,
-    device_work,
-    gpus_of,
-    kernel_times,
-    kernel_totals,
-    of_steps,
-    profiled_steps,
-)
+from .averaged_steps import set_aside_sentence, undisturbed_steps
+from .curve import Curve, cost_curve
+from .kernel_times import COPIES, Work, device_work, gpus_of, kernel_times, kernel_totals, of_steps, profiled_steps
 from .marked import Marked, marked_steps, with_averaged, without_profiler
 from .rare_steps import RareSteps, rare_steps
 from .repeated_layers import classes_with, group_of, repeated_layers, with_groups
 from .source_lines import NO_LINE, by_line, lines_of
-from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key, set_aside_sentence, undisturbed_steps
+from .statistics import Floats, Ints
+from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"], "line": ["line"]}
 NO_LINES = (

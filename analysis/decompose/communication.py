@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from ...profiling.attribution.collectives import algorithm, collective_of_kernel, is_communication
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.schema import KERNELS as KERNELS_TABLE
-from .kernel_times import Ints, Work, of_steps, profiled_steps
-from .statistics import normal_estimate
+from .kernel_times import Work, of_steps, profiled_steps
+from .statistics import Ints, normal_estimate
 
 _TWICE, _ONCE, _WHOLE = ("AllReduce",), ("AllGather", "ReduceScatter", "AlltoAll"), ("Broadcast", "Reduce", "SendRecv")
 _SAME = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "flops"]

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...base.errors import CurvescopeError
@@ -23,6 +22,8 @@ from .statistics import (
     FASTER_HALF,
     STATISTICS,
     Estimate,
+    Floats,
+    Ints,
     effective_rounds,
     estimate,
     mean_correlation,
@@ -33,8 +34,6 @@ from .statistics import (
     time_estimate,
     widened,
 )
-
-Floats = npt.NDArray[np.float64]
 
 _MS_PER_S = 1e3
 _NONE: Floats = np.empty(0)
@@ -258,9 +257,7 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
     return curve if noise is None or len(shared) > 1 else _with_stated_errors(curve, timed, noise)
 
 
-def _round_correlation(
-    timed: pd.DataFrame, visits: Mapping[tuple[Condition, int], npt.NDArray[np.int64]]
-) -> dict[Condition, float]:
+def _round_correlation(timed: pd.DataFrame, visits: Mapping[tuple[Condition, int], Ints]) -> dict[Condition, float]:
     """Correlation of the errors of two rounds, by condition, from the correlation of consecutive visits."""
     if "start_ns" not in timed or timed["start_ns"].isna().any() or (timed["duration_ns"] <= 0).any():
         return {}

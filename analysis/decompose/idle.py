@@ -20,11 +20,13 @@ import pyarrow as pa
 from ...profiling.attribution.range_names import RangeNames
 from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import Recording
+from .averaged_steps import undisturbed
 from .breakdown import Breakdown
-from .kernel_times import KEYS, Ints, Work, of_steps, profiled_steps
+from .kernel_times import KEYS, Work, of_steps, profiled_steps
 from .marked import step_times
 from .repeated_layers import classes_with
-from .terms import IDLE, Key, undisturbed, work_label
+from .statistics import Ints
+from .terms import IDLE, Key, work_label
 
 HOST_COLUMNS = ("name", "start_ns", "duration_ns", "process")  # of `api_calls` and `ranges`
 OUTSIDE_CALLS = "host outside API calls"

@@ -25,9 +25,9 @@ from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import TABLES, Aggregate
 from ...profiling.recording.store import KERNEL, Recording
 from .exclusive import exclusive_ns
+from .statistics import Ints
 from .terms import COMMUNICATION, IDLE, KERNELS
 
-Ints = npt.NDArray[np.int64]
 # Yields the device work with the given columns of the `kernels` table, in pieces of any size.
 Work = Callable[[Sequence[str]], Iterable[pa.Table]]
 

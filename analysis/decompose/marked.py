@@ -19,10 +19,11 @@ import pandas as pd
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import FORWARD
 from ...profiling.recording.store import KERNEL, Recording
+from .averaged_steps import Samples, averaged, mean_parts, undisturbed_steps
 from .kernel_times import AMOUNTS, KEYS, device_work, kernel_times
 from .repeated_layers import Groups, group_of, repeated_layers, with_groups
-from .statistics import STATISTICS
-from .terms import IDLE, Floats, Ints, Key, Samples, averaged, mean_parts, undisturbed_steps
+from .statistics import STATISTICS, Floats, Ints
+from .terms import IDLE, Key
 
 Place = tuple[str | None, str]
 Sampled = tuple[Sequence[Key], Mapping[int, Samples]]

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 CONFIDENCE = 0.95
 LEVEL = 0.05  # of tests, per family
@@ -50,11 +51,25 @@ class Estimate:
 
 
 @cache
-def resample_rounds(rounds: int, replicates: int = REPLICATES) -> npt.NDArray[np.int64]:
+def resample_rounds(rounds: int, replicates: int = REPLICATES) -> Ints:
     """Round numbers of every replicate, shape (replicates, rounds); read-only."""
     drawn = np.random.default_rng(_SEED).integers(0, rounds, size=(replicates, rounds))
     drawn.setflags(write=False)
     return drawn
+
+
+def counts_of(drawn: Ints, size: int) -> Floats:
+    """How often each of `size` numbers is drawn in each replicate, shape (replicates, size)."""
+    counts = np.zeros((len(drawn), size))
+    if size:
+        np.add.at(counts, (np.arange(len(drawn))[:, None], drawn), 1.0)
+    return counts
+
+
+@cache
+def round_counts(rounds: int) -> Floats:
+    """How often each round is drawn in each replicate, as `resample_rounds` draws them."""
+    return counts_of(resample_rounds(max(rounds, 1)), rounds)
 
 
 def medians(values: Floats, axis: int = -1) -> Any:
@@ -101,7 +116,7 @@ def spread_of(values: Floats, center: float) -> float | None:
     return float((high - low) / center) if len(values) > 1 else None
 
 
-def replicate(rounds: Sequence[Floats], drawn: npt.NDArray[np.int64], statistic: str = "median") -> Floats:
+def replicate(rounds: Sequence[Floats], drawn: Ints, statistic: str = "median") -> Floats:
     """A statistic of the resampled steps of one batch size, by replicate; some round has values."""
     counts = tuple(len(values) for values in rounds)
     padded = np.full((len(rounds), max(counts) + 1), np.nan)
@@ -121,7 +136,7 @@ def filled(drawn: Floats, value: Any) -> Floats:
 
 
 @lru_cache(maxsize=4)  # the conditions of a curve mostly have as many steps in each round as the others
-def _resampled(counts: tuple[int, ...], drawn: bytes, shape: tuple[int, int]) -> npt.NDArray[np.int64]:
+def _resampled(counts: tuple[int, ...], drawn: bytes, shape: tuple[int, int]) -> Ints:
     """Positions of the resampled steps of every replicate in a table of the rounds, shape (replicates, steps).
 
     The table has one column more than the largest of the counts, without a step. Drawn are rounds, int64.
@@ -250,7 +265,7 @@ def pooled_variance(groups: Sequence[Floats]) -> tuple[float, float]:
     return (squares / freedom, float(freedom)) if freedom else (0.0, 0.0)
 
 
-def mean_correlation(errors: Floats, positions: npt.NDArray[np.int64]) -> float:
+def mean_correlation(errors: Floats, positions: Ints) -> float:
     """Mean correlation of the errors at some positions of a complete first-order autoregressive series."""
     size = float(errors @ errors)
     if len(errors) < 3 or len(positions) < 2 or size == 0:

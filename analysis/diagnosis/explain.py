@@ -15,6 +15,7 @@ from ...profiling.recording.probes import jumps_of, probes_sentence
 from ...profiling.recording.store import Recording, is_modelled
 from ..causes.algorithm_switch import changed_for_good
 from ..causes.context import OPERAND_COLUMNS, Recorded, count_faults, read_operands
+from ..decompose.averaged_steps import set_aside_sentence, undisturbed_steps
 from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE
 from ..decompose.findings import FindingVerdict, found_jumps
@@ -23,7 +24,7 @@ from ..decompose.marked import step_times
 from ..decompose.rare_steps import rare_steps
 from ..decompose.repeated_layers import classes_with, group_of
 from ..decompose.source_lines import lines_of, main_lines
-from ..decompose.terms import COMMUNICATION, set_aside_sentence, undisturbed_steps
+from ..decompose.terms import COMMUNICATION
 from ..served_steps import is_served, select_served
 from ..verdicts.outcome import outcomes
 from . import split

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...base.errors import CurvescopeError
+from ..decompose.averaged_steps import Samples, undisturbed
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
-from ..decompose.terms import COMMUNICATION, IDLE, Key, Samples, Share, terms_of, undisturbed
+from ..decompose.terms import COMMUNICATION, IDLE, Key, Share, terms_of
 from .tables import Reduction
 
 

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...profiling.attribution.collectives import collective
 from ...profiling.attribution.range_names import DISTRIBUTED, INPUT_PHASE, PHASE_RANGE
 from ...profiling.measure.clock_alignment import ClockAlignment
 from ..decompose.exclusive import layered_exclusive_ns
+from ..decompose.statistics import Floats, Ints
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS
 
 WAITING = "waiting"
@@ -33,8 +33,6 @@ _STEP_KEY = ["batch", "round", "index"]
 KERNEL_COLUMNS = ("name", "start_ns", "duration_ns", "step", "phase", "layer", "op")
 _NAMES = ["layer", "phase", "name", "op"]
 _PART_COLUMNS = [*_NAMES, "batch", "step", "rank", "kind", "exclusive_ms"]
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -63,10 +61,10 @@ def shared_steps(ranks: Sequence[RankTables], profiled: bool) -> pd.DataFrame:
 class _Rows:
     """Intervals of one rank's step: index of the kernel (-1: none), code, start and end."""
 
-    index: Integers
-    code: Integers
-    start_ns: Integers
-    end_ns: Integers
+    index: Ints
+    code: Ints
+    start_ns: Ints
+    end_ns: Ints
 
 
 class _Timeline:
@@ -99,7 +97,7 @@ class _Timeline:
         inputs = _Rows(np.full(len(begun), -1), np.full(len(begun), _INPUT), begun, begun + length)
         return _joined(_Rows(index, code, self._start[index], self._end[index]), inputs)
 
-    def parts(self, pieces: Sequence[tuple[int, int, _Rows, npt.NDArray[np.float64]]]) -> pd.DataFrame:
+    def parts(self, pieces: Sequence[tuple[int, int, _Rows, Floats]]) -> pd.DataFrame:
         """The cut steps as a table; each piece is batch, number of the step, rows, and their exclusive time in ns."""
         index = np.concatenate([rows.index for _, _, rows, _ in pieces])
         code = np.concatenate([rows.code for _, _, rows, _ in pieces])
@@ -126,7 +124,7 @@ def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
         differ between ranks, so that all of their time counts as communication.
     """
     timelines = [_Timeline(rank) for rank in ranks]
-    pieces: list[list[tuple[int, int, _Rows, npt.NDArray[np.float64]]]] = [[] for _ in ranks]
+    pieces: list[list[tuple[int, int, _Rows, Floats]]] = [[] for _ in ranks]
     unmatched = 0
     for number, step in enumerate(shared_steps(ranks, profiled=True).to_dict("records")):
         windows = [(step[f"start_ns_{i}"], step[f"duration_ns_{i}"]) for i in range(len(ranks))]
@@ -144,7 +142,7 @@ def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
     return (pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=_PART_COLUMNS)), unmatched
 
 
-def _shortest(of_ranks: Sequence[_Rows]) -> Integers | None:
+def _shortest(of_ranks: Sequence[_Rows]) -> Ints | None:
     """Shortest duration of each collective on any rank, which all run in one order, ns; None if collectives differ."""
     durations = [(rows.end_ns - rows.start_ns)[rows.code == _MOVING] for rows in of_ranks]
     if len({len(of_rank) for of_rank in durations}) != 1:
@@ -152,7 +150,7 @@ def _shortest(of_ranks: Sequence[_Rows]) -> Integers | None:
     return np.asarray(np.min(durations, axis=0), dtype=np.int64)
 
 
-def _cut_waiting(rows: _Rows, shortest_ns: Integers) -> _Rows:
+def _cut_waiting(rows: _Rows, shortest_ns: Ints) -> _Rows:
     """The rows with each collective cut where its waiting ends."""
     moving = rows.code == _MOVING
     begun = rows.start_ns[moving]

@@ -17,11 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..decompose.statistics import LEVEL, MATERIAL, Estimate, estimate, holm, resample_rounds
+from ..decompose.statistics import LEVEL, MATERIAL, Estimate, Floats, Ints, estimate, holm, round_counts
 from ..decompose.terms import COMMUNICATION, KERNELS
-from .tables import Ints, Reduction, shortest_of
-
-Floats = npt.NDArray[np.float64]
+from .tables import Reduction, shortest_of
 
 SLOW, AT_TIMES = "slow", "slow at times"
 _BURST = 0.10  # share of the step
@@ -223,8 +221,7 @@ def _stragglers(
     step_ms = float(np.nanmedian(wall_ms))
     filled = np.where(is_known, excess, 0.0)
     mean = filled.sum(axis=1) / np.maximum(steps, 1)
-    drawn = resample_rounds(len(step))
-    times_drawn = np.stack([np.bincount(row, minlength=len(step)) for row in drawn]).astype(np.float64)
+    times_drawn = round_counts(len(step))
     count = times_drawn @ is_known.T.astype(np.float64)
     replicates = np.divide(times_drawn @ filled.T, count, out=np.zeros_like(count), where=count > 0)
     values = [estimate(float(mean[i]), replicates[:, i], int(steps[i]), step_ms) for i in range(len(rank_of))]

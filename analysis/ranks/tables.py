@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Ints = npt.NDArray[np.int64]
+from ..decompose.statistics import Ints
 
 _RANK_BITS = 20  # room for a million ranks beside 2.4 hours of nanoseconds
 
@@ -69,11 +68,6 @@ class Reduction:
         """By id: layer, phase, kind, name, and the id of the term."""
         columns = (self.names[c].to_pylist() for c in ("id", "layer", "phase", "kind", "name", "term"))
         return {i: (layer, phase, kind, name, term) for i, layer, phase, kind, name, term in zip(*columns, strict=True)}
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory of the tables."""
-        return sum(int(table.nbytes) for table in (*self.tables.values(), self.names))
 
 
 def combine(reductions: Sequence[Reduction]) -> Reduction:

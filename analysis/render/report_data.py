@@ -30,12 +30,13 @@ from ...profiling.recording.store import STEP, STEPS_KNOWN_BY, Recording, is_mod
 from .. import roofline
 from ..causes.context import Recorded
 from ..compare import compare
+from ..decompose.averaged_steps import undisturbed_steps
 from ..decompose.curve import UNKNOWN as UNKNOWN_BATCH
 from ..decompose.curve import native
 from ..decompose.functionals import excess, neighbours
 from ..decompose.idle import HOST_COLUMNS
 from ..decompose.kernel_times import Work, device_work
-from ..decompose.terms import IDLE, layer_label, undisturbed_steps, work_label
+from ..decompose.terms import IDLE, layer_label, work_label
 from ..diagnosis import split
 from ..diagnosis.explain import diagnosed, refuse_table, with_times
 from ..diagnosis.explain import recorded as recorded_data

@@ -10,7 +10,8 @@ import pandas as pd
 from ...profiling.recording.export import Drawn
 from ...profiling.recording.rank_info import META_KEY
 from ...profiling.recording.store import Recording
-from ..decompose.kernel_times import Ints, device_work, exclusive_and_gaps, of_steps, profiled_steps
+from ..decompose.kernel_times import device_work, exclusive_and_gaps, of_steps, profiled_steps
+from ..decompose.statistics import Ints
 from ..decompose.terms import IDLE, KERNELS, Key
 
 _PLACE = ["device", "stream", "layer", "phase", "op"]

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curvescope.analysis.decompose.averaged_steps import undisturbed_steps
 from curvescope.analysis.decompose.breakdown import KEYS, Row, break_down
 from curvescope.analysis.decompose.exclusive import exclusive_ns
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
-from curvescope.analysis.decompose.terms import IDLE, OVERHEAD, undisturbed_steps
+from curvescope.analysis.decompose.terms import IDLE, OVERHEAD
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.recording.store import open_recording

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from curvescope.analysis.decompose.averaged_steps import Samples, averaged, mean_parts, undisturbed
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import Functional, excess
 from curvescope.analysis.decompose.statistics import FASTER_HALF, faster_half
-from curvescope.analysis.decompose.terms import OVERHEAD, Key, Samples, averaged, mean_parts, terms_of, undisturbed
+from curvescope.analysis.decompose.terms import OVERHEAD, Key, terms_of
 from curvescope.analysis.diagnosis.split import diagnose
 
 from ..synthetic import profiled_step, times_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from curvescope.analysis.decompose.terms import set_aside_sentence
+from curvescope.analysis.decompose.averaged_steps import set_aside_sentence
 from curvescope.cli import main
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"

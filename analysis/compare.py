@@ -25,7 +25,7 @@ from .change import Change
 from .decompose.averaged_steps import undisturbed_steps
 from .decompose.curve import UNKNOWN
 from .decompose.statistics import FASTER_HALF, LEVEL, Floats, estimate, holm
-from .decompose.terms import IDLE, Key, Terms, estimate_terms
+from .decompose.terms import IDLE, Key, Terms, estimate_terms, main_kernels
 from .side import Side, side
 
 LAYER, OPERATOR, FAMILY, KERNEL = BY = ("layer", "operator", "family", "kernel")
@@ -219,10 +219,7 @@ def _clock_remark(change: Change | None, base_hz: float | None, other_hz: float 
 
 
 def _changes(
-    times: Sequence[float | None],
-    replicates: Sequence[Floats | None],
-    rounds: Sequence[int],
-    together: bool = False,
+    times: Sequence[float | None], replicates: Sequence[Floats | None], rounds: Sequence[int], together: bool = False
 ) -> tuple[Change | None, ...]:
     """Compare every later time with the first; p is not adjusted yet. Of runs `together`, replicates are paired."""
     changes: list[Change | None] = []
@@ -245,10 +242,7 @@ def _adjusted(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
     """The lines with every p adjusted over all of them."""
     adjusted = iter(holm([c.p_adjusted for line in lines for c in line.changes if c is not None]))
     return tuple(
-        replace(
-            line,
-            changes=tuple(None if c is None else replace(c, p_adjusted=next(adjusted)) for c in line.changes),
-        )
+        replace(line, changes=tuple(None if c is None else replace(c, p_adjusted=next(adjusted)) for c in line.changes))
         for line in lines
     )
 
@@ -258,9 +252,11 @@ def _rows(
 ) -> tuple[ComparedLine, ...]:
     terms, families = [], []
     tables = [one.kernel_times[one.kernel_times["batch"] == batch] for one in sides]
-    for one, keyed in zip(sides, _keyed(tables, by), strict=True):
+    rows = align(tables, by == LAYER) if by in (LAYER, OPERATOR) else [_named(table, by) for table in tables]
+    for one, keyed in zip(sides, rows, strict=True):
         terms.append(estimate_terms(keyed, one.steps, statistic=one.curve.statistic))
-        families.append(_main_families(keyed))
+        used = main_kernels(keyed[keyed["step"].isin(undisturbed_steps(keyed))], (batch,))
+        families.append({place: family(str(name)) for place, (name,) in used.items()})
     keys = list(dict.fromkeys(key for of_side in terms for key in of_side.keys))
     lines, together = [], measured_together(sides)
     for key in keys:
@@ -280,21 +276,12 @@ def _class_of(sides: Sequence[Side], layer: str | None) -> str | None:
     return classes.pop() if len(classes) == 1 else None
 
 
-def _keyed(tables: Sequence[pd.DataFrame], by: str) -> list[pd.DataFrame]:
-    """The exclusive times with the key of the rows in the columns of layer and phase."""
-    if by in (LAYER, OPERATOR):
-        return align(tables, by == LAYER)
-    return [_named(table, by) for table in tables]
-
-
 def _named(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:
-    idle = kernel_times["name"] == IDLE
-    names = (
-        kernel_times["name"].map({name: family(name) for name in set(kernel_times["name"])})
-        if by == FAMILY
-        else kernel_times["name"]
-    )
-    return kernel_times.assign(layer=names.where(~idle, None), phase=kernel_times["phase"] if by == FAMILY else None)
+    """The exclusive times with the kernel, or its family and phase, in place of layer and phase."""
+    names = kernel_times["name"].mask(kernel_times["name"] == IDLE, None)
+    if by != FAMILY:
+        return kernel_times.assign(layer=names, phase=None)
+    return kernel_times.assign(layer=names.map({name: family(name) for name in names.dropna().unique()}))
 
 
 def _column(terms: Terms, key: Key) -> tuple[float, Floats] | tuple[None, None]:
@@ -302,15 +289,6 @@ def _column(terms: Terms, key: Key) -> tuple[float, Floats] | tuple[None, None]:
         return None, None
     column = terms.keys.index(key)
     return float(terms.values_ms[0, column]), terms.replicates_ms[:, 0, column]
-
-
-def _main_families(kernel_times: pd.DataFrame) -> dict[tuple[str | None, str | None], str]:
-    used = kernel_times[kernel_times["step"].isin(undisturbed_steps(kernel_times)) & (kernel_times["name"] != IDLE)]
-    times = used.groupby(["layer", "phase", "name"], dropna=False)["exclusive_ms"].sum().sort_values()
-    return {
-        (None if pd.isna(layer) else str(layer), None if pd.isna(phase) else str(phase)): family(str(name))
-        for layer, phase, name in times.index
-    }
 
 
 def _roof_ratios(base: Hardware, other: Hardware) -> dict[str, tuple[float, str]]:

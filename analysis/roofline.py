@@ -224,11 +224,7 @@ def _least_compute(flops: pd.Series, hardware: Hardware) -> tuple[float | None, 
 
 
 def _bound(
-    time_s: float,
-    compute_s: float | None,
-    compute_kind: str | None,
-    levels: Sequence[LevelTraffic],
-    hardware: Hardware,
+    time_s: float, compute_s: float | None, compute_kind: str | None, levels: Sequence[LevelTraffic], hardware: Hardware
 ) -> tuple[str, float | None, str | None]:
     """The limit of a point: the roof that allows the longest time, if the point comes near it."""
     needs = [("compute", compute_s, compute_kind)] if compute_s is not None else []

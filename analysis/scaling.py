@@ -17,17 +17,7 @@ from ..profiling.measure.scaling_plan import ScalingPoint
 from .decompose.curve import cost_curve
 from .decompose.functionals import Functional
 from .decompose.statistics import Estimate, Floats, estimate
-from .decompose.terms import (
-    COMMUNICATION,
-    IDLE,
-    KERNELS,
-    OVERHEAD,
-    Key,
-    Share,
-    estimate_terms,
-    tested,
-    work_label,
-)
+from .decompose.terms import COMMUNICATION, IDLE, KERNELS, OVERHEAD, Key, Share, estimate_terms, tested, work_label
 from .ranks.parts import INPUT, WAITING, RankTables, rank_parts, shared_steps
 from .ranks.stragglers import over_others
 

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from .decompose.curve import Curve, cost_curve
 from .decompose.findings import Finding, FindingVerdict, find, judge
-from .decompose.statistics import LEVEL, holm
+from .decompose.statistics import LEVEL, Floats, holm
 
 MATERIAL = 0.05
 # Noise of a table that is too short to show its own; published benchmarks vary by 1 to 5 % between runs.
@@ -184,7 +183,7 @@ def pool(listed: Sequence[TestedCurve], names: Sequence[str | None] | None = Non
     return tuple(sorted(pooled, key=lambda effect: (effect.verdict != FindingVerdict.ANOMALY, -abs(effect.mean))))
 
 
-def _p_of_mean(values: npt.NDArray[np.float64]) -> float:
+def _p_of_mean(values: Floats) -> float:
     error = values.std(ddof=1) / len(values) ** 0.5
     from scipy.special import stdtr
 

@@ -159,11 +159,7 @@ def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
         )  # fmt: skip
         return CostEstimate.of(zero, main)
 
-    return {
-        "ALGO_0": scatter,
-        "ALGO_1": gather,
-        **_transformed(problems.mirrored(), machine, unit=_unit(problems)),
-    }
+    return {"ALGO_0": scatter, "ALGO_1": gather, **_transformed(problems.mirrored(), machine, unit=_unit(problems))}
 
 
 def _backward_weights(problems: Convolutions, machine: ModelledGpu) -> Algorithms:

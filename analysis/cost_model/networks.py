@@ -287,7 +287,6 @@ def _product_terms(
             kind="product",
             kernel=(kernel,) * len(row.sizes),
             time_s=estimate.time_s[part],
-            launches=1,
             flops=problem.flops,
             bytes_compulsory=problem.touched_bytes,
             workspace_bytes=estimate.workspace_bytes[part],

@@ -20,11 +20,11 @@ class ModelledTerm:
     layer: str | None  # module path; None outside layers
     phase: str  # forward, backward or optimizer
     op: str  # framework operator
-    kind: str  # kind for the model's error: forward, backward_data, backward_weights, product or streaming
+    kind: str = "streaming"  # or forward, backward_data, backward_weights, product: for the model's error
     kernel: tuple[str, ...]  # name of the main kernel, by batch size
     time_s: Floats  # time of all its kernels
-    launches: int
-    flops: Floats | None  # FLOPs of the direct algorithm; None for operators without
+    launches: int = 1
+    flops: Floats | None = None  # FLOPs of the direct algorithm; None for operators without
     bytes_compulsory: Floats  # bytes if each operand is moved once
     workspace_bytes: Floats  # scratch memory
 
@@ -148,38 +148,28 @@ def _streamed(
 ) -> ModelledTerm:
     moved = np.broadcast_to(machine.item_bytes * elements, row.sizes.shape)
     launch = machine.streaming(kernel, moved)
-    time_s = np.where(moved > 0, launch.time_s * slowdown, 0.0)
-    zeros = np.zeros_like(time_s)
     return ModelledTerm(
         layer=row.layer,
         phase=phase,
         op=row.op,
-        kind="streaming",
-        kernel=(kernel,) * len(time_s),
-        time_s=time_s,
-        launches=1,
-        flops=None,
+        kernel=(kernel,) * len(moved),
+        time_s=np.where(moved > 0, launch.time_s * slowdown, 0.0),
         bytes_compulsory=moved,
-        workspace_bytes=zeros,
+        workspace_bytes=np.zeros_like(moved),
     )
 
 
 def sgd(operations: Mapping[str, Any], machine: ModelledGpu, sizes: Floats, passes: int) -> ModelledTerm:
     """The update of all parameters, in this many passes over them."""
     moved = np.full(sizes.shape, float(passes * ITEM_BYTES * operations["parameters"]))
-    launch = machine.streaming("sgd_momentum", moved)
-    zeros = np.zeros_like(moved)
     return ModelledTerm(
         layer=None,
         phase="optimizer",
         op="sgd",
-        kind="streaming",
         kernel=("sgd_momentum",) * len(sizes),
-        time_s=launch.time_s,
-        launches=1,
-        flops=None,
+        time_s=machine.streaming("sgd_momentum", moved).time_s,
         bytes_compulsory=moved,
-        workspace_bytes=zeros,
+        workspace_bytes=np.zeros_like(moved),
     )
 
 

@@ -233,8 +233,6 @@ def break_down(
 
 def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple[int | None, Curve | None]:
     """Choose the batch size, by default the largest, and its curve, None if no step ran unprofiled."""
-    if steps.empty:
-        raise CurvescopeError("This recording has no step: there is nothing to break down.")
     curve = None if steps["profiled"].all() else cost_curve(steps, statistic)
     batches = curve.conditions if curve else tuple(sorted(int(b) for b in steps["batch"].dropna().unique()))
     if batch is None and batches:

@@ -115,11 +115,8 @@ class Curve:
         if curve is not self:
             return curve.evaluate(functional)
         weights = coefficients(functional, self.conditions)
-        values, errors, replicates = (
-            np.array([p.time_ms.value for p in self.points]),
-            self.errors_ms,
-            self.replicates_ms,
-        )
+        values, errors = np.array([p.time_ms.value for p in self.points]), self.errors_ms
+        replicates = self.replicates_ms
         if functional.of_rate:
             # Steps per second; the error of 1/T is that of T over T².
             errors = None if errors is None else _MS_PER_S * errors / values**2
@@ -243,15 +240,12 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
         time = time_estimate(center, drawn_times, used, correlation.get(condition, 0.0))
         points.append(Point(condition, time, spread_of(values, center), len(values), len(rounds)))
         replicates.append(drawn_times)
-    largest = max(correlation.values(), default=0.0)
     curve = Curve(
         points=tuple(points),
         replicates_ms=np.column_stack(replicates),
         rounds=len(shared),
         statistic=statistic,
-        errors_ms=None,
-        profiled=False,
-        round_correlation=largest,
+        round_correlation=max(correlation.values(), default=0.0),
         focused=focused,
     )
     return curve if noise is None or len(shared) > 1 else _with_stated_errors(curve, timed, noise)

@@ -389,5 +389,5 @@ def main_kernels(
     names: dict[tuple[str | None, str | None], list[str | None]] = {}
     for row in largest.itertuples():
         key = Key.of(row.layer, row.phase, KERNELS)
-        names.setdefault((key.layer, key.phase), [None] * len(batches))[list(batches).index(int(row.batch))] = row.name
+        names.setdefault((key.layer, key.phase), [None] * len(batches))[list(batches).index(row.batch)] = row.name
     return names

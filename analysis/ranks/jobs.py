@@ -35,16 +35,9 @@ _RANKS_PER_WORKER = 8  # workers take seconds to start
 _MAGIC = re.compile(r"[*?\[]")
 _RANK_IN_TRACE = re.compile(r'"distributedInfo"\s*:\s*\{[^}]*?"rank"\s*:\s*(\d+)')
 _PROFILES = (".json", ".json.gz", ".sqlite", ".nvprof")
-# A damaged recording may raise these besides the errors of the store.
+# A damaged recording may raise these, besides the errors of the store.
 _DAMAGE = (
-    CurvescopeError,
-    pa.ArrowException,
-    ArithmeticError,
-    LookupError,
-    MemoryError,
-    OSError,
-    TypeError,
-    ValueError,
+    *(CurvescopeError, pa.ArrowException, ArithmeticError, LookupError, MemoryError, OSError, TypeError, ValueError),
 )
 
 
@@ -150,18 +143,15 @@ def reduce_jobs(jobs: Sequence[Job]) -> Reduction:
 
 def _reduce(job: Job) -> Reduction:
     try:
-        if not _is_profile(job.path):
-            return _reduce_recording(job.rank_id, open_recording(job.path))
         with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
-            local = job.path.fetch(Path(folder)) if isinstance(job.path, RemotePath) else job.path
-            imported = import_profile(local, Path(folder) / "recording")
-            return _reduce_recording(job.rank_id, open_recording(imported.path))
+            path = job.path
+            if _is_profile(path):
+                local = path.fetch(Path(folder)) if isinstance(path, RemotePath) else path
+                path = import_profile(local, Path(folder) / "recording").path
+            recording = open_recording(path)
+            return reduce_rank(job.rank_id, all_used(recording.frame("steps")), device_work(recording))
     except _DAMAGE as error:
         return unreadable(str(job.path), str(error) or type(error).__name__)
-
-
-def _reduce_recording(rank_id: RankId, recording: Recording) -> Reduction:
-    return reduce_rank(rank_id, all_used(recording.frame("steps")), device_work(recording))
 
 
 class Reducer:

@@ -144,10 +144,7 @@ def test_a_small_batch_is_limited_by_the_host():
 
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda nn: nn.Conv2d(4, 8, 3, dilation=2),
-        lambda nn: nn.ConvTranspose2d(4, 8, 3),
-    ],
+    [lambda nn: nn.Conv2d(4, 8, 3, dilation=2), lambda nn: nn.ConvTranspose2d(4, 8, 3)],
     ids=["dilated", "transposed"],
 )
 def test_a_convolution_that_the_model_does_not_know_is_refused(make):

@@ -51,12 +51,9 @@ READERS = (
 
 @dataclass(frozen=True)
 class Imported:
-    """A finished import.
+    """A finished import: the recording's folder, the file's format, and rows by table.
 
     Attributes:
-        path: the recording's folder.
-        format: name of the file's format.
-        rows: rows by table.
         lost: count, severity and sentence by name.
         missing: data that the profiler did not record, by name, with a sentence.
         steps_from: source of the steps; None for formats without steps.
@@ -82,16 +79,10 @@ def import_profile(
     options: Options | None = None,
     meta: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """Turn a profile into a recording. Neither its name nor any path in it is copied: both may name hosts and people.
+    """Turn a profile, plain or gzip, into a recording, by default in a dated folder under `runs`.
 
-    Args:
-        source: the file, plain or gzip.
-        target: folder to create; default: a dated one under `runs`.
-        options: the user's options.
-        meta: further facts about the run, for `recording.json`.
-
-    Raises:
-        CurvescopeError: the file cannot be read, is damaged, or is of no known format; nothing is left behind.
+    Neither its name nor any path in it is copied: both may name hosts and people. `meta` has further facts about the
+    run, for `recording.json`. Of a file that is refused nothing is left behind.
     """
     options = options or Options()
     options.names, options.step_pattern  # noqa: B018 - a wrong pattern is refused before anything is made

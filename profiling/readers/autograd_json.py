@@ -21,9 +21,9 @@ from ..attribution.profile import profile_of_tables, table_of_rows
 from ..attribution.range_names import ANNOTATION, NODE_PREFIX, OPERATOR, RangeNames, scrub
 from ..recording.store import RecordingWriter
 from . import Options
-from .event_columns import nanoseconds, signed
 from .source import Source
 from .trace_events import Event, TraceEvents
+from .values import nanoseconds, signed
 
 NAME = "PyTorch autograd profiler JSON"
 
@@ -38,11 +38,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the list; steps are marks of the program, or found by repetition.
-
-    Raises:
-        CurvescopeError: broken JSON, or no operator.
-    """
+    """Read the list; steps are marks of the program, or found by repetition."""
     lanes = _Lanes()
     events = TraceEvents(source, Event, options.report)
     for batch in events:
@@ -57,13 +53,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 
 class _Lanes:
-    """The events of the host and of devices: name, start and end in ns, and thread or device.
-
-    Attributes:
-        host: operators.
-        device: their work.
-        lost: named counts.
-    """
+    """Operators of the host and their work on devices: name, start and end in ns, and thread or device."""
 
     def __init__(self) -> None:
         self.host: list[tuple[str, int, int, int]] = []
@@ -80,7 +70,16 @@ class _Lanes:
         try:
             start, number = nanoseconds(event.ts), _lane_number(event.tid)
             if event.ph == "X":
-                self._take_span(event, lane, start, number)
+                length = nanoseconds(event.dur)
+                if start < 0 or length < 0 or not isinstance(event.name, str):
+                    raise ValueError(event.name)
+                row = event.name, start, start + length, number
+                if lane == _HOST:
+                    self.host.append(row)
+                elif lane in _DEVICE:
+                    self.device.append(row)
+                else:
+                    self.lost["events_of_unknown_category"] += 1
             elif event.ph == "s":
                 self._calls[_lane_number(event.id)] = start, number
             else:
@@ -88,39 +87,20 @@ class _Lanes:
         except _UNREADABLE:
             self.lost["events_unreadable"] += 1
 
-    def _take_span(self, event: Event, lane: str, start: int, number: int) -> None:
-        length = nanoseconds(event.dur)
-        if start < 0 or length < 0 or not isinstance(event.name, str):
-            raise ValueError(event.name)
-        row = event.name, start, start + length, number
-        if lane == _HOST:
-            self.host.append(row)
-        elif lane in _DEVICE:
-            self.device.append(row)
-        else:
-            self.lost["events_of_unknown_category"] += 1
-
     def tables(self, names: RangeNames) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
         """Operators, their launches, and the work: own time of the device's events, or of operators without them."""
         ranges = [
-            {"name": scrub(name) or "?", "start_ns": start, "end_ns": end, "thread": thread, "thread_key": thread}
+            {"name": scrub(name) or "?", "start_ns": start, "end_ns": end, **_on(thread), "kind": "push_pop"}
             for name, start, end, thread in self.host
         ]
-        operators = table_of_rows([{**row, "kind": "push_pop"} for row in ranges])
+        operators = table_of_rows(ranges)
         # Ranges of the program are listed as operators, too.
         marks = {name for name in {row[0] for row in self.host} if (read := names.read(name)).step or read.phase}
         marked = [row[0] in marks and not row[0].startswith(NODE_PREFIX) for row in self.host]
         role = pa.DictionaryArray.from_arrays(pa.array(marked, pa.bool_()).cast(pa.int32()), [OPERATOR, ANNOTATION])
         operators = operators.append_column("role", role).append_column("shown", pa.array(marked, pa.bool_()))
         launches = [
-            {
-                "name": "launch",
-                "start_ns": start,
-                "end_ns": start,
-                "thread": thread,
-                "thread_key": thread,
-                "correlation_id": id_,
-            }
+            {"name": "launch", "start_ns": start, "end_ns": start, **_on(thread), "correlation_id": id_}
             for id_, (start, thread) in self._calls.items()
         ]
         work = self.device or self.host
@@ -145,12 +125,12 @@ class _Lanes:
         return rows
 
 
-def _lane_number(value: Any) -> int:
-    """A thread, device or id.
+def _on(thread: int) -> dict[str, int]:
+    return {"thread": thread, "thread_key": thread}
 
-    Raises:
-        TypeError, ValueError, OverflowError: it is no whole number.
-    """
+
+def _lane_number(value: Any) -> int:
+    """A thread, device or id; raises if it is no whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(value)
     return signed(value)

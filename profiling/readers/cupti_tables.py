@@ -41,7 +41,7 @@ def scan_kernels(
         tables: the file.
         table: the table.
         name: the column with string ids of names.
-        decode: function that returns the names of string ids.
+        decode: gives the names of string ids.
         needed: the columns of `work` to read; None for these and the launch's too.
         work: columns of all device work.
     """
@@ -56,11 +56,7 @@ def scan_kernels(
 
 
 def scan_memory(
-    tables: SqliteTables,
-    table: str,
-    kind: str,
-    needed: Sequence[str] | None,
-    work: Mapping[str, str] = WORK,
+    tables: SqliteTables, table: str, kind: str, needed: Sequence[str] | None, work: Mapping[str, str] = WORK
 ) -> Iterator[Columns]:
     """Columns of a table of memcpys or memsets (`kind`), batch by batch; arguments as of `scan_kernels`."""
     columns = _select(work, {"bytes": "bytes", "address": "virtualAddress"}, needed)

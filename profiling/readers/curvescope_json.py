@@ -12,9 +12,9 @@ from ..recording.export import BASE_KEY, ROW_EVENT
 from ..recording.schema import FORMER_TABLES, TABLES, Table, modernise_meta, modernise_row
 from ..recording.store import FORMAT, RecordingWriter
 from . import Options
-from .event_columns import nanoseconds
 from .source import Source
 from .trace_events import Event, TraceEvents
+from .values import nanoseconds
 
 NAME = "trace of Curvescope"
 
@@ -28,11 +28,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the trace; steps, layers and phases are those of the exported recording.
-
-    Raises:
-        CurvescopeError: broken JSON, or no base time before the events.
-    """
+    """Read the trace; steps, layers and phases are those of the exported recording."""
     rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
     lost: Counter[str] = Counter()
     events = TraceEvents(source, Event, options.report)

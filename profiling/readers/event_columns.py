@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from itertools import chain, repeat
 from operator import attrgetter, is_, is_not
 from typing import Any, NamedTuple, TypeVar, Union
@@ -18,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..attribution.nesting import NONE
+from .values import LATEST_NS, nanoseconds, signed
 
 TEXT, JSON, NUMBER, TIME = range(4)
 COMPLETE, INSTANT = "X", "i"  # values of `ph`
 _KINDS = "XBEiIMCbensftSTpFPNODVvRc()"  # all values of Chrome's trace format
 ABSENT = -(1 << 63)
-_LATEST_NS = 1 << 62
 _POWERS = 10 ** np.arange(19)
 _NOTHING = msgspec.Raw(b"")
 _TYPES: dict[int, tuple[Any, Any]] = {  # and the value of an event that lacks the field
@@ -33,19 +32,11 @@ _TYPES: dict[int, tuple[Any, Any]] = {  # and the value of an event that lacks t
     TIME: (msgspec.Raw, _NOTHING),
 }
 _UNREADABLE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
-
-
 V = TypeVar("V")
 
 
 class Field(NamedTuple):
-    """A field of an event.
-
-    Attributes:
-        name: its key in the JSON.
-        kind: TEXT, a string; JSON, any value, stored as text; NUMBER, a whole number; TIME, microseconds.
-        in_args: whether it is a field of the event's `args`.
-    """
+    """A field of an event or of its `args`: TEXT, JSON (any value, kept as text), NUMBER (whole), or TIME (in µs)."""
 
     name: str
     kind: int
@@ -53,12 +44,7 @@ class Field(NamedTuple):
 
 
 class EventColumn(NamedTuple):
-    """One field of some events; arrays of shape (events,).
-
-    Attributes:
-        values: numbers, nanoseconds, or indices of texts; `NONE` for events without the field.
-        valid: whether the event has the field with a readable value.
-    """
+    """One field of some events: numbers, ns or indices of texts; `NONE` where the event has no readable value."""
 
     values: npt.NDArray[np.int64]
     valid: npt.NDArray[np.bool_]
@@ -74,11 +60,7 @@ class EventColumns:
     """
 
     def __init__(self, fields_of: Mapping[str, Sequence[Field]]) -> None:
-        """Define the types of events.
-
-        Args:
-            fields_of: fields to decode, besides `cat`, by the `ph` of the events that are wanted.
-        """
+        """Take the fields to decode, besides `cat`, by the `ph` of the events that are wanted."""
         self.texts: list[str] = []
         self._positions = Memo(self._position, {None: ABSENT})
         self._json_positions = Memo(self._json_position, {b"": ABSENT, b"null": ABSENT})
@@ -104,13 +86,9 @@ class EventColumns:
         found = {field: list(map(self._values[field], args if field.in_args else events)) for field in fields}
         absent = EventColumn(np.full(len(events), NONE, np.int64), np.zeros(len(events), np.bool_))
         present = [field for field in fields if not all(map(is_, found[field], repeat(_TYPES[field.kind][1])))]
-        columns = {field.name: absent for field in fields}
         texts = self._texts({field.name: found[field] for field in present if field.kind == JSON})
-        return (
-            columns
-            | texts
-            | {field.name: self._column(found[field], field) for field in present if field.name not in texts}
-        )
+        others = {field.name: self._column(found[field], field) for field in present if field.name not in texts}
+        return dict.fromkeys([field.name for field in fields], absent) | texts | others
 
     def _texts(self, found: dict[str, list[msgspec.Raw]]) -> dict[str, EventColumn]:
         """Columns of JSON, by all texts of an event at once; none if one of them is unreadable."""
@@ -126,11 +104,11 @@ class EventColumns:
         return columns
 
     def _column(self, found: list[Any], field: Field) -> EventColumn:
-        readable = None
+        readable = np.ones(len(found), np.bool_)
         try:
             values = self._all_at_once(found, field.kind)
         except _UNREADABLE:
-            values, readable = np.full(len(found), ABSENT, np.int64), np.ones(len(found), np.bool_)
+            values = np.full(len(found), ABSENT, np.int64)
             for index, value in enumerate(found):
                 try:
                     values[index] = self._one(value, field.kind)
@@ -138,9 +116,7 @@ class EventColumns:
                     readable[index] = False
         valid = values != ABSENT
         if field.kind == NUMBER and not valid.all():  # the file may contain the number ABSENT
-            valid = np.fromiter(map(is_not, found, repeat(ABSENT)), np.bool_, len(found))
-            if readable is not None:
-                valid &= readable & np.fromiter(map(is_not, found, repeat(None)), np.bool_, len(found))
+            valid = readable & np.fromiter(map(is_not, found, repeat(ABSENT)), np.bool_, len(found))
         values[~valid] = NONE
         return EventColumn(values, valid)
 
@@ -159,10 +135,8 @@ class EventColumns:
         if kind == NUMBER:
             if isinstance(value, str):  # ROCm writes streams as "0x0"
                 return signed(int(value, 16 if value.startswith("0x") else 10))
-            return ABSENT if value is None else signed(int(value))
+            return signed(int(value))
         text = bytes(value).decode()
-        if text in ("", "null"):
-            return ABSENT
         return nanoseconds(text if text[0] in "-0123456789" else json.loads(text))
 
     def _position(self, text: Any) -> int:
@@ -189,7 +163,6 @@ class Memo(dict[Any, V]):
 
 
 def _event(fields: Sequence[Field], known: list[tuple[str, Any, Any]], ph: str | None = None) -> type[Any]:
-    """A structure for events with these fields."""
     attributes = [*known, ("cat", Any, None), ("args", _args(fields) | None, None)]
     return _struct("Event", [field for field in fields if not field.in_args], attributes, ph)
 
@@ -199,14 +172,7 @@ def _args(fields: Sequence[Field]) -> type[Any]:
 
 
 def _struct(name: str, fields: Sequence[Field], known: list[tuple[str, Any, Any]], ph: str | None = None) -> type[Any]:
-    """A structure with the known attributes, (name, type, default), and one attribute for each field.
-
-    Args:
-        name: its name.
-        fields: the fields.
-        known: the known attributes.
-        ph: the only `ph` of events that have this structure in a union; None for any.
-    """
+    """A structure of known attributes (name, type, default) and fields; in a union that of events with this `ph`."""
     attributes = [*known, *((_attribute(field), *_TYPES[field.kind]) for field in fields)]
     rename = {_attribute(f): f.name for f in fields}
     return msgspec.defstruct(name, attributes, rename=rename, gc=False, tag_field=ph and "ph", tag=ph)
@@ -233,7 +199,7 @@ def _times(found: list[msgspec.Raw]) -> npt.NDArray[np.int64]:
     number = points - np.arange(len(points))  # commas before each point
     decimals[number] = marks[points + 1] - marks[points] - 1
     larger = _POWERS[np.clip(3 - decimals, 0, 3)]
-    most = _LATEST_NS // larger
+    most = LATEST_NS // larger
     if len(digits) != len(found) or not ((-most < digits) & (digits < most) & (decimals < 18)).all():
         raise ValueError
     if decimals.max() <= 3:
@@ -242,38 +208,3 @@ def _times(found: list[msgspec.Raw]) -> npt.NDArray[np.int64]:
     whole, rest = np.divmod(digits * larger, smaller)
     rounded: npt.NDArray[np.int64] = whole + ((2 * rest > smaller) | ((2 * rest == smaller) & (whole % 2 == 1)))
     return rounded
-
-
-def signed(number: int) -> int:
-    """The signed number with the same 64 bits: ids stay distinct, and all bits set are −1, no id.
-
-    Raises:
-        OverflowError: the number has more than 64 bits.
-    """
-    if not -(1 << 63) <= number < 1 << 64:
-        raise OverflowError(number)
-    return number - (1 << 64) if number >= 1 << 63 else number
-
-
-def nanoseconds(microseconds: Any) -> int:
-    """Time of an event in nanoseconds; exact to the last digit if given as text.
-
-    Raises:
-        ValueError, TypeError, ArithmeticError: the value is no time.
-    """
-    if isinstance(microseconds, bool):
-        raise TypeError(microseconds)
-    if isinstance(microseconds, str):
-        try:
-            number = Decimal(microseconds)
-        except InvalidOperation as error:
-            raise ValueError(microseconds) from error
-        if not number.is_finite() or abs(number) > _LATEST_NS:  # before Decimal expands its digits
-            raise OverflowError(microseconds)
-        time = round(number * 1000)
-    else:
-        whole = int(microseconds)  # separate from the fraction: the product of a large float would be rounded
-        time = whole * 1000 + round((microseconds - whole) * 1000)
-    if not -_LATEST_NS < time < _LATEST_NS:
-        raise OverflowError(microseconds)
-    return time

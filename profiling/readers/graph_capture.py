@@ -6,16 +6,19 @@ stream capture makes one node. ROCm names the kernel of such a launch, CUDA does
 
 A replay fits a capture if it has as many kernels as the capture has launches, in the same order by name where the
 capture names them. Several replays may fit several captures alike, e.g. graphs of equal layers: each takes the next one
-in the order of the captures, and a graph that the trace numbers always the same. With torch's own data of the graphs,
-kernels are joined by the numbers of their nodes instead of their order, also if a replay lacks some.
+in the order of the captures, and a graph that the trace numbers always the same. With torch's own data of the graphs
+(`torch.cuda.CUDAGraph.get_graph_data()`), kernels are joined by the numbers of their nodes instead of their order, also
+if a replay lacks some: CUPTI gives the same numbers to the kernels of a replay, and nodes are numbered as captured.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -24,24 +27,17 @@ from ...base.errors import CurvescopeError
 from ..attribution.columns import int_column
 from ..attribution.nesting import NONE, Ints
 from ..attribution.range_names import ANNOTATION
-from .graph_data import NODE_MASK
 
 _BEGIN = re.compile(r"(?:cuda|cu|hip)StreamBeginCapture\w*")
 _END = re.compile(r"(?:cuda|cu|hip)StreamEndCapture\w*")
 _LAUNCH = re.compile(r"(?:cuda|cu|hip)\w*Launch\w*Kernel\w*")
 _REPLAY = re.compile(r"(?:cuda|cu|hip)GraphLaunch\w*")
 _APART_NS = 1_000_000_000  # between the execution and the capture, which are put after it
+_NODE_MASK = (1 << 32) - 1  # of a node's number, if the number of its graph stands above it
 
 
-@dataclass(frozen=True)
-class _Capture:
-    """The kernel launches of one stream capture, in order.
-
-    Attributes:
-        names: name of each launch's kernel; None if unknown.
-        time_ns: start of each launch.
-        thread: thread of each launch.
-    """
+class _Capture(NamedTuple):
+    """The kernel launches of one stream capture, in order, with the names of their kernels if they are known."""
 
     names: tuple[str | None, ...]
     time_ns: Ints
@@ -49,21 +45,12 @@ class _Capture:
 
     def fits(self, kernels: Sequence[str]) -> bool:
         """Whether a replay of these kernels may be one of this capture."""
-        if len(self.names) != len(kernels):
-            return False
-        return all(own is None or own == name for own, name in zip(self.names, kernels, strict=True))
+        same = (own is None or own == name for own, name in zip(self.names, kernels, strict=False))
+        return len(self.names) == len(kernels) and all(same)
 
 
-@dataclass(frozen=True)
-class Joined:
-    """A trace joined to its capture.
-
-    Attributes:
-        ranges: ranges of both.
-        kernels: kernels of the trace; those of graphs have the columns graph_node_id, capture_ns, capture_thread_key.
-        replays: number of launches of graphs.
-        joined_by: what joined the kernels to the launches of the capture.
-    """
+class Joined(NamedTuple):
+    """Ranges of a trace and its capture; kernels with graph_node_id, capture_ns and capture_thread_key; replays."""
 
     ranges: pa.Table
     kernels: pa.Table
@@ -71,19 +58,37 @@ class Joined:
     joined_by: str
 
 
-@dataclass(frozen=True)
-class _Replay:
-    """Kernels of one launch of a graph, at some launches of a capture.
-
-    Attributes:
-        rows: rows of the kernels.
-        capture: the capture.
-        launches: index of each kernel's launch in the capture.
-    """
+class _Replay(NamedTuple):
+    """Kernels (rows) of one launch of a graph, and the index of each one's launch in the capture."""
 
     rows: Ints
     capture: _Capture
     launches: Ints
+
+
+class _Node(msgspec.Struct):
+    node_id: int
+    node_type: str
+
+
+class _Graph(msgspec.Struct):
+    exec_graph_id: int
+    nodes: list[_Node]
+
+
+def read_graph_data(path: Path) -> Mapping[int, Ints]:
+    """Numbers of the kernel nodes of each graph, by its number, in order; the file has one graph, or a list of them."""
+    try:
+        graphs = msgspec.json.decode(path.read_bytes(), type=_Graph | list[_Graph])
+    except (OSError, msgspec.DecodeError) as error:
+        raise CurvescopeError(
+            f"--graph-data {path}: no JSON of CUDAGraph.get_graph_data() ({error}); write it with `json.dump(graph."
+            "get_graph_data(), file)`, or a list of those of several graphs."
+        ) from error
+    return {
+        graph.exec_graph_id: np.sort([node.node_id & _NODE_MASK for node in graph.nodes if node.node_type == "kernel"])
+        for graph in (graphs if isinstance(graphs, list) else [graphs])
+    }
 
 
 def join_capture(
@@ -94,14 +99,14 @@ def join_capture(
     captured_launches: pa.Table,
     nodes: Mapping[int, Ints] | None = None,
 ) -> Joined:
-    """Give the kernels of graphs the place of their capture.
+    """Give the kernels of graphs the place of their capture, whose API calls have a column `kernel`, null if unknown.
 
     Args:
-        ranges: ranges of the trace of the execution.
+        ranges: ranges of the execution.
         launches: its API calls.
         kernels: its kernels.
-        captured_ranges: ranges of the trace of the capture.
-        captured_launches: its API calls, with a column `kernel`, null where the trace does not name it.
+        captured_ranges: ranges of the capture.
+        captured_launches: its API calls.
         nodes: numbers of the kernel nodes of each graph in the order of the capture, by the graph's number, if known.
 
     Raises:
@@ -117,13 +122,12 @@ def join_capture(
     if not replays:
         raise CurvescopeError("--capture: the profile replays no graph, so there is nothing to join; omit it.")
     shift = _shift_ns(ranges, kernels, captured_ranges, captured_launches)
-    joined = _by_nodes(kernels, replays, captures, nodes) if nodes else _by_order(kernels, replays, captures)
     if nodes:
-        how = "numbers of the nodes"
-    elif all(None not in one.capture.names for one in joined):
-        how = "names of the kernels"
+        joined, how = _by_nodes(kernels, replays, captures, nodes), "numbers of the nodes"
     else:
-        how = "order of the kernels; the capture does not name them"
+        joined, how = _by_order(kernels, replays, captures), "names of the kernels"
+        if any(None in one.capture.names for one in joined):
+            how = "order of the kernels; the capture does not name them"
     kernels = _placed(kernels, joined, shift)
     return Joined(pa.concat_tables([ranges, _moved(captured_ranges, shift)]), kernels, len(replays), how)
 
@@ -144,16 +148,12 @@ def _by_order(kernels: pa.Table, replays: Sequence[Ints], captures: Sequence[_Ca
 def _by_nodes(
     kernels: pa.Table, replays: Sequence[Ints], captures: Sequence[_Capture], nodes: Mapping[int, Ints]
 ) -> list[_Replay]:
-    """The kernels whose nodes are known, at the captures of their graphs: the next of as many launches for each.
-
-    Raises:
-        CurvescopeError: a graph fits no capture, or the data are of none of the replayed graphs.
-    """
+    """The kernels whose nodes are known, at the captures of their graphs: the next of as many launches for each."""
     of_graph, after = {}, -1
     for graph, numbers in sorted(nodes.items()):
         after = _next_fitting(captures, [""] * len(numbers), after)
         of_graph[graph] = captures[after]
-    graphs, node = int_column(kernels, "graph_id"), int_column(kernels, "graph_node_id") & NODE_MASK
+    graphs, node = int_column(kernels, "graph_id"), int_column(kernels, "graph_node_id") & _NODE_MASK
     found = []
     for rows in replays:
         graph = int(graphs[rows[0]])
@@ -170,12 +170,7 @@ def _by_nodes(
 
 
 def join_own_capture(launches: pa.Table, kernels: pa.Table) -> pa.Table:
-    """Give the kernels of graphs the place of their capture in the same trace, where exactly one capture fits a replay.
-
-    Args:
-        launches: API calls of the trace.
-        kernels: its kernels.
-    """
+    """Give the kernels of graphs the place of their capture in the same trace, where exactly one fits a replay."""
     begins = [bool(_BEGIN.fullmatch(name or "")) for name in launches["name"].unique().to_pylist()]
     captures = _captures(launches) if any(begins) else []
     if not captures:
@@ -212,10 +207,10 @@ def _placed(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) -> pa.T
     given = int_column(kernels, "graph_node_id")
     node, time_ns, thread = given.copy(), *(np.full(kernels.num_rows, NONE, np.int64) for _ in range(2))
     for one in joined:
-        rows, capture = one.rows, one.capture
+        rows, capture, at = one
         if (given[rows] == NONE).any():
-            node[rows] = one.launches + 1
-        time_ns[rows], thread[rows] = capture.time_ns[one.launches] + shift_ns, capture.thread[one.launches]
+            node[rows] = at + 1
+        time_ns[rows], thread[rows] = capture.time_ns[at] + shift_ns, capture.thread[at]
     columns = {"graph_node_id": node, "capture_ns": time_ns, "capture_thread_key": thread}
     kernels = kernels.drop_columns([name for name in columns if name in kernels.column_names])
     for name, values in columns.items():
@@ -224,11 +219,7 @@ def _placed(kernels: pa.Table, joined: Sequence[_Replay], shift_ns: int) -> pa.T
 
 
 def _next_fitting(captures: Sequence[_Capture], kernels: Sequence[str], after: int) -> int:
-    """The next capture that fits, in circular order.
-
-    Raises:
-        CurvescopeError: none fits.
-    """
+    """The next capture that fits, in circular order; raises `CurvescopeError` if none does."""
     for step in range(1, len(captures) + 1):
         index = (after + step) % len(captures)
         if captures[index].fits(kernels):

@@ -46,26 +46,14 @@ class _Node(NamedTuple):
 
 
 class GeneratedKernels(NamedTuple):
-    """What the code of generated kernels tells, by the kernel's name; names with several contents are left out.
-
-    Attributes:
-        fused: the column `fused`.
-        flops: FLOPs of a launch, of kernels for which all are known.
-    """
+    """Column `fused` and FLOPs of a launch of generated kernels by name; those with several contents are left out."""
 
     fused: dict[str, str]
     flops: dict[str, int]
 
 
 def read_generated(folder: Path) -> GeneratedKernels:
-    """The kernels in a folder of Inductor's.
-
-    Args:
-        folder: folder of TORCHINDUCTOR_CACHE_DIR or TORCH_COMPILE_DEBUG, or one inside it.
-
-    Raises:
-        CurvescopeError: it is no folder, cannot be read, or has no code of Inductor.
-    """
+    """The kernels in a folder of TORCHINDUCTOR_CACHE_DIR or TORCH_COMPILE_DEBUG, or one inside it."""
     if not folder.is_dir():
         raise CurvescopeError(f"--inductor {folder}: no folder; give that of TORCHINDUCTOR_CACHE_DIR.")
     found: dict[str, set[str]] = {}
@@ -114,15 +102,10 @@ def _operators(comments: Sequence[str], nodes: Mapping[str, _Node]) -> list[Fuse
     match = next(filter(None, map(_ORIGINAL.search, comments)), None)
     if match is None:
         return []
-    originals = [_operator(name) for name in match[1].split(", ") if name]
+    originals = [name.replace(".", "::", 1) for name in match[1].split(", ") if name]  # as profiles write them
     moving = [op for op in originals if op not in VIEWS] or originals
     own = _attributed(comments, nodes, moving)
     return [FusedOperator(None, op, own.get(op, 0)) for op in moving]
-
-
-def _operator(name: str) -> str:
-    """The name as profiles write it: `aten.relu` is `aten::relu`."""
-    return name.replace(".", "::", 1)
 
 
 def _nodes(comments: Iterable[str]) -> dict[str, _Node]:

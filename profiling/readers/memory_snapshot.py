@@ -57,16 +57,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the peak of one device.
-
-    Args:
-        source: the pickle.
-        writer: the recording.
-        options: the user's options; default device: that with most events.
-
-    Raises:
-        CurvescopeError: the file is damaged, holds objects, or has no events of the device.
-    """
+    """Read the peak of one device, by default of that with most events."""
     try:
         with source.open() as stream:
             _write(_Plain(stream).load(), writer, options)

@@ -49,12 +49,10 @@ _LISTS = ("capabilities", "multiplied_by")
 
 @dataclass(frozen=True)
 class Metric:
-    """One entry of the table.
+    """One entry of the table, of a column of `kernels` and a tool (nvprof or ncu).
 
     Attributes:
-        column: column of the `kernels` table.
         part: precision of the counted FLOPs, for columns that are sums of several entries; empty for the others.
-        tool: nvprof or ncu.
         generation: architectures with these metric names.
         capabilities: compute capabilities that the entry applies to; empty for all.
         terms: factor of each metric, by name.
@@ -99,9 +97,7 @@ def known_names(tool: str) -> frozenset[str]:
 def wanted(tool: str, capability: str | None = None) -> list[str]:
     """The metrics to record for all columns: the first entry of each column and part that the device supports.
 
-    Args:
-        tool: nvprof or ncu.
-        capability: compute capability of the device, e.g. `9.0`; None: only entries that any device supports.
+    Without its compute capability, e.g. `9.0`, only entries that any device supports.
     """
     first: dict[tuple[str, str], Metric] = {}
     for metric in metrics():
@@ -114,13 +110,7 @@ def wanted(tool: str, capability: str | None = None) -> list[str]:
 
 
 def to_columns(tool: str, values: Mapping[str, float], capability: str | None = None) -> dict[str, float]:
-    """Convert the metrics of one kernel to columns of the `kernels` table; counts are rounded, missing columns absent.
-
-    Args:
-        tool: nvprof or ncu.
-        values: values by metric name, in B, ns and 1.
-        capability: compute capability of the device, e.g. `7.0`.
-    """
+    """Columns of `kernels` from the metrics of a kernel in B, ns and 1; counts are rounded, missing columns absent."""
     columns: dict[str, float] = {}
     for metric in _chosen(tool, frozenset(values), capability):
         amount = sum(factor * values[name] for name, factor in metric.terms.items())

@@ -11,7 +11,7 @@ input and output, as nccl-tests counts it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,14 +30,7 @@ _PER_RANK = frozenset({"AllGather", "ReduceScatter", "AlltoAll"})  # the message
 
 
 class NcclCall(NamedTuple):
-    """Facts of one call; None for unknown ones.
-
-    Attributes:
-        start_ns: start of its range.
-        thread_key: thread.
-        communicator: identifier of the communicator, equal on all its ranks.
-        message_bytes: bytes in the payload.
-    """
+    """Facts of one call; a communicator's number is equal on all its ranks."""
 
     start_ns: int
     thread_key: int
@@ -46,15 +39,9 @@ class NcclCall(NamedTuple):
 
 
 class NcclPayloads:
-    """The calls of NCCL with a payload.
-
-    Attributes:
-        calls: calls with a message.
-        ranks: number of ranks of each communicator whose creation was recorded.
-    """
+    """The calls of NCCL with a message, and the number of ranks of each communicator whose creation was recorded."""
 
     def __init__(self, tables: SqliteTables) -> None:
-        """Read the payloads of an export; none if it describes none."""
         self.calls: list[NcclCall] = []
         self.ranks: dict[int, int] = {}
         numbers = dict.fromkeys(("domainId", "schemaId", "type", "offset"), pa.int64())
@@ -72,22 +59,17 @@ class NcclPayloads:
             elif _MESSAGE in values and isinstance(start, int) and isinstance(thread, int):
                 self.calls.append(NcclCall(start, thread, communicator, values[_MESSAGE]))
 
-    def columns(self, ranges: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Columns collective, message_bytes, group_size and communicator of ranges; empty without payloads.
-
-        Args:
-            ranges: table with start_ns and thread_key.
-            names: name of each range.
-        """
+    def columns(self, ranges: pa.Table) -> dict[str, pa.Array]:
+        """Columns collective, message_bytes, group_size and communicator of ranges; none without a call."""
         if not self.calls:
             return {}
         known = {(call.thread_key, call.start_ns): call for call in self.calls}
         rows: list[dict[str, Any]] = [{}] * ranges.num_rows
         started = np.isin(int_column(ranges, "start_ns"), [call.start_ns for call in self.calls])
         for row in np.flatnonzero(started).tolist():
-            place = (ranges["thread_key"][row].as_py(), ranges["start_ns"][row].as_py())
-            if place in known:
-                rows[row] = self._facts(names[row], known[place])
+            thread, start, name = (ranges[column][row].as_py() for column in ("thread_key", "start_ns", "name"))
+            if (thread, start) in known:
+                rows[row] = self._facts(name, known[thread, start])
         types = {"collective": pa.string(), "message_bytes": pa.int64(), "group_size": pa.int32()}
         types |= {"communicator": pa.string()}
         return {name: pa.array([row.get(name) for row in rows], dtype) for name, dtype in types.items()}
@@ -106,11 +88,9 @@ class NcclPayloads:
 
 
 def decode_payload(payload: Any, fields: Mapping[tuple[int, int], Mapping[str, tuple[int, str]]]) -> dict[str, int]:
-    """The values of a payload by name; empty for one that is damaged or of no known schema.
+    """The values of a payload (blob or text) by name; empty for one that is damaged or of no known schema.
 
-    Args:
-        payload: bytes, as a blob or as text in the export.
-        fields: offset and format of each field, by domain and schema.
+    Fields are offsets and formats by name, by domain and schema.
     """
     data = payload.encode("latin-1", errors="replace") if isinstance(payload, str) else payload
     if not isinstance(data, bytes) or len(data) < _HEADER.size:

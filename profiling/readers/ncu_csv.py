@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from ..recording.store import RecordingWriter
 from . import metrics
 from .csv_lines import has_line, parse_number, rows_of
 from .source import Source
+from .values import whole
 
 NAME = "Nsight Compute CSV"
 
@@ -38,6 +39,7 @@ DEVICE_ATTRIBUTES = _NAME, _SMS, _CLOCK, _BUS, _MEMORY_CLOCK = (
     f"{_ATTRIBUTE}global_memory_bus_width",
     f"{_ATTRIBUTE}memory_clock_rate",
 )
+_Metric = tuple[str, str, str]
 _TRIPLE = re.compile(r"\(\s*(\d+),\s*(\d+),\s*(\d+)\)")
 
 
@@ -48,13 +50,8 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the table; the recording has no steps.
-
-    Raises:
-        CurvescopeError: the table has no kernel.
-    """
+    """Read the table; the recording has no steps."""
     lost: Counter[str] = Counter()
-    seen: set[str] = set()
     rows: list[dict[str, Any]] = []
     count = 0
     parts: set[str] = set()
@@ -62,10 +59,8 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     with source.open() as stream:
         for kernel in _kernels(rows_of(stream, _HEADER), lost, described):
             described.setdefault("CC", kernel["cells"].get("CC", ""))
-            row = _row(kernel, lost, parts)
             count += 1
-            rows.append(row)
-            seen.update(kernel["values"])
+            rows.append(_row(kernel, lost, parts))
             if len(rows) == _BATCH_ROWS:
                 writer.write("kernels", pa.Table.from_pylist(rows, KERNELS.arrow))
                 options.report("reading kernels", count, 0)
@@ -88,57 +83,43 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     describe_steps(writer, [], None)
 
 
-def _kernels(rows: Iterator[list[str]], lost: Counter[str], described: dict[str, str]) -> Iterable[dict[str, Any]]:
+def _kernels(rows: Iterator[list[str]], lost: Counter[str], described: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Each kernel with its values by metric, in B, ns and 1; puts the attributes of the first device in `described`."""
-    header = next(rows, None)
-    if header is None:
-        return
-    known = metrics.known_names("ncu")
-    if "Metric Name" in header:
-        yield from _from_long(header, rows, known, lost, described)
-        return
-    units: dict[str, str] = {}
-    for row in rows:
-        cells = dict(zip(header, row, strict=False))
-        if not cells.get("ID") and not units:
-            units = cells
-            continue
-        if len(row) != len(header):
-            lost["metrics_unreadable"] += 1
-            continue
-        if not described:
-            described.update((name, cells[name]) for name in header if name.startswith(_ATTRIBUTE))
-        values: dict[str, float] = {}
-        for name in known.intersection(cells):
-            _add_metric(values, name, cells[name], units.get(name, ""), lost)
-        yield {"cells": cells, "values": values}
-
-
-def _from_long(
-    header: list[str],
-    rows: Iterator[list[str]],
-    known: frozenset[str],
-    lost: Counter[str],
-    described: dict[str, str],
-) -> Iterable[dict[str, Any]]:
-    kernel: dict[str, Any] | None = None
-    for row in rows:
-        if len(row) != len(header):
-            lost["metrics_unreadable"] += 1
-            continue
-        cells = dict(zip(header, row, strict=True))
-        key = cells.get("ID"), cells.get("Process ID")
-        if kernel is None or kernel["key"] != key:
-            if kernel is not None:
+    kernel: dict[str, Any] = {"key": None}
+    for key, cells, measured in _measured(rows, lost):
+        if key != kernel["key"]:
+            if kernel["key"] is not None:
                 yield kernel
             kernel = {"key": key, "cells": cells, "values": {}}
-        if cells["Metric Name"] in known:
-            unit, value = cells.get("Metric Unit", ""), cells.get("Metric Value", "")
-            _add_metric(kernel["values"], cells["Metric Name"], value, unit, lost)
-        elif cells["Metric Name"].startswith(_ATTRIBUTE):
-            described.setdefault(cells["Metric Name"], cells.get("Metric Value", ""))
-    if kernel is not None:
+        for name, unit, text in measured:
+            number, factor = parse_number(text), metrics.NCU_UNITS.get(unit)
+            if name.startswith(_ATTRIBUTE):
+                described.setdefault(name, text)
+            elif number is not None and factor is not None:
+                kernel["values"][name] = number * factor
+            else:
+                lost["metrics_unreadable"] += bool(text) and text != "n/a"
+    if kernel["key"] is not None:
         yield kernel
+
+
+def _measured(rows: Iterator[list[str]], lost: Counter[str]) -> Iterator[tuple[Any, dict[str, str], list[_Metric]]]:
+    """Of each row the kernel that it belongs to, its cells by column, and known metrics: name, unit and value."""
+    header, names = next(rows, []), metrics.known_names("ncu")
+    known = [name for name in header if name in names or name.startswith(_ATTRIBUTE)]
+    units: dict[str, str] = {}  # of the raw page, in a row of its own
+    for number, row in enumerate(rows):
+        cells = dict(zip(header, row, strict=False))
+        if "Metric Name" not in header and not cells.get("ID") and not units:
+            units = cells
+        elif len(row) != len(header):
+            lost["metrics_unreadable"] += 1
+        elif "Metric Name" in header:
+            name, unit, value = (cells.get(f"Metric {what}", "") for what in ("Name", "Unit", "Value"))
+            measured = [(name, unit, value)] if name in names or name.startswith(_ATTRIBUTE) else []
+            yield (cells.get("ID"), cells.get("Process ID")), cells, measured
+        else:
+            yield number, cells, [(name, units.get(name, ""), cells[name]) for name in known]
 
 
 def _device(described: Mapping[str, str]) -> dict[str, Any] | None:
@@ -165,15 +146,6 @@ def memory_rate(clock_khz: int | None, bus_bits: int | None) -> int | None:
     return None if clock_khz is None or bus_bits is None else 2 * clock_khz * 1000 * bus_bits // 8
 
 
-def _add_metric(values: dict[str, float], name: str, text: str, unit: str, lost: Counter[str]) -> None:
-    number = parse_number(text)
-    factor = metrics.NCU_UNITS.get(unit)
-    if number is None or factor is None:
-        lost["metrics_unreadable"] += bool(text) and text != "n/a"
-        return
-    values[name] = number * factor
-
-
 def _row(kernel: dict[str, Any], lost: Counter[str], parts: set[str]) -> dict[str, Any]:
     cells, values = kernel["cells"], kernel["values"]
     capability = cells.get("CC") or None
@@ -184,17 +156,11 @@ def _row(kernel: dict[str, Any], lost: Counter[str], parts: set[str]) -> dict[st
     lost["flops_partly_counted"] += 0 < len(counted) < 3
     row: dict[str, Any] = {
         "name": scrub(cells.get("Kernel Name", "")) or "?",
-        "device": _parse_integer(cells.get("Device")),
-        "stream": _parse_integer(cells.get("Stream")),
+        "device": whole(cells.get("Device")),
+        "stream": whole(cells.get("Stream")),
         "source": "ncu",
     }
-    for what, column in (("grid", "Grid Size"), ("block", "Block Size")):
-        if (found := _TRIPLE.fullmatch(cells.get(column, ""))) is not None:
-            extents = [int(extent) for extent in found.groups()]
-            if max(extents) < 1 << 31:
-                row |= dict(zip((f"{what}_x", f"{what}_y", f"{what}_z"), extents, strict=True))
+    for what in ("Grid", "Block"):
+        if (found := _TRIPLE.fullmatch(cells.get(f"{what} Size", ""))) is not None:
+            row |= {f"{what.lower()}_{axis}": whole(extent) for axis, extent in zip("xyz", found.groups(), strict=True)}
     return row | columns
-
-
-def _parse_integer(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None

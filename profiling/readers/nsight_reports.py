@@ -25,12 +25,7 @@ _CAPABILITY = "device__attribute_compute_capability_"
 
 
 def convert_report(report: Path, folder: Path) -> Path | None:
-    """Convert a report of Nsight Systems or Nsight Compute with an installed tool; None if no tool can.
-
-    Args:
-        report: the file; only the tools can detect whether it is a report.
-        folder: output folder.
-    """
+    """Convert a report of Nsight Systems or Nsight Compute with an installed tool; None if no tool can."""
     exported, table = folder / "profile.sqlite", folder / "profile.csv"
     if (nsys := shutil.which("nsys")) is not None:
         command = [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={exported}", str(report)]
@@ -38,11 +33,10 @@ def convert_report(report: Path, folder: Path) -> Path | None:
             return exported
     if printed_by(python_command(__name__, "write_table", report, table)) is not None and table.exists():
         return table
-    if (ncu := shutil.which("ncu")) is not None:
-        printed = printed_by([ncu, "--import", str(report), "--csv", "--page=raw"])
-        if printed:
-            table.write_bytes(printed)
-            return table
+    ncu = shutil.which("ncu")
+    if ncu and (printed := printed_by([ncu, "--import", str(report), "--csv", "--page=raw"])):
+        table.write_bytes(printed)
+        return table
     return None
 
 
@@ -54,10 +48,7 @@ def write_table(report: str, table: str) -> None:
 
 
 def _rows(report: Any) -> Iterator[list[Any]]:
-    """One row per metric that fills a column, and one row without metric for a kernel without any.
-
-    The first kernel also has the attributes of its device.
-    """
+    """A row per metric that fills a column, at least one per kernel; the first one has its device's attributes, too."""
     known = metrics.known_names("ncu")
     number = 0
     for which in range(report.num_ranges()):

@@ -14,12 +14,14 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
+from ..attribution.cupti_names import COPY_KINDS
 from ..attribution.profile import profile_of_tables, table_of_rows
 from ..attribution.range_names import scrub
 from ..recording.store import RecordingWriter
 from . import Options
 from .csv_lines import has_line, parse_number, rows_of
 from .source import Source
+from .values import LATEST_NS, whole
 
 NAME = "Nsight Systems CSV (cuda_gpu_trace)"
 
@@ -29,8 +31,6 @@ _UNIT = re.compile(r"\((\w+)\)")
 _NANOSECONDS = {"ns": 1, "us": 1000, "ms": 10**6, "s": 10**9, "nsec": 1, "usec": 1000, "msec": 10**6, "sec": 10**9}
 _DEVICE = re.compile(r"(.*\S) ?\((\d{1,4})\)")
 _COPY = re.compile(r"\[CUDA (memcpy|memset)(?: (\w)\w*-?to-?(\w))?")
-_LATEST_NS = 1 << 62
-_MOST_I32 = (1 << 31) - 1
 _EXPORT = (
     "`nsys stats --report cuda_gpu_trace --format csv FILE`, or better `nsys export --type sqlite FILE`, writes it."
 )
@@ -46,11 +46,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the table.
-
-    Raises:
-        CurvescopeError: it is a summary, or has no kernel.
-    """
+    """Read the table."""
     if not _HEADER.search(source.text):
         raise CurvescopeError(f"it is a summary, without the times of single kernels; {_EXPORT}")
     lost: Counter[str] = Counter()
@@ -88,38 +84,21 @@ def _rows(rows: Iterator[list[str]], lost: Counter[str]) -> Iterator[dict[str, A
             "end_ns": start + duration,
             "device": int(device[2]) if device else None,
             "device_name": device[1] if device else None,
-            "stream": _number(cell, "Strm"),
-            "correlation_id": _number(cell, "CorrId"),
+            "stream": whole(cell.get("Strm")),
+            "correlation_id": whole(cell.get("CorrId")),
         }
         if moved := _COPY.match(name):
-            kind = (
-                f"{moved[2]}to{moved[3]}"
-                if moved[2] and moved[2] + moved[3] in ("HD", "DH", "DD", "HH", "PP")
-                else None
-            )
-            row |= {"kind": moved[1], "memcpy_kind": kind}
+            kind = f"{moved[2]}to{moved[3]}"
+            row |= {"kind": moved[1], "memcpy_kind": kind if kind in COPY_KINDS.values() else None}
         else:
-            row |= {"name": scrub(name) or "?", "registers_per_thread": _number(cell, "Reg/Trd")}
-            for axis in "xyz":
-                row |= {f"grid_{axis}": _number(cell, f"Grd{axis.upper()}")}
-                row |= {f"block_{axis}": _number(cell, f"Blk{axis.upper()}")}
+            row |= {"name": scrub(name) or "?", "registers_per_thread": whole(cell.get("Reg/Trd"))}
+            for what, short in (("grid", "Grd"), ("block", "Blk")):
+                row |= {f"{what}_{axis}": whole(cell.get(f"{short}{axis.upper()}")) for axis in "xyz"}
         yield row
 
 
 def _time(text: str, factor: int | None) -> int | None:
     """Nanoseconds; None for other text, or an unknown unit."""
-    if factor is None:
-        return None
-    if factor == 1 and text.isascii() and text.isdigit() and len(text) < 20:
-        number: float | None = int(text)  # exact: a float has 53 bits
-    else:
-        number = parse_number(text)
-    time = None if number is None else round(number * factor)
-    return time if time is not None and time < _LATEST_NS // 2 else None
-
-
-def _number(row: dict[str, str], name: str) -> int | None:
-    """A whole number of a cell; None if it is missing, unreadable or too large."""
-    text = row.get(name, "")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
-    return number if number is not None and number <= _MOST_I32 else None
+    exact = whole(text, LATEST_NS)  # a float has 53 bits
+    number = parse_number(text) if exact is None else exact
+    return None if number is None or factor is None else whole(round(number * factor), LATEST_NS // 2 - 1)

@@ -31,15 +31,11 @@ from .sqlite_tables import SqliteTables
 
 NAME = "Nsight Systems SQLite export"
 
-_KERNEL, _COPY, _SET, _RUNTIME, _NVTX, _GRAPH, _SYNC = (
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-    "CUPTI_ACTIVITY_KIND_MEMCPY",
-    "CUPTI_ACTIVITY_KIND_MEMSET",
-    "CUPTI_ACTIVITY_KIND_RUNTIME",
-    "NVTX_EVENTS",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+_KERNEL, _COPY, _SET, _RUNTIME, _GRAPH, _SYNC = (
+    f"CUPTI_ACTIVITY_KIND_{name}"
+    for name in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE", "SYNCHRONIZATION")
 )
+_NVTX = "NVTX_EVENTS"
 # ENUM_NSYS_EVENT_TYPE of every export that has it.
 _CATEGORY, _MARK, _PUSH_POP, _START_END, _DOMAIN = 33, 34, 59, 60, 75
 _KINDS = {_MARK: "mark", _PUSH_POP: "push_pop", _START_END: "start_end"}
@@ -57,11 +53,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the export; every step counts as profiled.
-
-    Raises:
-        CurvescopeError: a table has invalid contents, or nothing was recorded.
-    """
+    """Read the export; every step counts as profiled."""
     assert source.tables is not None
     if not any(map(source.tables.about, (_KERNEL, _COPY, _SET, _RUNTIME, _NVTX))):
         raise CurvescopeError(
@@ -131,9 +123,9 @@ class _Export:
         name = next((n for n in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU") if n in self._tables), None)
         if name is None:
             return None
-        numbers = dict.fromkeys(("id", "cuDevice", "smCount", "computeMajor", "computeMinor"), _I64)
-        numbers |= dict.fromkeys(("totalMemory", "memoryBandwidth", "clockRate"), _I64)
-        rows = self._tables.read(name, {**numbers, "name": _TEXT}).to_pylist()
+        numbers = ["id", "cuDevice", "smCount", "computeMajor", "computeMinor"]
+        numbers += ["totalMemory", "memoryBandwidth", "clockRate"]
+        rows = self._tables.read(name, {**dict.fromkeys(numbers, _I64), "name": _TEXT}).to_pylist()
         used = next((t["deviceId"][0].as_py() for t in self._tables.scan(_KERNEL, {"deviceId": _I64})), None)
         rows = [row for row in rows if row["smCount"]]  # a list of GPUs may contain some without CUDA
         cuda = self._tables.read("TARGET_INFO_CUDA_DEVICE", {"gpuId": _I64, "cudaId": _I64}).to_pylist()
@@ -144,11 +136,10 @@ class _Export:
             candidates = rows
         if not candidates:
             return None
-        facts = candidates[0]
-        capability = None if facts["computeMajor"] is None else f"{facts['computeMajor']}.{facts['computeMinor']}"
+        facts, major = candidates[0], candidates[0]["computeMajor"]
         return {
             "name": facts["name"],
-            "compute_capability": capability,
+            "compute_capability": None if major is None else f"{major}.{facts['computeMinor']}",
             "sm_count": facts["smCount"],
             "memory_bytes": facts["totalMemory"],
             "memory_bytes_per_s": facts["memoryBandwidth"],
@@ -165,8 +156,8 @@ class _Export:
             writer.write("memory", {**columns, "address": batch["address"], "source": ["nsys"] * batch.num_rows})
 
     def _ranges(self) -> pa.Table:
-        numbers = dict.fromkeys(("start", "end", "eventType", "globalTid"), _I64)
-        numbers |= dict.fromkeys(("textId", "domainId", "category", "color"), _I64)
+        columns = ("start", "end", "eventType", "globalTid", "textId", "domainId", "category", "color")
+        numbers = dict.fromkeys(columns, _I64)
         domains: dict[int, str] = {}
         categories: dict[tuple[int, int], str] = {}
         empty = pa.schema([*numbers.items(), ("text", _TEXT)]).empty_table()
@@ -182,18 +173,15 @@ class _Export:
             pieces.append(self._range_rows(batch))
         table = pa.concat_tables(pieces)
         # The event that names a domain or category may come after its ranges.
-        domain = category = pa.nulls(table.num_rows, _TEXT)
-        if domains:
-            index = pc.index_in(table["domainId"], pa.array(list(domains), _I64))
-            domain = pa.array(list(domains.values()), _TEXT).take(index)
+        index = pc.index_in(table["domainId"], pa.array(list(domains), _I64))
+        domain = pa.array(list(domains.values()), _TEXT).take(index)
+        category = pa.nulls(table.num_rows, _TEXT)
         if categories:
             keys = zip(table["domainId"].to_pylist(), table["categoryId"].to_pylist(), strict=True)
             category = pa.array([categories.get(key) for key in keys], _TEXT)
         table = table.drop_columns(["domainId", "categoryId"])
-        table = table.append_column("domain", domain).append_column("category", category)
-        payloads = NcclPayloads(self._tables)
-        names = table["name"].to_pylist() if payloads.calls else []
-        for column, values in payloads.columns(table, names).items():
+        more = {"domain": domain, "category": category, **NcclPayloads(self._tables).columns(table)}
+        for column, values in more.items():
             table = table.append_column(column, values)
         return table
 
@@ -206,9 +194,7 @@ class _Export:
                 "name": self._range_names(batch),
                 "start_ns": batch["start"],
                 "end_ns": pc.if_else(pc.equal(batch["eventType"], _MARK), batch["start"], batch["end"]),
-                "process": _process(batch["globalTid"]),
-                "thread": _thread(batch["globalTid"]),
-                "thread_key": batch["globalTid"],
+                **_place(batch["globalTid"]),
                 "kind": pa.array(list(_KINDS.values()), _TEXT).take(kind),
                 "color_argb": batch["color"],
                 "domainId": batch["domainId"],
@@ -243,9 +229,7 @@ class _Export:
                     "name": pa.DictionaryArray.from_arrays(names.indices, texts),
                     "start_ns": batch["start"],
                     "end_ns": batch["end"],
-                    "process": _process(batch["globalTid"]),
-                    "thread": _thread(batch["globalTid"]),
-                    "thread_key": batch["globalTid"],
+                    **_place(batch["globalTid"]),
                     "correlation_id": batch["correlationId"],
                     "return_value": batch["returnValue"],
                     **waits.columns(_call_number(batch["globalTid"], batch["correlationId"])),
@@ -321,6 +305,6 @@ def _process(global_id: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.bit_wise_and(pc.shift_right(global_id, 24), 0xFFFFFF)
 
 
-def _thread(global_id: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The thread in a serialised id."""
-    return pc.bit_wise_and(global_id, 0xFFFFFF)
+def _place(global_id: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+    thread = pc.bit_wise_and(global_id, 0xFFFFFF)
+    return {"process": _process(global_id), "thread": thread, "thread_key": global_id}

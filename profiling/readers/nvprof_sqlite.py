@@ -56,16 +56,11 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the file; every step counts as profiled.
-
-    Raises:
-        CurvescopeError: a table has invalid contents.
-    """
+    """Read the file; every step counts as profiled."""
     assert source.tables is not None
     file = _File(source.tables)
     writer.update(device=file.device(), profiler=file.version(), missing=file.missing())
-    values = source.tables.count(_METRIC) + source.tables.count(_EVENT)
-    writer.count_lost("metrics_without_name", values)
+    writer.count_lost("metrics_without_name", sum(map(source.tables.count, (_METRIC, _EVENT))))
     assemble(file.profile(), writer, options)
 
 
@@ -73,9 +68,8 @@ class _File:
     def __init__(self, tables: SqliteTables) -> None:
         self._tables = tables
         strings = tables.read("StringTable", {"_id_": _I64, "value": _TEXT})
-        self._strings: dict[int, str] = dict(
-            zip(strings["_id_"].to_pylist(), (text or "" for text in strings["value"].to_pylist()), strict=True)
-        )
+        texts = (text or "" for text in strings["value"].to_pylist())
+        self._strings: dict[int, str] = dict(zip(strings["_id_"].to_pylist(), texts, strict=True))
         self._position = {key: position for position, key in enumerate(sorted(self._strings))}
         self._kept: dict[tuple[int, bool], str] = {}
         self._replayed = bool(tables.count(_METRIC) or tables.count(_EVENT))
@@ -107,10 +101,9 @@ class _File:
 
     def device(self) -> dict[str, Any] | None:
         """The device of the first kernel; None if unknown."""
-        numbers = dict.fromkeys(("id", "name", "computeCapabilityMajor", "computeCapabilityMinor"), _I64)
-        numbers |= dict.fromkeys(("numMultiprocessors", "globalMemorySize"), _I64)
-        numbers |= dict.fromkeys(("globalMemoryBandwidth", "coreClockRate"), _I64)
-        rows = self._tables.read(_DEVICE, numbers).to_pylist()
+        numbers = ["id", "name", "computeCapabilityMajor", "computeCapabilityMinor"]
+        numbers += ["numMultiprocessors", "globalMemorySize", "globalMemoryBandwidth", "coreClockRate"]
+        rows = self._tables.read(_DEVICE, dict.fromkeys(numbers, _I64)).to_pylist()
         used = next(
             (t["deviceId"][0].as_py() for k in _KERNELS for t in self._tables.scan(k, {"deviceId": _I64})), None
         )
@@ -245,14 +238,11 @@ class _File:
 
 def _payload(kind: int | None, value: bytes | None) -> str | None:
     """A payload as text; None for other kinds, and for zero, which also stands for a missing payload."""
-    layout = _PAYLOADS.get(kind) if kind is not None else None
-    if layout is None or value is None or len(value) != 8 or not any(value):
+    if kind not in _PAYLOADS or value is None or len(value) != 8 or not any(value):
         return None
-    return str(struct.unpack(layout, value)[0])
+    return str(struct.unpack(_PAYLOADS[kind], value)[0])
 
 
 def _threads(objects: list[bytes | None]) -> pa.Array:
     """Threads of marker objects: process and thread in 32 bits each, little-endian; null if malformed."""
-    return pa.array(
-        [int.from_bytes(o[4:8], "little") if o is not None and len(o) >= 8 else None for o in objects], _I64
-    )
+    return pa.array([int.from_bytes(o[4:8], "little") if o and len(o) >= 8 else None for o in objects], _I64)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from ..recording.store import RecordingWriter
 from . import metrics
 from .csv_lines import lines_of, parse_number, parse_row
 from .source import Source
+from .values import whole
 
 NAME = "nvprof output"
 
@@ -65,20 +67,14 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the tables in the file.
-
-    Raises:
-        CurvescopeError: the file has no trace and no metrics, e.g. only nvprof's summary.
-    """
+    """Read the tables in the file."""
     reader = _Output(writer, options)
     with source.open() as stream:
         reader.run(reader.heeding(lines_of(stream)))
     if not reader.found:
-        summary = (
-            "the file has only a summary, without single kernels"
-            if _SUMMARY.search(source.text)
-            else "the file has no table"
-        )
+        summary = "the file has no table"
+        if _SUMMARY.search(source.text):
+            summary = "the file has only a summary, without single kernels"
         said = f" nvprof says: {reader.said}" if reader.said else ""
         raise CurvescopeError(f"{summary}; record with `nvprof --csv --print-gpu-trace` or `--csv --metrics …`.{said}")
     reader.finish()
@@ -125,7 +121,6 @@ class _Output:
 
     def finish(self) -> None:
         """Write the remaining rows."""
-        traced = bool(self._kernels or self._memory)
         missing = {"ranges": "a trace has no NVTX ranges, so layer and phase are unknown"}
         if not self._kernels and not self._measured:
             missing["kernels"] = "the table has no kernel, so GPU activity was not recorded"
@@ -136,11 +131,11 @@ class _Output:
         device = None if self._device is None else {"name": self._device}
         counted = sorted(self._parts) or None
         self._writer.update(device=device, missing=missing, profiler={"name": "nvprof"}, flops_counted=counted)
-        if not traced:
+        if self._kernels or self._memory:
+            tables = map(table_of_rows, ((), (), self._kernels, self._memory))  # no ranges, no API calls
+            assemble(profile_of_tables("nvprof", *tables), self._writer, self._options)
+        else:
             describe_steps(self._writer, [], None)
-            return
-        tables = map(table_of_rows, ((), (), self._kernels, self._memory))  # no ranges, no API calls
-        assemble(profile_of_tables("nvprof", *tables), self._writer, self._options)
 
     def _trace(self, header: list[str], rows: Iterator[list[str]], *, csv: bool) -> None:
         units: dict[str, str] = {}
@@ -162,9 +157,11 @@ class _Output:
 
         name, start, duration = row.get("Name", ""), value("Start"), value("Duration")
         device = row.get("Device", "")
-        if not device or start is None or duration is None or not name:
-            unread = start is None or not name
-            self._lost["rows_unreadable" if unread else "rows_of_other_kinds"] += 1
+        if start is None or not name:
+            self._lost["rows_unreadable"] += 1
+            return
+        if not device or duration is None:
+            self._lost["rows_of_other_kinds"] += 1
             return
         begin = round(start)
         columns: dict[str, Any] = {"start_ns": begin, "end_ns": begin + round(duration), **self._take_device(device)}
@@ -199,15 +196,9 @@ class _Output:
 
     def _metrics(self, rows: Iterator[dict[str, str]]) -> None:
         """Read rows of one metric of one kernel each; those of a kernel are consecutive."""
-        key: tuple[str | None, ...] | None = None
-        values: dict[str, float] = {}
-        for row in rows:
-            of_kernel = row.get("Device"), row.get("Kernel"), row.get("Invocations")
-            if of_kernel != key:
-                self._measured_kernel(key, values)
-                key, values = of_kernel, {}
-            self._measure(values, row.get("Metric Name", ""), row.get("Avg", ""))
-        self._measured_kernel(key, values)
+        for key, of_kernel in groupby(rows, lambda row: (row.get("Device"), row.get("Kernel"), row.get("Invocations"))):
+            measured = ((row.get("Metric Name", ""), row.get("Avg", "")) for row in of_kernel)
+            self._measured_kernel(*key, self._values(measured))
 
     def _launch_metrics(self, header: list[str], rows: Iterator[list[str]]) -> None:
         """Read rows of one launch each, with a column per metric."""
@@ -217,29 +208,23 @@ class _Output:
                 if any(map(parse_number, cells)):  # otherwise it is the row of units
                     self._lost["rows_unreadable"] += 1
                 continue
-            values: dict[str, float] = {}
-            for name, text in row.items():
-                self._measure(values, name.split(" ")[0], text)
-            self._measured_kernel((row.get("Device"), row.get("Kernel"), "1"), values)
+            values = self._values((name.split(" ")[0], text) for name, text in row.items())
+            self._measured_kernel(row.get("Device"), row.get("Kernel"), "1", values)
 
-    def _measure(self, values: dict[str, float], name: str, text: str) -> None:
-        if name not in metrics.known_names("nvprof"):
-            return
-        if (value := _parse_value(text)) is None:
-            self._lost["metrics_unreadable"] += 1
-        else:
-            values[name] = value
+    def _values(self, measured: Iterable[tuple[str, str]]) -> dict[str, float]:
+        """The known metrics by name."""
+        found = {name: _parse_value(text) for name, text in measured if name in metrics.known_names("nvprof")}
+        self._lost["metrics_unreadable"] += list(found.values()).count(None)
+        return {name: value for name, value in found.items() if value is not None}
 
-    def _measured_kernel(self, key: tuple[str | None, ...] | None, values: dict[str, float]) -> None:
-        if key is None:
-            return
-        device, kernel, invocations = key
-        count = int(invocations) if invocations is not None and invocations.isdecimal() else 0
-        if not kernel or not 0 < count <= _MOST_INVOCATIONS:
+    def _measured_kernel(
+        self, device: str | None, kernel: str | None, invocations: str | None, values: dict[str, float]
+    ) -> None:
+        count = whole(invocations, _MOST_INVOCATIONS)
+        if not kernel or not count:
             self._lost["rows_unreadable"] += 1
             return
-        columns = metrics.to_columns("nvprof", values)
-        counted = metrics.parts("nvprof", values)
+        columns, counted = metrics.to_columns("nvprof", values), metrics.parts("nvprof", values)
         self._parts.update(counted)
         self._lost["kernels_without_known_metric"] += 0 if columns else count
         self._lost["flops_partly_counted"] += count if counted and len({*counted} - {"half precision"}) < 2 else 0
@@ -295,10 +280,5 @@ def _metrics_of_text(lines: Iterator[str]) -> Iterator[dict[str, str]]:
         else:
             cells = re.split(r"\s{2,}", text)
             if len(cells) == 6 and cells[0].isdecimal():
-                yield {
-                    "Device": device,
-                    "Kernel": kernel,
-                    "Invocations": cells[0],
-                    "Metric Name": cells[1],
-                    "Avg": cells[5],
-                }
+                of_kernel = {"Device": device, "Kernel": kernel, "Invocations": cells[0]}
+                yield {**of_kernel, "Metric Name": cells[1], "Avg": cells[5]}

@@ -24,6 +24,7 @@ from ..recording.schema import KERNELS
 from ..recording.store import RecordingWriter
 from .ncu_csv import memory_rate
 from .source import Source
+from .values import whole
 
 NAME = "Proton tree JSON"
 
@@ -32,6 +33,7 @@ _CAPTURED = "<captured_at>"
 _HELPERS = "__proton_launch_metadata"  # kernels that compute metrics of others
 _PYTHON_FRAME = re.compile(r"(?P<file>.+):(?P<function>[^:@]+)@(?P<line>\d+)")
 _MOST_BYTES = 1 << 30
+_MOST = 1 << 50  # ns or launches of a kernel
 _MOST_LAUNCHES = 1 << 22
 _MISSING = {
     "timeline": "Proton adds up the launches of a kernel: durations are means, and there are no start times",
@@ -55,11 +57,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the tree; the recording has no steps.
-
-    Raises:
-        CurvescopeError: broken JSON, no kernel, or more launches than are kept one by one.
-    """
+    """Read the tree; the recording has no steps."""
     try:
         root, *devices = msgspec.json.decode(source.read_all(_MOST_BYTES), type=list[msgspec.Raw])
         tree = msgspec.json.decode(root, type=_Node)
@@ -95,18 +93,18 @@ def _kernels(root: _Node, names: RangeNames, lost: Counter[str]) -> Iterator[dic
         pending += [(child, inside) for child in reversed(node.children)]
         if not metrics.get("time (ns)") and not metrics.get("count"):
             continue
-        time_ns, count = _whole(metrics, "time (ns)"), _whole(metrics, "count")
+        time_ns, count = whole(metrics.get("time (ns)"), _MOST), whole(metrics.get("count"), _MOST)
         if time_ns is None or not count:
             lost["rows_unreadable"] += 1
             continue
         flops = [amount for key, amount in metrics.items() if re.fullmatch(r"flops\d*", key) and _is_amount(amount)]
-        moved, device = metrics.get("bytes"), str(metrics.get("device_id"))
+        moved = metrics.get("bytes")
         yield {
             **_place(around, names),
             "name": scrub(name),
             "count": count,
             "duration_ns": time_ns,
-            "device": int(device) if device.isdecimal() and len(device) < 6 else None,
+            "device": whole(metrics.get("device_id")),
             "flops": round(sum(flops) / count) if flops else None,
             "bytes_compulsory": round(moved / count) if moved is not None and _is_amount(moved) else None,
             "source": "proton",
@@ -150,19 +148,11 @@ def _device(described: dict[str, dict[str, dict[str, Any]]], number: int | None)
         return {
             "name": f"{kind} {capability}",
             "compute_capability": capability,
-            "sm_count": _whole(facts, "num_sms"),
-            "clock_hz": _whole(facts, "clock_rate", 1000),
-            "memory_bytes_per_s": memory_rate(_whole(facts, "memory_clock_rate"), _whole(facts, "bus_width")),
+            "sm_count": whole(facts.get("num_sms")),
+            "clock_hz": None if (clock := whole(facts.get("clock_rate"))) is None else clock * 1000,
+            "memory_bytes_per_s": memory_rate(whole(facts.get("memory_clock_rate")), whole(facts.get("bus_width"))),
         }
     return None
-
-
-def _whole(facts: dict[str, Any], name: str, factor: int = 1) -> int | None:
-    """A whole number, times a factor; None for anything else."""
-    value = facts.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 50:
-        return None
-    return value * factor
 
 
 def _is_amount(value: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from operator import attrgetter
 from typing import Any
@@ -15,47 +15,37 @@ import numpy.typing as npt
 from ..attribution.memory_peak import MEMORY_EVENT
 from ..attribution.nesting import NONE, Bools, Ints
 from ..attribution.range_names import MODULE
-from .event_columns import COMPLETE, INSTANT, JSON, NUMBER, TEXT, TIME, EventColumn, EventColumns, Field, Memo, signed
+from .event_columns import COMPLETE, INSTANT, JSON, NUMBER, TEXT, TIME, EventColumn, EventColumns, Field, Memo
+from .values import signed
 
 _STEP_MARK = "ProfilerStep#"
 # Old versions write the framework's own annotations as operators.
 _ANNOTATIONS = (_STEP_MARK, "Optimizer.", "enumerate(DataLoader)")
 
+
 # Columns, and the fields of an event's `args` that they come from.
+def _args(kind: int, names: Mapping[str, str]) -> dict[str, Field]:
+    return {ours: Field(theirs, kind, True) for ours, theirs in names.items()}
+
+
 _HOST_ARGS = {
-    "sequence": Field("Sequence number", NUMBER, True),
-    "forward_thread": Field("Fwd thread id", NUMBER, True),
-    "shapes": Field("Input Dims", JSON, True),
-    "concrete": Field("Concrete Inputs", JSON, True),
-    "dtypes": Field("Input type", JSON, True),
-    "strides": Field("Input Strides", JSON, True),
+    **_args(NUMBER, {"sequence": "Sequence number", "forward_thread": "Fwd thread id"}),
+    **_args(JSON, {"shapes": "Input Dims", "concrete": "Concrete Inputs", "dtypes": "Input type"}),
+    **_args(JSON, {"strides": "Input Strides"}),
 }
 _TRITON_ARGS = (Field("num_warps", NUMBER, True), Field("num_stages", NUMBER, True))  # of a kernel of torch.compile
 _DEVICE_ARGS = {
-    "device": Field("device", NUMBER, True),
-    "stream": Field("stream", NUMBER, True),
-    "registers_per_thread": Field("registers per thread", NUMBER, True),
-    "shared_memory_bytes": Field("shared memory", NUMBER, True),
-    "bytes": Field("bytes", NUMBER, True),
-    "grid": Field("grid", JSON, True),
-    "block": Field("block", JSON, True),
-    "graph_id": Field("graph id", NUMBER, True),
-    "graph_node_id": Field("graph node id", NUMBER, True),
-    "group": Field("Process Group Name", JSON, True),
-    "members": Field("Process Group Ranks", JSON, True),
-    "collective": Field("Collective name", TEXT, True),
-    "group_size": Field("Group size", NUMBER, True),
-    "elements_in": Field("In msg nelems", NUMBER, True),
-    "elements_out": Field("Out msg nelems", NUMBER, True),
-    "dtype": Field("dtype", TEXT, True),
+    **_args(NUMBER, {"device": "device", "stream": "stream", "bytes": "bytes", "group_size": "Group size"}),
+    **_args(NUMBER, {"registers_per_thread": "registers per thread", "shared_memory_bytes": "shared memory"}),
+    **_args(NUMBER, {"graph_id": "graph id", "graph_node_id": "graph node id"}),
+    **_args(NUMBER, {"elements_in": "In msg nelems", "elements_out": "Out msg nelems"}),
+    **_args(JSON, {"grid": "grid", "block": "block"}),
+    **_args(JSON, {"group": "Process Group Name", "members": "Process Group Ranks"}),
+    **_args(TEXT, {"collective": "Collective name", "dtype": "dtype"}),
 }
 _MEMORY_ARGS = {
-    "size_bytes": Field("Bytes", NUMBER, True),
-    "address": Field("Addr", NUMBER, True),
-    "total_bytes": Field("Total Allocated", NUMBER, True),
-    "reserved_bytes": Field("Total Reserved", NUMBER, True),
-    "device_type": Field("Device Type", NUMBER, True),
-    "device": Field("Device Id", NUMBER, True),
+    **_args(NUMBER, {"size_bytes": "Bytes", "address": "Addr", "device_type": "Device Type", "device": "Device Id"}),
+    **_args(NUMBER, {"total_bytes": "Total Allocated", "reserved_bytes": "Total Reserved"}),
 }
 _LAUNCHED = Field("kernel", TEXT, True)  # ROCm names a launch's kernel, e.g. in the capture of a graph
 _TIMED = (Field("name", TEXT), Field("ts", TIME), Field("dur", TIME))
@@ -90,25 +80,17 @@ Table = dict[str, npt.NDArray[Any]]
 
 
 class Events:
-    """The columns of the events that are needed.
+    """The columns of the events that are needed, as they were read (`pieces`); texts by their index in `texts`.
 
     Attributes:
-        columns: what converts the events.
-        lost: named counts.
         devices: numbers of the devices with work.
-        texts: distinct texts, to which columns refer by index.
         compiled: warps and stages of the kernels of torch.compile, by the index of their names.
         processes: processes of operators.
         calling: processes of API calls; MTIA writes the device for some of them.
-        pieces: columns of `host`, `calls`, `device` and `memory`, as they were read.
     """
 
     def __init__(self, is_capture: bool = False) -> None:
-        """Prepare to convert.
-
-        Args:
-            is_capture: whether the trace is of the capture of graphs, so that API calls need the names of kernels.
-        """
+        """Prepare to convert; of the capture of graphs, API calls need the names of kernels."""
         self.lost: Counter[str] = Counter()
         self.devices: set[int] = set()
         self._call_fields = (*_CALL_FIELDS, _LAUNCHED) if is_capture else _CALL_FIELDS
@@ -128,14 +110,12 @@ class Events:
     def take(self, events: Sequence[Any]) -> None:
         """Convert some events, by their categories."""
         self._take_memory(self.columns.having(INSTANT, events))
-        self._take_complete(self.columns.having(COMPLETE, events))
-
-    def _take_complete(self, events: list[Any]) -> None:
+        events = self.columns.having(COMPLETE, events)
         try:
             kind = np.fromiter(map(self._category.__getitem__, map(_CATEGORY, events)), np.int8, len(events))
         except TypeError:  # a category is a list or an object
-            self._take_complete([event for event in events if isinstance(event.cat, str)])
-            return
+            events = [event for event in events if isinstance(event.cat, str)]
+            kind = np.array([self._category[event.cat] for event in events], np.int8)
         self.lost["counter_ranges"] += int(np.count_nonzero(kind == _COUNTER))
         self.lost["events_of_unknown_category"] += int(np.count_nonzero(kind == 0))
         on_host = (kind == HOST) | (kind == ANNOTATED) | (kind == _MODULE_RANGE)
@@ -158,15 +138,11 @@ class Events:
         kind = np.where((kind == HOST) & (by_name == ANNOTATED), ANNOTATED, kind)
         ours = (kind != _MODULE_RANGE) | (by_name == _MODULE_RANGE)  # the others are Python functions
         rows, timed = self._readable(columns, ours, ("tid",), (kind == ANNOTATED) | (kind == _MODULE_RANGE))
-        self._take_compiled(columns, rows)
-        self._keep("host", rows, {**timed, "kind": kind.astype(np.int8), **_renamed(columns, _HOST_ARGS)})
-
-    def _take_compiled(self, columns: dict[str, EventColumn], rows: Bools) -> None:
-        """Keep how the kernels of torch.compile were compiled, by their names, which their operators have, too."""
+        # How the kernels of torch.compile were compiled, by their names, which their operators have, too.
         compiled = rows & np.logical_or.reduce([columns[field.name].valid for field in _TRITON_ARGS])
         values = (columns[field.name].values[compiled].tolist() for field in _TRITON_ARGS)
-        names = columns["name"].values[compiled].tolist()
-        self.compiled.update(zip(names, zip(*values, strict=True), strict=True))
+        self.compiled.update(zip(columns["name"].values[compiled].tolist(), zip(*values, strict=True), strict=True))
+        self._keep("host", rows, {**timed, "kind": kind.astype(np.int8), **_renamed(columns, _HOST_ARGS)})
 
     def _take_calls(self, events: list[Any]) -> None:
         columns = self.columns.columns(events, self._call_fields)
@@ -205,13 +181,7 @@ class Events:
     ) -> tuple[Bools, Table]:
         """Mask of our events with a name, a time and all required fields, and the common columns of all events.
 
-        Our other events are counted as unreadable.
-
-        Args:
-            columns: columns of the events.
-            ours: mask of the events to read.
-            required: names of the required fields.
-            annotates: mask of the events whose process may be another one than that of operators.
+        Our other events are counted as unreadable. The process of one that annotates may not be that of operators.
         """
         name, start, duration = columns["name"], columns["ts"].values, columns["dur"].values
         rows = (start >= 0) & (duration >= 0)
@@ -245,7 +215,6 @@ def _renamed(columns: dict[str, EventColumn], fields: dict[str, Field]) -> Table
 
 
 def _first_valid(column: EventColumn, other: EventColumn) -> EventColumn:
-    """A column, with the values of the other one where it has none."""
     return EventColumn(np.where(column.valid, column.values, other.values), column.valid | other.valid)
 
 

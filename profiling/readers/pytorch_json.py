@@ -22,14 +22,13 @@ from ..attribution.columns import factorize
 from ..attribution.cupti_names import kind_of_copy
 from ..attribution.library_calls import own_time
 from ..attribution.memory_peak import Allocations
-from ..attribution.nesting import NONE, Ints, nest
+from ..attribution.nesting import NONE, Bools, Ints, nest
 from ..attribution.profile import profile_of_tables
 from ..attribution.range_names import ANNOTATION, COLLECTIVES, MODULE_CALL, NODE_PREFIX, OPERATOR, scrub
 from ..recording.rank_info import META_KEY
 from ..recording.store import RecordingWriter
 from . import Options
-from .graph_capture import join_capture, join_own_capture
-from .graph_data import read_graph_data
+from .graph_capture import join_capture, join_own_capture, read_graph_data
 from .pytorch_events import ANNOTATED, COPY, HOST, KERNEL, Events, PerText, Table
 from .source import Source
 from .trace_events import TraceEvents
@@ -44,10 +43,7 @@ _NO_RANK = (
     "the trace has collectives and does not tell its rank, as those on demand (dynolog); `ranks` takes the number "
     "after `rank` in the name of the file"
 )
-_COLLECTIVE = ("collective", "group_size", "elements_in", "elements_out", "dtype")
-_ALLOCATION = ("time_ns", "thread", "size_bytes", "address")
 _PLACE = ("device", "stream", "correlation_id")
-_GRAPH = ("graph_id", "graph_node_id")
 _CPU = 0  # torch's number of the device type
 _Tables = tuple[pa.Table, pa.Table, pa.Table, pa.Table]
 
@@ -59,33 +55,23 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the trace; every step counts as profiled.
-
-    Args:
-        source: the JSON text.
-        writer: the recording.
-        options: the user's options; default batch size: that of the first convolution or product of each step.
-
-    Raises:
-        CurvescopeError: broken JSON, no trace of this profiler, or several processes in one file.
-    """
+    """Read the trace; default batch size: that of the first convolution or product of each step."""
     events, document = _read_events(source, options)
     on_gpu = bool(document.get("deviceProperties")) or "nccl" in str(document.get("distributedInfo", ""))
     rows = _Rows(events)
-    tables = rows.tables(on_gpu)
-    if options.capture is not None:
-        tables = _with_capture(tables, options, writer)
+    ranges, launches, kernels, memory = rows.tables(on_gpu)
+    if options.capture is None:
+        kernels = join_own_capture(launches, kernels)
     else:
-        ranges, launches, kernels, memory = tables
-        tables = ranges, launches, join_own_capture(launches, kernels), memory
-    profile = replace(profile_of_tables("torch", *tables), allocations=rows.allocations())
+        ranges, kernels = _with_capture(ranges, launches, kernels, options, writer)
+    profile = replace(profile_of_tables("torch", ranges, launches, kernels, memory), allocations=rows.allocations())
     for name, count in events.lost.items():
         writer.count_lost(name, count)
     writer.update(device=_device(document.get("deviceProperties"), events.devices))
     missing = {"device_events": _NO_DEVICE_EVENTS} if rows.lacks_device else {}
     if (rank := _rank_info(document.get("distributedInfo"))) is not None:
         writer.update(**{META_KEY: rank})
-    elif any(name.startswith(_COLLECTIVE_KERNELS) for name in tables[2]["name"].unique().to_pylist()):
+    elif any(name.startswith(_COLLECTIVE_KERNELS) for name in kernels["name"].unique().to_pylist()):
         missing["rank"] = _NO_RANK
     if missing:
         writer.update(missing=missing)
@@ -102,60 +88,43 @@ def _read_events(source: Source, options: Options, *, is_capture: bool = False) 
     return events, trace.document
 
 
-def _with_capture(tables: _Tables, options: Options, writer: RecordingWriter) -> _Tables:
-    """The tables with kernels of graphs at the place of their capture.
-
-    Raises:
-        CurvescopeError: the capture is no trace of this profiler, or does not fit.
-    """
+def _with_capture(
+    ranges: pa.Table, launches: pa.Table, kernels: pa.Table, options: Options, writer: RecordingWriter
+) -> tuple[pa.Table, pa.Table]:
+    """Ranges also of the capture, and the kernels of graphs at their place in it."""
     assert options.capture is not None
     with Source(options.capture) as source:
         if not recognises(source):
             raise CurvescopeError(f"--capture {options.capture}: no JSON of the PyTorch profiler.")
         captured_ranges, captured_launches, *_ = _Rows(_read_events(source, options, is_capture=True)[0]).tables(False)
-    ranges, launches, kernels, memory = tables
     nodes = read_graph_data(options.graph_data) if options.graph_data is not None else None
     joined = join_capture(ranges, launches, kernels, captured_ranges, captured_launches, nodes)
     writer.update(graph_capture={"replays": joined.replays, "joined_by": joined.joined_by})
-    return joined.ranges, launches, joined.kernels, memory
+    return joined.ranges, joined.kernels
 
 
 class _Rows:
-    """Makes tables of the events of a trace.
-
-    Attributes:
-        lacks_device: whether a GPU did the work, but its events are not in the trace.
-    """
-
     def __init__(self, events: Events) -> None:
-        self.lacks_device = False
+        self.lacks_device = False  # whether a GPU did the work, but its events are not in the trace
         self._events, self._texts = events, events.texts
 
     def tables(self, on_gpu: bool) -> _Tables:
-        """Ranges, API calls, kernels, and memcpys and memsets.
-
-        Args:
-            on_gpu: whether the trace names a GPU.
-
-        Raises:
-            CurvescopeError: there is no event of this profiler, or events of several processes.
-        """
+        """Ranges, API calls, kernels, and memcpys and memsets; `on_gpu`: whether the trace names a GPU."""
         if not any(self._events.pieces.values()):
             raise CurvescopeError("it has no event of the PyTorch profiler; other Chrome traces are not read.")
         if len(self._events.processes or self._events.calling) > 1:
             raise CurvescopeError("it merges several processes; import the file of each rank by itself.")
         host, calls, device = (self._events.joined(group) for group in ("host", "calls", "device"))
-        ranges = self._host_rows(host)
         kernels = {name: column[device["kind"] == KERNEL] for name, column in device.items()}
         memory = {name: column[device["kind"] != KERNEL] for name, column in device.items()}
         has_device = len(device["kind"]) or len(calls["name"]) or self._events.lost["counter_ranges"]
-        self.lacks_device = not has_device and (on_gpu or self._calls_nccl(host))
+        self.lacks_device = not has_device and (on_gpu or bool(self._begin_with(host["name"], "nccl:").any()))
         kernel_rows = self._kernel_rows(kernels) if has_device or self.lacks_device else self._own_rows(host)
         launched = calls.pop("kernel", None)
         call_rows = self._named(calls)
         if launched is not None:
             call_rows = call_rows.append_column("kernel", self._text(launched))
-        return ranges, call_rows, kernel_rows, self._memory_rows(memory)
+        return self._host_rows(host), call_rows, kernel_rows, self._memory_rows(memory)
 
     def allocations(self) -> Allocations | None:
         """The allocations of the device with most of them, of a GPU if there is one; None without their addresses."""
@@ -170,11 +139,13 @@ class _Rows:
         rows &= memory["device"] == devices[np.argmax(number)]
         known = on_gpu[rows].all() and (memory["total_bytes"][rows] != NONE).all()
         total, reserved = (memory[name][rows] if known else None for name in ("total_bytes", "reserved_bytes"))
-        time_ns, thread, size_bytes, address = (memory[name][rows] for name in _ALLOCATION)
+        of_rows = (memory[name][rows] for name in ("time_ns", "thread", "size_bytes", "address"))
+        time_ns, thread, size_bytes, address = of_rows
         return Allocations(time_ns, thread, size_bytes, address, total, reserved)
 
-    def _calls_nccl(self, host: Table) -> bool:
-        return bool((PerText(self._texts, lambda text: int(text.startswith("nccl:"))).of(host["name"]) == 1).any())
+    def _begin_with(self, code: Ints, beginning: str | tuple[str, ...]) -> Bools:
+        found: Bools = PerText(self._texts, lambda text: int(text.startswith(beginning))).of(code) == 1
+        return found
 
     def _host_rows(self, host: Table) -> pa.Table:
         """Operators and ranges."""
@@ -203,18 +174,18 @@ class _Rows:
 
     def _own_rows(self, host: Table) -> pa.Table:
         """The own time of operators, for traces without a device."""
-        announced = PerText(self._texts, lambda text: int(text.startswith(COLLECTIVES))).of(host["name"])
-        works = (host["kind"] == HOST) | ((host["kind"] == ANNOTATED) & (announced == 1))
+        announced = self._begin_with(host["name"], COLLECTIVES)
+        works = (host["kind"] == HOST) | ((host["kind"] == ANNOTATED) & announced)
         start, end, span = own_time(nest(host["thread"], host["start_ns"], host["end_ns"]), works)
-        columns: Table = {"start_ns": start, "end_ns": end}
-        rows = self._named({**columns, "name": host["name"][span], "thread": host["thread"][span]})
+        of_span = {name: host[name][span] for name in ("name", "thread")}
+        rows = self._named({"start_ns": start, "end_ns": end, **of_span})
         return rows.append_column("stream", rows["thread"])
 
     def _kernel_rows(self, device: Table) -> pa.Table:
         wanted = ("name", "start_ns", "end_ns", *_PLACE, "registers_per_thread", "shared_memory_bytes")
         # Outside graphs both are 0. ROCm, and CUDA since PyTorch 2.14, number the nodes within a graph, from 0.
         replayed = (device["graph_id"] > 0) | (device["graph_node_id"] > 0)
-        graphs = {name: np.where(replayed, device[name], NONE) for name in _GRAPH}
+        graphs = {name: np.where(replayed, device[name], NONE) for name in ("graph_id", "graph_node_id")}
         rows = self._named({**{name: device[name] for name in wanted}, **graphs})
         if self._events.compiled:
             code, distinct = factorize(device["name"])
@@ -243,7 +214,8 @@ class _Rows:
         names: list[str | None] = [None] * len(device["name"])
         sizes: list[int | None] = [None] * len(names)
         messages: list[int | None] = [None] * len(names)
-        fields = [device[name][described].tolist() for name in _COLLECTIVE]
+        needed = ("collective", "group_size", "elements_in", "elements_out", "dtype")
+        fields = [device[name][described].tolist() for name in needed]
         for row, name, size, read, written, dtype in zip(described.tolist(), *fields, strict=True):
             names[row] = collective_of_torch(self._texts[name])
             sizes[row] = size if 0 < size < 1 << 31 else None
@@ -259,12 +231,11 @@ class _Rows:
         return " ".join(str(json.loads(self._texts[text])) for text in (name, members) if text != NONE) or None
 
     def _memory_rows(self, device: Table) -> pa.Table:
-        columns = {name: device[name] for name in ("start_ns", "end_ns", *_PLACE, "bytes")}
+        columns = {name: _nullable(device[name]) for name in ("start_ns", "end_ns", *_PLACE, "bytes")}
         code, distinct = factorize(device["name"])
         kinds = [kind_of_copy(self._texts[name]) for name in distinct.tolist()]
         copied = pa.array(np.where(device["kind"] == COPY, code, NONE), mask=device["kind"] != COPY)
         names = pa.array(["memcpy", "memset"]).take(pa.array((device["kind"] != COPY).astype(np.int32)))
-        columns = {name: _nullable(column) for name, column in columns.items()}
         return pa.table({**columns, "kind": names, "memcpy_kind": pa.array(kinds, pa.string()).take(copied)})
 
     def _extents(self, text: int) -> tuple[int, ...]:

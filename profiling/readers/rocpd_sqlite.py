@@ -28,7 +28,6 @@ _MARKER = "MARKER"  # begins the category of roctx ranges
 _I64, _TEXT = pa.int64(), pa.string()
 _TRACK = ("pid", "tid", "agent_id", "stream_id")  # columns of a row, or of its track
 _WORK = (*_TRACK, "track_id", "start", "end", "event_id")
-_SIZES = {what: tuple(f"{what}_{axis}" for axis in "xyz") for what in ("grid_size", "workgroup_size")}
 
 
 def recognises(source: Source) -> bool:
@@ -37,22 +36,14 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the tables of all processes.
-
-    Raises:
-        CurvescopeError: a table has values of another type, or there is no kernel.
-    """
+    """Read the tables of all processes."""
     assert source.tables is not None
     records = Records()
-    facts: dict[Any, dict[str, Any] | None] = {}
     for name in source.tables:
         if name.startswith(_DISPATCH):
             tables = _Tables(source.tables, name.removeprefix(_DISPATCH))
-            facts |= tables.read_agents(records)
+            tables.read_agents(records)
             tables.read_work(records)
-    used = next((facts[row["agent"]] for row in records.kernels if row["agent"] in facts), None)
-    if used is not None:
-        writer.update(device=used)
     records.write(writer, options)
 
 
@@ -67,44 +58,28 @@ class _Tables:
         self._tracks = {row["id"]: row for row in self._rows("track", "id", *_TRACK)}
         self._categories = {row["id"]: row["name"] for row in self._rows("info_category", "id", texts=("name",))}
 
-    def read_agents(self, records: Records) -> dict[Any, dict[str, Any] | None]:
-        """Number the GPUs; returns the facts of each, by agent."""
-        facts = {}
-        texts = ("type", "name", "product_name")
-        for row in self._rows("info_agent", "id", "absolute_index", "type_index", texts=texts):
+    def read_agents(self, records: Records) -> None:
+        """Number the GPUs."""
+        for row in self._rows("info_agent", "id", "type_index", texts=("type", "name", "product_name")):
             if row["type"] == "GPU":
-                agent = self._agent(row["id"])
-                records.gpus.setdefault(
-                    agent, row["type_index"] if row["type_index"] is not None else len(records.gpus)
-                )
-                facts[agent] = device_facts(row["product_name"], row["name"])
-        return facts
+                facts = device_facts(row["product_name"], row["name"])
+                records.add_gpu(self._agent(row["id"]), facts, row["type_index"])
 
     def read_work(self, records: Records) -> None:
         """Read dispatches, copies, API calls and ranges."""
-        symbols = {
-            row["id"]: row
-            for row in self._rows("info_kernel_symbol", "id", "arch_vgpr_count", texts=("display_name", "kernel_name"))
-        }
+        names = ("display_name", "kernel_name")
+        symbols = {row["id"]: row for row in self._rows("info_kernel_symbol", "id", "arch_vgpr_count", texts=names)}
         correlation, category, message = self._events()
-        columns = (
-            *_WORK,
-            "agent_id",
-            "kernel_id",
-            "group_segment_size",
-            *_SIZES["grid_size"],
-            *_SIZES["workgroup_size"],
-        )
-        for row in self._rows("kernel_dispatch", *columns):
-            symbol = symbols.get(row["kernel_id"], {})
-            items, block = ([row[column] for column in of_axes] for of_axes in _SIZES.values())
+        sizes = [f"{what}_{axis}" for what in ("grid_size", "workgroup_size") for axis in "xyz"]
+        for row in self._rows("kernel_dispatch", *_WORK, "kernel_id", "group_segment_size", *sizes):
+            symbol, extents = symbols.get(row["kernel_id"], {}), [row[size] for size in sizes]
             records.add_kernel(
                 symbol.get("display_name") or symbol.get("kernel_name"),
                 row["start"],
                 row["end"],
                 self._agent(row["agent_id"]),
-                items=items,
-                block=block,
+                items=extents[:3],
+                block=extents[3:],
                 registers_per_thread=symbol.get("arch_vgpr_count"),
                 shared_memory_bytes=row["group_segment_size"],
                 **self._place(row, correlation),
@@ -115,12 +90,12 @@ class _Tables:
             records.add_copy(name, row["start"], row["end"], agents, bytes=row["size"], **place)
         for row in self._rows("region", *_WORK, "name_id"):
             event, name = row["event_id"], self._strings.get(row["name_id"])
-            process, thread = self._process.get(row["pid"]), self._thread.get(row["tid"])
+            about = row["start"], row["end"], self._process.get(row["pid"]), self._thread.get(row["tid"])
             kind = (self._categories or self._strings).get(category.get(event)) or ""
             if not kind.startswith(_MARKER):
-                records.add_call(name, row["start"], row["end"], process, thread, correlation.get(event))
+                records.add_on_host(records.launches, name, *about, correlation_id=correlation.get(event))
             elif event in message:
-                records.add_range(message[event], row["start"], row["end"], process, thread)
+                records.add_on_host(records.ranges, message[event], *about, kind="push_pop")
 
     def _events(self) -> tuple[dict[Any, Any], dict[Any, Any], dict[Any, str]]:
         """Correlation id, category and message of each event."""

@@ -18,105 +18,65 @@ from ..attribution.profile import profile_of_tables, table_of_rows
 from ..attribution.range_names import scrub
 from ..recording.store import RecordingWriter
 from . import Options
-from .event_columns import signed
+from .values import LATEST_NS, MOST_I32, MOST_U64, signed, whole
 
-MOST_I32 = (1 << 31) - 1
-_LATEST_NS = (1 << 62) - 1
 _COPY = re.compile(r"(HOST|DEVICE)_TO_(HOST|DEVICE)")
-_RECORD = "record with `rocprofv3 --kernel-trace`"
+_Rows = list[dict[str, Any]]
 
 
 @dataclass
 class Records:
-    """Rows of a profile; devices of work are agents until `write` numbers them.
+    """Rows of a profile; records that cannot be read are counted in `lost`.
 
     Attributes:
-        kernels: dispatches.
-        memory: copies.
-        launches: HIP and HSA calls.
-        ranges: roctx ranges.
-        lost: named counts.
         gpus: number of each GPU by agent; empty if agents are only numbers.
+        facts: facts of each GPU by agent.
     """
 
-    kernels: list[dict[str, Any]] = field(default_factory=list)
-    memory: list[dict[str, Any]] = field(default_factory=list)
-    launches: list[dict[str, Any]] = field(default_factory=list)
-    ranges: list[dict[str, Any]] = field(default_factory=list)
+    kernels: _Rows = field(default_factory=list)
+    memory: _Rows = field(default_factory=list)
+    launches: _Rows = field(default_factory=list)
+    ranges: _Rows = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
     gpus: dict[Any, int] = field(default_factory=dict)
+    facts: dict[Any, dict[str, Any] | None] = field(default_factory=dict)
+
+    def add_gpu(self, agent: Any, facts: dict[str, Any] | None, number: int | None = None) -> None:
+        """Add a GPU; without a number it is the next one."""
+        self.gpus.setdefault(agent, len(self.gpus) if number is None else number)
+        self.facts.setdefault(agent, facts)
 
     def add_kernel(
-        self,
-        name: Any,
-        start_ns: Any,
-        end_ns: Any,
-        agent: Any,
-        *,
-        items: Sequence[Any],
-        block: Sequence[Any],
-        **columns: Any,
+        self, name: Any, start: Any, end: Any, agent: Any, *, items: Sequence[Any], block: Sequence[Any], **columns: Any
     ) -> None:
-        """Add a dispatch, or count it as unreadable.
+        """Add a dispatch, with the work-items of the grid (`items`) and of a work-group (`block`) in x, y and z."""
+        for axis, of_grid, of_block in zip("xyz", map(whole, items), map(whole, block), strict=True):
+            columns[f"block_{axis}"] = of_block
+            columns[f"grid_{axis}"] = -(-of_grid // of_block) if of_block and of_grid else None
+        self._add(self.kernels, start, end, {"name": _name(name), "agent": agent}, columns)
 
-        Args:
-            name: name of the kernel.
-            start_ns: start.
-            end_ns: end.
-            agent: agent that ran it.
-            items: work-items in x, y and z.
-            block: work-items of a work-group in x, y and z.
-            **columns: further columns; see `_columns`.
-        """
-        times = _times(start_ns, end_ns)
-        if times is None or not isinstance(name, str) or not name or agent is None:
-            self.lost["rows_unreadable"] += 1
-            return
-        row = {"name": scrub(name) or "?", **times, "agent": agent, **_columns(columns)}
-        for axis, of_grid, of_block in zip("xyz", items, block, strict=True):
-            threads, all_items = whole(of_block), whole(of_grid)
-            row |= {
-                f"block_{axis}": threads,
-                f"grid_{axis}": -(-all_items // threads) if threads and all_items else None,
-            }
-        self.kernels.append(row)
-
-    def add_copy(self, name: Any, start_ns: Any, end_ns: Any, agents: Iterable[Any], **columns: Any) -> None:
-        """Add a copy, or count it as unreadable.
-
-        Args:
-            name: name of the operation, e.g. MEMORY_COPY_HOST_TO_DEVICE.
-            start_ns: start.
-            end_ns: end.
-            agents: destination and source; the first GPU of them is the device.
-            **columns: further columns; see `_columns`.
-        """
-        times = _times(start_ns, end_ns)
-        if times is None:
-            self.lost["rows_unreadable"] += 1
-            return
+    def add_copy(self, name: Any, start: Any, end: Any, agents: Iterable[Any], **columns: Any) -> None:
+        """Add a copy, e.g. MEMORY_COPY_HOST_TO_DEVICE; the first GPU of destination and source is its device."""
         found = _COPY.search(str(name))
-        kind = f"{found[1][0]}to{found[2][0]}" if found else None
-        agent = next((one for one in agents if one in self.gpus), None)
-        self.memory.append({"kind": "memcpy", "memcpy_kind": kind, **times, "agent": agent, **_columns(columns)})
+        columns["memcpy_kind"] = f"{found[1][0]}to{found[2][0]}" if found else None
+        columns["agent"] = next((one for one in agents if one in self.gpus), None)
+        self._add(self.memory, start, end, {"kind": "memcpy"}, columns)
 
-    def add_call(self, name: Any, start_ns: Any, end_ns: Any, process: Any, thread: Any, correlation_id: Any) -> None:
-        """Add an API call, or count it as unreadable."""
-        self._add_on_host(self.launches, name, start_ns, end_ns, process, thread, correlation_id=correlation_id)
-
-    def add_range(self, name: Any, start_ns: Any, end_ns: Any, process: Any, thread: Any) -> None:
-        """Add a roctx range, or count it as unreadable."""
-        self._add_on_host(self.ranges, name, start_ns, end_ns, process, thread, kind="push_pop")
-
-    def _add_on_host(
-        self, rows: list[dict[str, Any]], name: Any, start_ns: Any, end_ns: Any, process: Any, thread: Any, **more: Any
+    def add_on_host(
+        self, rows: _Rows, name: Any, start: Any, end: Any, process: Any, thread: Any, **columns: Any
     ) -> None:
-        times, process, thread = _times(start_ns, end_ns), whole(process), whole(thread)
-        if times is None or not isinstance(name, str) or not name or process is None or thread is None:
+        """Add a HIP or HSA call to `launches`, or a roctx range to `ranges`."""
+        place = {"process": whole(process), "thread": whole(thread)}
+        if None not in place.values():
+            columns["thread_key"] = process << 32 | thread
+        self._add(rows, start, end, {"name": _name(name), **place}, columns)
+
+    def _add(self, rows: _Rows, start: Any, end: Any, needed: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
+        needed = {"start_ns": whole(start, LATEST_NS - 1), "end_ns": whole(end, LATEST_NS - 1), **needed}
+        if None in needed.values():
             self.lost["rows_unreadable"] += 1
-            return
-        place = {"process": process, "thread": thread, "thread_key": process << 32 | thread}
-        rows.append({"name": scrub(name) or "?", **times, **place, **_columns(more)})
+        else:
+            rows.append({**needed, **{name: _readable(name, value) for name, value in columns.items()}})
 
     def write(self, writer: RecordingWriter, options: Options) -> None:
         """Write every table; without known GPUs devices are numbered in the order of their agents.
@@ -125,7 +85,10 @@ class Records:
             CurvescopeError: there is no kernel.
         """
         if not self.kernels:
-            raise CurvescopeError(f"it has no kernel; {_RECORD}.")
+            raise CurvescopeError("it has no kernel; record with `rocprofv3 --kernel-trace`.")
+        used = next((self.facts[row["agent"]] for row in self.kernels if row["agent"] in self.facts), None)
+        if used is not None:
+            writer.update(device=used)
         gpus = self.gpus or {agent: index for index, agent in enumerate(sorted({row["agent"] for row in self.kernels}))}
         for row in (*self.kernels, *self.memory):
             row["device"] = gpus.get(row.pop("agent"))
@@ -143,18 +106,10 @@ class Records:
         assemble(profile_of_tables("rocprof", *map(table_of_rows, tables)), writer, options)
 
 
-def whole(value: Any, most: int = MOST_I32) -> int | None:
-    """A whole number from 0 to `most`; None for others."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None
-
-
 def device_facts(name: Any, target: Any, compute_units: Any = None) -> dict[str, Any] | None:
-    """Facts of a GPU for `recording.json`; None without a name.
+    """Facts of a GPU for `recording.json`, by its product's name and instruction set, e.g. gfx942; None without both.
 
-    Args:
-        name: name of the product.
-        target: instruction set, e.g. gfx942.
-        compute_units: number of compute units; of RDNA (gfx10 on) two are one multiprocessor, as HIP counts.
+    Of RDNA (gfx10 on) two compute units are one multiprocessor, as HIP counts.
     """
     known = [text for text in (name, target) if isinstance(text, str) and text]
     if not known:
@@ -165,19 +120,14 @@ def device_facts(name: Any, target: Any, compute_units: Any = None) -> dict[str,
     return {"name": known[0], "compute_capability": known[-1], "sm_count": units}
 
 
-def _times(start_ns: Any, end_ns: Any) -> dict[str, int] | None:
-    start, end = whole(start_ns, _LATEST_NS), whole(end_ns, _LATEST_NS)
-    return None if start is None or end is None else {"start_ns": start, "end_ns": end}
+def _name(name: Any) -> str | None:
+    return scrub(name) or "?" if isinstance(name, str) and name else None
 
 
-def _columns(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns with readable values: process, registers_per_thread and other numbers, and ids of 64 bits."""
-    found = {}
-    for name, value in columns.items():
-        if name in ("stream", "correlation_id"):
-            found[name] = signed(value) if whole(value, (1 << 64) - 1) is not None else None
-        elif name == "kind":
-            found[name] = value
-        else:
-            found[name] = whole(value, MOST_I32 if name in ("process", "registers_per_thread") else _LATEST_NS)
-    return found
+def _readable(column: str, value: Any) -> Any:
+    """The value, if the column can hold it; ids have 64 bits."""
+    if column in ("kind", "memcpy_kind", "agent"):
+        return value
+    if column in ("stream", "correlation_id"):
+        return None if (number := whole(value, MOST_U64)) is None else signed(number)
+    return whole(value, MOST_I32 if column in ("process", "registers_per_thread") else LATEST_NS - 1)

@@ -29,19 +29,13 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the table; devices are numbered in the order of their agents.
-
-    Raises:
-        CurvescopeError: the table has no kernel.
-    """
-    records = Records()
+    """Read the table; devices are numbered in the order of their agents."""
     with source.open() as stream:
-        _read_rows(rows_of(stream, _HEADER), records)
-    records.write(writer, options)
+        _records(rows_of(stream, _HEADER)).write(writer, options)
 
 
-def _read_rows(rows: Iterator[list[str]], records: Records) -> None:
-    header = [name.lower() for name in next(rows, [])]
+def _records(rows: Iterator[list[str]]) -> Records:
+    records, header = Records(), [name.lower() for name in next(rows, [])]
     for cells in rows:
         row = dict(zip(header, cells, strict=False))
         if len(cells) != len(header) or (agent := _LAST_NUMBER.search(row.get("agent_id", ""))) is None:
@@ -51,19 +45,14 @@ def _read_rows(rows: Iterator[list[str]], records: Records) -> None:
         else:
             records.add_kernel(
                 row.get("kernel_name"),
-                _number(row, "start_timestamp"),
-                _number(row, "end_timestamp"),
+                row.get("start_timestamp"),
+                row.get("end_timestamp"),
                 int(agent[1]),
-                items=[_number(row, f"grid_size_{axis}") for axis in "xyz"],
-                block=[_number(row, f"workgroup_size_{axis}") for axis in "xyz"],
-                stream=_number(row, "stream_id" if "stream_id" in row else "queue_id"),
-                correlation_id=_number(row, "correlation_id"),
-                registers_per_thread=_number(row, "vgpr_count"),
-                shared_memory_bytes=_number(row, "lds_block_size" if "lds_block_size" in row else "group_segment_size"),
+                items=[row.get(f"grid_size_{axis}") for axis in "xyz"],
+                block=[row.get(f"workgroup_size_{axis}") for axis in "xyz"],
+                stream=row.get("stream_id", row.get("queue_id")),
+                correlation_id=row.get("correlation_id"),
+                registers_per_thread=row.get("vgpr_count"),
+                shared_memory_bytes=row.get("lds_block_size", row.get("group_segment_size")),
             )
-
-
-def _number(row: dict[str, str], name: str) -> int | None:
-    """The digits of a cell; None if it is missing or has other characters."""
-    text = row.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+    return records

@@ -2,7 +2,7 @@
 
 One object per process has agents, names and records; a record of an API or a marker names its operation by two numbers,
 into lists of names. The message of a roctx range is found by its correlation id. Command lines, host names and
-configurations are not decoded.
+configurations are not kept.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..recording.store import RecordingWriter
 from . import Options
 from .rocprof import Records, device_facts
 from .source import Source
+from .values import MOST_U64, whole
 
 NAME = "rocprofv3 JSON"
 
@@ -24,47 +25,20 @@ _KEY = re.compile(r'\s*\{\s*"rocprofiler-sdk-tool"')
 _MOST_BYTES = 4 << 30
 _GPU = 2  # ROCPROFILER_AGENT_TYPE_GPU
 _API = ("hip_api", "hsa_api", "rccl_api")
-
-
-class _Handle(msgspec.Struct):
-    handle: Any = None
-
-
-class _Correlation(msgspec.Struct):
-    internal: Any = None
-
-
-class _Size(msgspec.Struct):
-    x: Any = None
-    y: Any = None
-    z: Any = None
-
-    def extents(self) -> list[Any]:
-        return [self.x, self.y, self.z]
-
-
-class _Dispatch(msgspec.Struct):
-    kernel_id: Any = None
-    agent_id: _Handle = msgspec.field(default_factory=_Handle)
-    queue_id: _Handle = msgspec.field(default_factory=_Handle)
-    grid_size: _Size = msgspec.field(default_factory=_Size)
-    workgroup_size: _Size = msgspec.field(default_factory=_Size)
-    group_segment_size: Any = None
+_Object = dict[str, Any]
 
 
 class _Record(msgspec.Struct):
-    """A record of any kind."""
-
     kind: Any = None
     operation: Any = None
     thread_id: Any = None
     start_timestamp: Any = None
     end_timestamp: Any = None
-    correlation_id: _Correlation = msgspec.field(default_factory=_Correlation)
-    stream_id: _Handle | None = None
-    dispatch_info: _Dispatch = msgspec.field(default_factory=_Dispatch)
-    dst_agent_id: _Handle = msgspec.field(default_factory=_Handle)
-    src_agent_id: _Handle = msgspec.field(default_factory=_Handle)
+    correlation_id: _Object = {}
+    stream_id: _Object | None = None
+    dispatch_info: _Object = {}
+    dst_agent_id: _Object = {}
+    src_agent_id: _Object = {}
     bytes: Any = None
 
 
@@ -77,50 +51,15 @@ class _Buffers(msgspec.Struct):
     marker_api: list[_Record] = []
 
 
-class _Agent(msgspec.Struct):
-    id: _Handle = msgspec.field(default_factory=_Handle)
-    type: Any = None
-    name: Any = None
-    product_name: Any = None
-    cu_count: Any = None
-
-
-class _Symbol(msgspec.Struct):
-    kernel_id: Any = None
-    formatted_kernel_name: Any = None
-    demangled_kernel_name: Any = None
-    kernel_name: Any = None
-    arch_vgpr_count: Any = None
-
-    @property
-    def name(self) -> str | None:
-        names = (self.formatted_kernel_name, self.demangled_kernel_name, self.kernel_name)
-        return next((name for name in names if isinstance(name, str) and name), None)
-
-
-class _Operations(msgspec.Struct):
-    kind: Any = None
-    operations: list[Any] = []
-
-
-class _Message(msgspec.Struct):
-    key: Any = None
-    value: Any = None
-
-
 class _Strings(msgspec.Struct):
-    buffer_records: list[_Operations] = []
-    marker_api: list[_Message] = []
-
-
-class _Metadata(msgspec.Struct):
-    pid: Any = None
+    buffer_records: list[_Object] = []
+    marker_api: list[_Object] = []
 
 
 class _Process(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    agents: list[_Agent] = []
-    kernel_symbols: list[_Symbol] = []
+    metadata: _Object = {}
+    agents: list[_Object] = []
+    kernel_symbols: list[_Object] = []
     strings: _Strings = msgspec.field(default_factory=_Strings)
     buffer_records: _Buffers = msgspec.field(default_factory=_Buffers)
 
@@ -135,89 +74,74 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the records of all processes.
-
-    Raises:
-        CurvescopeError: broken JSON, records of other forms, or no kernel.
-    """
+    """Read the records of all processes."""
     try:
         found = msgspec.json.decode(source.read_all(_MOST_BYTES), type=_File).processes
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CurvescopeError(
             f"it is broken JSON ({str(error)[:200]}); the file was cut off or edited, record it again."
         ) from error
-    records, gpus = Records(), []
+    records = Records()
     for process in found if isinstance(found, list) else [found]:
         for agent in process.agents:
-            if agent.type == _GPU and _key(agent.id) is not None and _key(agent.id) not in records.gpus:
-                records.gpus[_key(agent.id)] = len(records.gpus)
-                gpus.append(agent)
+            if agent.get("type") == _GPU and (key := _handle(agent.get("id"))) is not None:
+                records.add_gpu(key, device_facts(agent.get("product_name"), agent.get("name"), agent.get("cu_count")))
         _read_process(process, records)
-    used = next((gpus[records.gpus[row["agent"]]] for row in records.kernels if row["agent"] in records.gpus), None)
-    if used is not None:
-        writer.update(device=device_facts(used.product_name, used.name, used.cu_count))
     records.write(writer, options)
 
 
 def _read_process(process: _Process, records: Records) -> None:
-    pid, buffers = process.metadata.pid, process.buffer_records
-    symbols = {_number(symbol.kernel_id): symbol for symbol in process.kernel_symbols}
-    messages = {_number(message.key): message.value for message in process.strings.marker_api}
+    pid, buffers = process.metadata.get("pid"), process.buffer_records
+    symbols = {_id(symbol.get("kernel_id")): symbol for symbol in process.kernel_symbols}
+    messages = {_id(message.get("key")): message.get("value") for message in process.strings.marker_api}
+
+    def common(record: _Record) -> _Object:
+        stream = record.dispatch_info.get("queue_id") if record.stream_id is None else record.stream_id
+        return {"process": pid, "stream": _handle(stream), "correlation_id": record.correlation_id.get("internal")}
+
     for record in buffers.kernel_dispatch:
         info = record.dispatch_info
-        symbol = symbols.get(_number(info.kernel_id), _Symbol())
+        symbol = symbols.get(_id(info.get("kernel_id")), {})
+        names = (symbol.get(f"{which}kernel_name") for which in ("formatted_", "demangled_", ""))
+        items, block = ([info.get(size, {}).get(axis) for axis in "xyz"] for size in ("grid_size", "workgroup_size"))
         records.add_kernel(
-            symbol.name,
+            next((name for name in names if isinstance(name, str) and name), None),
             record.start_timestamp,
             record.end_timestamp,
-            _key(info.agent_id),
-            items=info.grid_size.extents(),
-            block=info.workgroup_size.extents(),
-            process=pid,
-            stream=_stream(record),
-            correlation_id=record.correlation_id.internal,
-            registers_per_thread=symbol.arch_vgpr_count,
-            shared_memory_bytes=info.group_segment_size,
+            _handle(info.get("agent_id")),
+            items=items,
+            block=block,
+            registers_per_thread=symbol.get("arch_vgpr_count"),
+            shared_memory_bytes=info.get("group_segment_size"),
+            **common(record),
         )
     for record in buffers.memory_copy:
-        records.add_copy(
-            _operation(process, record),
-            record.start_timestamp,
-            record.end_timestamp,
-            [_key(record.dst_agent_id), _key(record.src_agent_id)],
-            process=pid,
-            stream=_stream(record),
-            correlation_id=record.correlation_id.internal,
-            bytes=record.bytes,
-        )
-    for api in _API:
-        for record in getattr(buffers, api):
-            place = record.start_timestamp, record.end_timestamp, pid, record.thread_id
-            records.add_call(_operation(process, record), *place, record.correlation_id.internal)
+        agents = [_handle(record.dst_agent_id), _handle(record.src_agent_id)]
+        times = record.start_timestamp, record.end_timestamp
+        records.add_copy(_operation(process, record), *times, agents, bytes=record.bytes, **common(record))
+    for record in (record for api in _API for record in getattr(buffers, api)):
+        place = record.start_timestamp, record.end_timestamp, pid, record.thread_id
+        correlation = record.correlation_id.get("internal")
+        records.add_on_host(records.launches, _operation(process, record), *place, correlation_id=correlation)
     for record in buffers.marker_api:
         # A mark has a message, too, but no time; other calls of roctx have no message.
-        message = messages.get(_number(record.correlation_id.internal))
+        message = messages.get(_id(record.correlation_id.get("internal")))
         if message is not None and record.start_timestamp != record.end_timestamp:
-            records.add_range(message, record.start_timestamp, record.end_timestamp, pid, record.thread_id)
+            place = record.start_timestamp, record.end_timestamp, pid, record.thread_id
+            records.add_on_host(records.ranges, message, *place, kind="push_pop")
 
 
-def _operation(process: _Process, record: _Record) -> str | None:
+def _operation(process: _Process, record: _Record) -> Any:
     """The name of a record's operation; None if the lists of names lack it."""
-    kind, operation, names = _number(record.kind), _number(record.operation), process.strings.buffer_records
-    if kind is None or operation is None or kind >= len(names) or operation >= len(names[kind].operations):
-        return None
-    name = names[kind].operations[operation]
-    return name if isinstance(name, str) else None
+    kind, operation, names = _id(record.kind), _id(record.operation), process.strings.buffer_records
+    operations = names[kind].get("operations", []) if kind is not None and kind < len(names) else []
+    return operations[operation] if operation is not None and operation < len(operations) else None
 
 
-def _stream(record: _Record) -> Any:
-    return record.dispatch_info.queue_id.handle if record.stream_id is None else record.stream_id.handle
+def _id(value: Any) -> int | None:
+    """A number that can be a key or an index."""
+    return whole(value, MOST_U64)
 
 
-def _number(value: Any) -> int | None:
-    """A number that can be a key or an index; None for other values."""
-    return value if isinstance(value, int) and value >= 0 else None
-
-
-def _key(agent: _Handle) -> int | None:
-    return _number(agent.handle)
+def _handle(of: Any) -> int | None:
+    return _id(of.get("handle")) if isinstance(of, dict) else None

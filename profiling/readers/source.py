@@ -45,17 +45,11 @@ class Source:
     """One file, read only; a context manager that closes everything it opened.
 
     Attributes:
-        path: the file.
         packed: whether it is gzip; every other attribute and method gives the unpacked content.
         head: first bytes, up to 1 MiB.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the first bytes.
-
-        Raises:
-            CurvescopeError: the file cannot be read, is empty, damaged, or packed in a format that is not read.
-        """
         self.path = path
         self.packed = False
         self._opened = ExitStack()
@@ -78,11 +72,7 @@ class Source:
 
     @cached_property
     def tables(self) -> SqliteTables | None:
-        """The tables of a SQLite database; None for other files.
-
-        Raises:
-            CurvescopeError: another program has not finished writing it, or it is damaged.
-        """
+        """The tables of a SQLite database; None for other files."""
         if not self.head.startswith(_SQLITE):
             return None
         path = self._opened.enter_context(self.on_disk())
@@ -106,16 +96,15 @@ class Source:
             yield io.BufferedReader(checked, 1 << 20)
 
     def read_all(self, most_bytes: int) -> bytes:
-        """The complete content.
-
-        Raises:
-            CurvescopeError: it is larger than `most_bytes`, or damaged.
-        """
+        """The complete content; raises `CurvescopeError` if it is larger, or damaged."""
+        blocks, size = [], 0
         with self.open() as stream:
-            data = stream.read(most_bytes + 1)
-        if len(data) > most_bytes:
-            raise CurvescopeError(f"it holds more than {most_bytes >> 20} MiB unpacked; record fewer steps.")
-        return data
+            while block := stream.read(1 << 20):  # one large read of a gzip file takes its memory at once
+                blocks.append(block)
+                size += len(block)
+                if size > most_bytes:
+                    raise CurvescopeError(f"it holds more than {most_bytes >> 20} MiB unpacked; record fewer steps.")
+        return b"".join(blocks)
 
     @contextmanager
     def on_disk(self) -> Iterator[Path]:
@@ -173,11 +162,7 @@ class _Checked(io.RawIOBase):
 
 @contextmanager
 def open_sqlite(path: Path) -> Iterator[sqlite3.Connection]:
-    """A SQLite file opened read-only and immutable: no lock is taken and nothing is written beside it.
-
-    Raises:
-        CurvescopeError: another program has not finished writing it.
-    """
+    """A SQLite file opened read-only and immutable: no lock is taken and nothing is written beside it."""
     for suffix, words in (("-wal", "a write-ahead log"), ("-journal", "a rollback journal")):
         beside = path.with_name(path.name + suffix)
         if beside.exists() and beside.stat().st_size:

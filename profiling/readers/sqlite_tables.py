@@ -33,16 +33,10 @@ class _UnreadError(Exception):
 class SqliteTables:
     """The real tables of a database. Views and virtual tables are ignored: they can run any code.
 
-    Every method raises `CurvescopeError` if the database is damaged.
+    Every method raises `CurvescopeError` if the database is damaged. ADBC's driver needs the path of the file.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
-        """Read the schema.
-
-        Args:
-            connection: connection to the database.
-            path: file of the database, for ADBC's driver; None to read only through the connection.
-        """
         self._connection, self._path = connection, path
         rows = self._query("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
         real = [row for row in rows if isinstance(row[1], str) and row[1].lstrip()[:12].upper() == "CREATE TABLE"]
@@ -64,8 +58,7 @@ class SqliteTables:
     def scan(self, name: str, wanted: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
         """The wanted columns of a table, in the order of its rows; a column it lacks is null, an absent table empty.
 
-        Raises:
-            CurvescopeError: a value is of another type than the column's.
+        A value of another type than the column's is refused.
         """
         present = [column for column in wanted if column in self.columns(name)]
         if not present:
@@ -80,7 +73,7 @@ class SqliteTables:
                 if batch.num_rows:
                     yield _complete(batch, wanted)
         except _UnreadError:
-            pass
+            pass  # Python's sqlite3 reads the rest
         else:
             return
         with _readable():
@@ -90,23 +83,16 @@ class SqliteTables:
                 rows = cursor.fetchmany(BATCH_ROWS)
             if not rows:
                 return
-            found = dict(zip(present, zip(*rows, strict=True), strict=True))
+            found = zip(present, zip(*rows, strict=True), strict=True)
             try:
-                yield _complete(
-                    pa.table({column: pa.array(found[column], wanted[column]) for column in present}), wanted
-                )
+                yield _complete(pa.table({name: pa.array(values, wanted[name]) for name, values in found}), wanted)
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
                 raise CurvescopeError(
                     f"table {name} holds a value of the wrong type ({str(error)[:100]}); export it again."
                 ) from error
 
     def _in_ranges(self, name: str, sql: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-        """Tables of the rows, as from `_at_once`; two threads read a large table, a range of row ids at a time.
-
-        Raises:
-            CurvescopeError: the ranges hold more or fewer rows than the table, whose row ids are damaged.
-            _UnreadError: as `_at_once`.
-        """
+        """Tables of the rows, as from `_at_once`; two threads read a large table, a range of row ids at a time."""
         step = max(BATCH_ROWS - 2, 1)  # rows of a range: with the typed row less than a batch
         row_ids = self._row_ids(name)
         if row_ids is None:  # nvprof writes a hundred tables, most of them empty
@@ -145,11 +131,7 @@ class SqliteTables:
         return None if low is None or high is None else (low, high)
 
     def _at_once(self, sql: str, types: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-        """Tables of the rows, by ADBC's driver.
-
-        Raises:
-            _UnreadError: the driver cannot read the next row as the wanted types.
-        """
+        """Tables of the rows, by ADBC's driver; raises `_UnreadError` where it cannot read the next one as wanted."""
         if self._path is None or not set(types.values()) <= _TYPED_ROW.keys():
             raise _UnreadError
         from adbc_driver_sqlite import dbapi  # late: importing it takes a while
@@ -225,9 +207,8 @@ def _checked(column: pa.Array) -> pa.Array:
 
 def _complete(batch: pa.Table, wanted: Mapping[str, pa.DataType]) -> pa.Table:
     """The wanted columns in order; null for those that the table lacks."""
-    names = batch.column_names
-    columns = {n: batch[n] if n in names else pa.nulls(batch.num_rows, dtype) for n, dtype in wanted.items()}
-    return pa.table(columns)
+    nulls = {name: pa.nulls(batch.num_rows, dtype) for name, dtype in wanted.items() if name not in batch.column_names}
+    return pa.table({name: nulls[name] if name in nulls else batch[name] for name in wanted})
 
 
 @contextmanager

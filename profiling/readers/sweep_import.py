@@ -28,23 +28,15 @@ NAME = "sweep of profiles"
 def import_sweep(
     sources: Sequence[Path], target: AnyPath | None = None, batches: Sequence[int] = (), options: Options | None = None
 ) -> Imported:
-    """Import profiles as one sweep; files of the same batch size become its rounds.
+    """Import profiles of any formats as one sweep; files of the same batch size become its rounds.
 
-    Args:
-        sources: files in any formats.
-        target: folder to create; default: a dated one under `runs`.
-        batches: samples per step, one per file; default: from ranges or shapes.
-        options: options for all files.
-
-    Raises:
-        CurvescopeError: a file is unreadable, has no step, or has an unknown batch size.
+    Batches are the samples per step, one per file; default: from ranges or shapes.
     """
     options = options or Options()
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         recordings = []
         for index, source in enumerate(sources):
-            batch = batches[index] if batches else options.batch
-            own = replace(options, batch=batch)
+            own = replace(options, batch=batches[index] if batches else options.batch)
             done = import_profile(source, Path(folder) / str(index), own)
             recordings.append(open_recording(done.path))
             steps = recordings[-1].arrow("steps")

@@ -27,17 +27,16 @@ from ..attribution.profile import Profile, profile_of_tables, table_of_rows
 from ..attribution.range_names import scrub
 from ..recording.store import RecordingWriter
 from . import Options
-from .event_columns import nanoseconds, signed
 from .source import Source
 from .trace_events import Event, TraceEvents
+from .values import LATEST_NS, MOST_U64, nanoseconds, signed, whole
 
 NAME = "TensorFlow or JAX trace"
 
 _MARKS = ('"/device:', '"/host:CPU', '"/job:', '"Allocators"', '"highres-ticks"', '"kernel_details"')
 _TF1_PROCESS = re.compile(
-    r"/job:\S*?/(?:device:)?(?P<device>[cgCG][pP][uU]):(?P<index>\d+)(?:/stream:(?P<stream>\S+))? Compute"
+    r"/(?:device:)?(?P<device>[cg]pu):(?P<index>\d+)(?:/stream:(?P<stream>\S+))? Compute", re.IGNORECASE
 )
-_TF1_GPU = re.compile(r"/(?:device:)?gpu:(?P<index>\d+)(?:/stream:(?P<stream>\S+))? Compute", re.IGNORECASE)
 _DEVICE = re.compile(r"/device:(?:GPU|TPU):(\d+)")
 _STREAM = re.compile(r"Stream #(\d+)")
 # The word boundary avoids quadratic time in long words.
@@ -58,11 +57,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the trace; every step counts as profiled.
-
-    Raises:
-        CurvescopeError: broken JSON, or no kernel and no operator.
-    """
+    """Read the trace; every step counts as profiled."""
     trace = FrameworkTrace()
     events = TraceEvents(source, Event, options.report)
     for batch in events:
@@ -73,11 +68,7 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
 
 
 def write_trace(trace: FrameworkTrace, writer: RecordingWriter, options: Options) -> None:
-    """Write a complete trace.
-
-    Raises:
-        CurvescopeError: the trace has no kernel and no operator.
-    """
+    """Write a complete trace; raises `CurvescopeError` if it has no kernel and no operator."""
     profile, missing = trace.profile()
     writer.update(missing=missing, profiler={"name": "JAX" if trace.is_jax else "TensorFlow"})
     for name, count in trace.lost.items():
@@ -89,12 +80,7 @@ _Rows = list[dict[str, Any]]
 
 
 class FrameworkTrace:
-    """The events of TensorFlow's or JAX's profiler, from JSON or an XSpace.
-
-    Attributes:
-        lost: named counts.
-        is_jax: whether JAX wrote it.
-    """
+    """The events of TensorFlow's or JAX's profiler, from JSON or an XSpace."""
 
     def __init__(self) -> None:
         self.lost: Counter[str] = Counter()
@@ -117,7 +103,7 @@ class FrameworkTrace:
         if event.ph == "M":
             args = event.args if isinstance(event.args, dict) else {}
             name = args.get("name")
-            if isinstance(name, str) and _hashable(event.pid) and _hashable(event.tid):
+            if isinstance(name, str) and _hashable(event.pid, event.tid):
                 if event.name == "process_name":
                     self._processes[event.pid] = name
                 elif event.name == "thread_name":
@@ -126,8 +112,9 @@ class FrameworkTrace:
             try:
                 start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
             except (TypeError, ValueError, OverflowError):
-                start = None
-            if start is None or not isinstance(event.name, str) or not (_hashable(event.pid) and _hashable(event.tid)):
+                self.lost["events_unreadable"] += 1
+                return
+            if not isinstance(event.name, str) or not _hashable(event.pid, event.tid):
                 self.lost["events_unreadable"] += 1
                 return
             if not isinstance(event.args, dict):
@@ -136,7 +123,7 @@ class FrameworkTrace:
 
     def profile(self) -> tuple[Profile, dict[str, str]]:
         """The neutral tables, and sentences about missing data by name."""
-        first = [name for name in self._processes.values() if _TF1_PROCESS.search(name) or _TF1_GPU.search(name)]
+        first = any(map(_TF1_PROCESS.search, self._processes.values()))
         kernels, launches, ranges = self._timeline() if first else self._trace()
         memory = [row for row in kernels if "kind" in row]
         kernels = [row for row in kernels if "kind" not in row]
@@ -158,12 +145,11 @@ class FrameworkTrace:
 
     def _timeline(self) -> tuple[_Rows, _Rows, _Rows]:
         """Device work of TensorFlow 1; no launches and ranges."""
-        lines: dict[Any, tuple[str, int, str | None]] = {}  # device, its number, stream
-        for pid, name in self._processes.items():
-            if (found := _TF1_PROCESS.search(name)) is not None:
-                lines[pid] = found["device"].lower(), int(found["index"]), found["stream"]
-            elif (found := _TF1_GPU.search(name)) is not None:
-                lines[pid] = "gpu", int(found["index"]), found["stream"]
+        lines = {  # device, its number, stream
+            pid: (found["device"].lower(), int(found["index"]), found["stream"])
+            for pid, name in self._processes.items()
+            if (found := _TF1_PROCESS.search(name))
+        }
         streams = {stream for *_, stream in lines.values() if stream is not None}
         by_stream = streams != {"all"}
         on_gpu = {pid for pid, (*_, stream) in lines.items() if stream is not None and (stream != "all") == by_stream}
@@ -225,12 +211,7 @@ class FrameworkTrace:
 
 
 def _scope_at(start_ns: int, scopes: Sequence[tuple[int, int, str]]) -> str:
-    """The path of the scope in which a kernel starts; empty without one.
-
-    Args:
-        start_ns: start of the kernel.
-        scopes: start, end and path of the scopes of its device, by start.
-    """
+    """The path of the scope in which a kernel starts; empty without one. Scopes: start, end and path, by start."""
     at = bisect_right(scopes, start_ns, key=lambda scope: scope[0]) - 1
     return scopes[at][2] if at >= 0 and start_ns < scopes[at][1] else ""
 
@@ -275,35 +256,27 @@ def _copy(name: str, details: Mapping[str, str]) -> dict[str, Any]:
         return {}
     copies = lowered.startswith("memcpy")
     memcpy_kind = next((kind for short, kind in _COPIES.items() if copies and short.lower() in lowered), None)
-    size = _number(details.get("size", details.get("num_bytes")), 62)
+    size = whole(details.get("size", details.get("num_bytes")), LATEST_NS - 1)
     return {"kind": lowered[:6], "memcpy_kind": memcpy_kind, "bytes": size}
 
 
 def _shape(details: Mapping[str, str]) -> dict[str, Any]:
     """Columns of a kernel's launch."""
-    columns: dict[str, Any] = {"registers_per_thread": _number(details.get("regs"))}
-    shared = [_number(details.get(key)) for key in ("static_shared", "dynamic_shared")]
+    columns: dict[str, Any] = {"registers_per_thread": whole(details.get("regs"))}
+    shared = [whole(details.get(key)) for key in ("static_shared", "dynamic_shared")]
     if None not in shared:
         columns["shared_memory_bytes"] = sum(size for size in shared if size is not None)
     for what in ("grid", "block"):
-        extents = [_number(text) for text in details.get(what, "").split(",")]
+        extents = details.get(what, "").split(",")
         if len(extents) == 3:
-            columns |= dict(zip((f"{what}_x", f"{what}_y", f"{what}_z"), extents, strict=True))
+            columns |= {f"{what}_{axis}": whole(extent) for axis, extent in zip("xyz", extents, strict=True)}
     return columns
 
 
-def _number(value: Any, bits: int = 31) -> int | None:
-    """A whole number with at most this many bits, or None."""
-    if isinstance(value, str) and value.isdecimal() and len(value) <= 20:
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << bits else None
-
-
 def _id(value: Any) -> int | None:
-    """An id: any number of 64 bits, made signed; None for other values."""
-    number = _number(value, 64)
+    number = whole(value, MOST_U64)
     return None if number is None else signed(number)
 
 
-def _hashable(value: Any) -> bool:
-    return value is None or isinstance(value, (int, str, float))
+def _hashable(*values: Any) -> bool:
+    return all(value is None or isinstance(value, (int, str, float)) for value in values)

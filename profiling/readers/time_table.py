@@ -26,16 +26,10 @@ _COLUMNS = ("problem", "device", "batch", *_NS_PER, "n", "spread")
 
 
 def import_table(source: Path, target: AnyPath | None = None, noise: float | None = None) -> Imported:
-    """Convert a CSV of times to a recording.
+    """Convert a CSV of times in UTF-8 to a recording, by default in a dated folder under `runs`.
 
-    Args:
-        source: CSV file in UTF-8.
-        target: folder to create; default: a dated one under `runs`.
-        noise: standard error of a time as a fraction of it, for times with neither repeats nor a published spread; it
-            is stored in the recording. Default: estimated from the table when it is explained.
-
-    Raises:
-        CurvescopeError: the file is unreadable, a column is missing or unknown, or a value is invalid (with its line).
+    Noise is the standard error of a time as a fraction of it, for times with neither repeats nor a published spread;
+    default: estimated from the table when it is explained. Refusals name the line.
     """
     try:
         with source.open(newline="", encoding="utf-8-sig") as file:

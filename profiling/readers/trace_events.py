@@ -36,6 +36,7 @@ _OPENS = np.zeros(256, np.int8)
 _OPENS[[ord("{"), ord("[")]] = 1
 _OPENS[[ord("}"), ord("]")]] = -1
 _SPACE = b" \t\r\n"
+_NO_LIST = "it has no list `traceEvents`; export it with `export_chrome_trace`."
 _COLON = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*")
 
 
@@ -58,7 +59,7 @@ Report = Callable[[str, int, int], None]
 
 
 class TraceEvents(Generic[E]):
-    """The events of a trace, read once, in order.
+    """Lists of the events of a trace, read once, in order.
 
     Attributes:
         document: the other values of the document; complete after the last event.
@@ -68,13 +69,9 @@ class TraceEvents(Generic[E]):
     def __init__(
         self, source: Source, event_type: type[E], report: Report = lambda *_: None, usual_type: Any = None
     ) -> None:
-        """Prepare to read.
+        """Prepare to read events as a msgspec structure, which may restrict `args` to objects, and no other field.
 
-        Args:
-            source: the JSON text.
-            event_type: msgspec structure of an event; it may restrict `args` to objects, and no other field.
-            report: callback for progress; takes the activity, the bytes read, and 0.
-            usual_type: type that decodes faster and fits most events; blocks with others are decoded as `event_type`.
+        The usual type decodes faster and fits most events; blocks with others are decoded as `event_type`.
         """
         self.document: dict[str, Any] = {}
         self.lost: Counter[str] = Counter()
@@ -85,11 +82,6 @@ class TraceEvents(Generic[E]):
         self._bare = False
 
     def __iter__(self) -> Iterator[list[E]]:
-        """Lists of events.
-
-        Raises:
-            CurvescopeError: broken JSON, or no list of events.
-        """
         with self._source.open() as stream:
             buffer = self._read(stream, _CHUNK_BYTES)
             if buffer.startswith(codecs.BOM_UTF8):
@@ -156,12 +148,12 @@ class TraceEvents(Generic[E]):
         else:
             if buffer.rstrip(_SPACE).endswith(b"}") and len(buffer) < _CHUNK_BYTES:
                 self._decode_document(buffer)  # raises for broken JSON
-            raise CurvescopeError("it has no list `traceEvents`; export it with `export_chrome_trace`.")
+            raise CurvescopeError(_NO_LIST)
         self.document = self._decode_document(buffer[:at] + _KEY + b":0}")
         del self.document["traceEvents"]
         assert colon is not None
         if buffer[colon.end() : colon.end() + 1] != b"[":
-            raise CurvescopeError("it has no list `traceEvents`; export it with `export_chrome_trace`.")
+            raise CurvescopeError(_NO_LIST)
         return colon.end() + 1
 
     def _after_events(self, rest: bytes | bytearray, stream: BinaryIO) -> None:
@@ -262,8 +254,7 @@ class TraceEvents(Generic[E]):
 
 
 def _finite(text: str) -> float | None:
-    number = float(text)
-    return number if math.isfinite(number) else None
+    return number if math.isfinite(number := float(text)) else None
 
 
 def _last_end(buffer: bytes | bytearray) -> tuple[int, int | None]:

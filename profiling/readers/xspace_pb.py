@@ -24,46 +24,19 @@ NAME = "TensorFlow or JAX XSpace"
 
 _PLANES = (b"/host:", b"/device:", b"/job:")
 _MOST_BYTES = (1 << 31) - 1  # of a protobuf message
-_BLOCK_BYTES = 1 << 20
 _PS_PER_NS = 1000
-# Message, and its fields: name, number, kind (a message's name for messages), repeated.
-_MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
-    "XSpace": (("planes", 1, "XPlane", True),),
-    "XPlane": (
-        ("name", 2, "string", False),
-        ("lines", 3, "XLine", True),
-        ("event_metadata", 4, "EventEntry", True),
-        ("stat_metadata", 5, "StatEntry", True),
-    ),
-    "XLine": (
-        ("id", 1, "int64", False),
-        ("name", 2, "string", False),
-        ("timestamp_ns", 3, "int64", False),
-        ("events", 4, "XEvent", True),
-        ("display_name", 11, "string", False),
-    ),
-    "XEvent": (
-        ("metadata_id", 1, "int64", False),
-        ("offset_ps", 2, "int64", False),
-        ("duration_ps", 3, "int64", False),
-        ("stats", 4, "XStat", True),
-    ),
-    "XStat": (
-        ("metadata_id", 1, "int64", False),
-        ("double_value", 2, "double", False),
-        ("uint64_value", 3, "uint64", False),
-        ("int64_value", 4, "int64", False),
-        ("str_value", 5, "bytes", False),
-        ("ref_value", 7, "uint64", False),
-    ),
-    "EventEntry": (("key", 1, "int64", False), ("value", 2, "EventMetadata", False)),
-    "EventMetadata": (
-        ("name", 2, "bytes", False),
-        ("display_name", 4, "bytes", False),
-        ("stats", 5, "XStat", True),
-    ),
-    "StatEntry": (("key", 1, "int64", False), ("value", 2, "StatMetadata", False)),
-    "StatMetadata": (("name", 2, "bytes", False),),
+# Message, and its fields: number, name and kind (a message's name for messages); `*` if repeated.
+_MESSAGES = {
+    "XSpace": "1 planes XPlane*",
+    "XPlane": "2 name string, 3 lines XLine*, 4 event_metadata EventEntry*, 5 stat_metadata StatEntry*",
+    "XLine": "1 id int64, 2 name string, 3 timestamp_ns int64, 4 events XEvent*, 11 display_name string",
+    "XEvent": "1 metadata_id int64, 2 offset_ps int64, 3 duration_ps int64, 4 stats XStat*",
+    "XStat": "1 metadata_id int64, 2 double_value double, 3 uint64_value uint64, 4 int64_value int64, "
+    "5 str_value bytes, 7 ref_value uint64",
+    "EventEntry": "1 key int64, 2 value EventMetadata",
+    "EventMetadata": "2 name bytes, 4 display_name bytes, 5 stats XStat*",
+    "StatEntry": "1 key int64, 2 value StatMetadata",
+    "StatMetadata": "2 name bytes",
 }
 _VALUES = ("double_value", "uint64_value", "int64_value", "str_value", "ref_value")
 
@@ -74,15 +47,11 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the XSpace; every step counts as profiled.
-
-    Raises:
-        CurvescopeError: it is damaged or larger than 2 GiB, or has no kernel and no operator.
-    """
+    """Read the XSpace; every step counts as profiled."""
     from google.protobuf.message import DecodeError
 
     try:
-        planes = _message_type("XSpace").FromString(_content(source)).planes
+        planes = _message_type("XSpace").FromString(source.read_all(_MOST_BYTES)).planes
     except DecodeError as error:
         raise CurvescopeError(f"it is a damaged XSpace ({error}); copy it again, or record it again.") from error
     trace = FrameworkTrace()
@@ -90,22 +59,6 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         _take_plane(trace, number, plane)
         options.report("reading planes", number + 1, len(planes))
     write_trace(trace, writer, options)
-
-
-def _content(source: Source) -> bytes:
-    """The whole file.
-
-    Raises:
-        CurvescopeError: it is larger than a message may be.
-    """
-    blocks, size = [], 0
-    with source.open() as stream:
-        while block := stream.read(_BLOCK_BYTES):  # one large read of a gzip file takes its memory at once
-            blocks.append(block)
-            size += len(block)
-            if size > _MOST_BYTES:
-                raise CurvescopeError("it is larger than 2 GiB, the most that an XSpace may have; record fewer steps.")
-    return b"".join(blocks)
 
 
 def _take_plane(trace: FrameworkTrace, number: int, plane: Any) -> None:
@@ -154,9 +107,10 @@ def _message_type(name: str) -> Any:
     file = descriptor_pb2.FileDescriptorProto(name="curvescope_xspace.proto", package="curvescope", syntax="proto2")
     for message, fields in _MESSAGES.items():
         described = file.message_type.add(name=message)
-        for field, number, kind, repeated in fields:
-            own = described.field.add(name=field, number=number)
-            own.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
+        for number, name_, kind in map(str.split, fields.split(", ")):
+            own = described.field.add(name=name_, number=int(number))
+            own.label = kinds.LABEL_REPEATED if kind.endswith("*") else kinds.LABEL_OPTIONAL
+            kind = kind.rstrip("*")
             if kind in _MESSAGES:
                 own.type, own.type_name = kinds.TYPE_MESSAGE, f".curvescope.{kind}"
             else:

@@ -12,19 +12,10 @@ from hypothesis import strategies as st
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import trace_events
-from curvescope.profiling.readers.event_columns import (
-    COMPLETE,
-    JSON,
-    NUMBER,
-    TEXT,
-    TIME,
-    EventColumns,
-    Field,
-    nanoseconds,
-    signed,
-)
+from curvescope.profiling.readers.event_columns import COMPLETE, JSON, NUMBER, TEXT, TIME, EventColumns, Field
 from curvescope.profiling.readers.source import Source
 from curvescope.profiling.readers.trace_events import TraceEvents
+from curvescope.profiling.readers.values import nanoseconds, signed
 
 from .test_trace_events import BROKEN, REPAIRED
 

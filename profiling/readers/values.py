@@ -1,0 +1,52 @@
+"""Single values of profiles, which may be of any type."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+MOST_I32 = (1 << 31) - 1
+MOST_U64 = (1 << 64) - 1
+LATEST_NS = 1 << 62
+
+
+def whole(value: Any, most: int = MOST_I32) -> int | None:
+    """A whole number from 0 to `most`, or its digits; None for others."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 20:
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None
+
+
+def signed(number: int) -> int:
+    """The signed number with the same 64 bits: ids stay distinct, and all bits set are −1, no id.
+
+    Raises:
+        OverflowError: the number has more than 64 bits.
+    """
+    if not -(1 << 63) <= number <= MOST_U64:
+        raise OverflowError(number)
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def nanoseconds(microseconds: Any) -> int:
+    """Time of an event in nanoseconds; exact to the last digit if given as text.
+
+    Raises:
+        ValueError, TypeError, ArithmeticError: the value is no time.
+    """
+    if isinstance(microseconds, bool):
+        raise TypeError(microseconds)
+    if isinstance(microseconds, str):
+        try:
+            number = Decimal(microseconds)
+        except InvalidOperation as error:
+            raise ValueError(microseconds) from error
+        if not number.is_finite() or abs(number) > LATEST_NS:  # before Decimal expands its digits
+            raise OverflowError(microseconds)
+        time = round(number * 1000)
+    else:
+        integer = int(microseconds)  # separate from the fraction: the product of a large float would be rounded
+        time = integer * 1000 + round((microseconds - integer) * 1000)
+    if not -LATEST_NS < time < LATEST_NS:
+        raise OverflowError(microseconds)
+    return time

@@ -43,15 +43,7 @@ _Result = TypeVar("_Result")
 
 
 def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Timeline:
-    """Write every table of a profile.
-
-    Args:
-        profile: the tables.
-        writer: the recording.
-        options: the user's options.
-
-    Returns:
-        The joined timeline, with the steps.
+    """Write every table of a profile; returns the joined timeline, with the steps.
 
     Raises:
         CurvescopeError: the profile has no work of the device that the user wants.
@@ -93,7 +85,7 @@ class _Assembly:
                 if timeline.marked:
                     timeline.finish_marked_steps([(work.start_ns, work.step)])
                 else:
-                    timeline.find_steps(work, self._communicates())
+                    timeline.find_steps(work, _communicate(self._names.to_pylist()))
                 self._write_collected(work)
                 self._write_operators(work)
             self._write_peaks()
@@ -113,11 +105,6 @@ class _Assembly:
         return timeline
 
     def _refuse_idle_device(self) -> None:
-        """Refuse a device that the user wants and the profile has no work of.
-
-        Raises:
-            CurvescopeError: there is none; it names the devices with work.
-        """
         device = self._options.device
         if device is not None and device not in self._devices:
             others = ", ".join(map(str, sorted(self._devices)))
@@ -133,7 +120,6 @@ class _Assembly:
         self._writer.write(table, rows, part)
 
     def _columns_of(self, table: str, data: pa.Table) -> dict[str, Any]:
-        """The columns that the schema's table has, too."""
         wanted = {column.name for column in TABLES[table].columns}
         return {name: data[name] for name in data.column_names if name in wanted}
 
@@ -149,7 +135,6 @@ class _Assembly:
         self._write("ranges", self._writer.next_part("ranges"), columns, len(columns["step"]))
 
     def _write_launches(self) -> Launches:
-        """Write the API calls; returns the columns that joins need."""
         calls = Growing(Launches, self._profile.count)
         batches = ((self._writer.next_part("api_calls"), batch) for batch in self._profile.launches())
         for placed in self._in_order(self._write_calls, batches):
@@ -176,7 +161,6 @@ class _Assembly:
                 yield table, demangled(batch) if table == "kernels" and "name" in batch.column_names else batch
 
     def _place(self, batch: pa.Table) -> tuple[Timed, Codes, Placed]:
-        """Times, processes, ranges and steps of device work."""
         times = Timed(batch, self._profile.replayed)
         process = int_column(batch, "process").astype(np.int32)
         thread = int_column(batch, "thread_key") if "thread_key" in batch.column_names else None
@@ -185,7 +169,6 @@ class _Assembly:
         return times, process, self._timeline.place_work(*work, _captures(batch))
 
     def _count_placed(self, times: Timed, placed: Placed) -> None:
-        """Count the losses among placed device work."""
         self._timeline.take(placed, times.start_ns, times.end_ns)
         self._lost["negative_durations"] += int(np.count_nonzero(times.backwards))
         self._lost["without_time"] += int(np.count_nonzero(~times.complete & ~times.backwards))
@@ -251,10 +234,6 @@ class _Assembly:
             self._add_phases(phases)
             self._report(f"writing {table}", count)
 
-    def _communicates(self) -> Bools:
-        """Whether the kernels of a name are communication, by the name's code."""
-        return np.array([is_communication(name) for name in self._names.to_pylist()], np.bool_)
-
     def _write_operators(self, work: DeviceWork) -> None:
         """Write the outermost operators of one step per batch size: a step of median duration."""
         nested, placement = self._nested, self._timeline.placement
@@ -278,11 +257,10 @@ class _Assembly:
             )
             found = operator_calls(nested, placement, outer, kernels, step_of == step).rows
             rows += [{"batch": batch, **row} for row in found]
-        if rows:
-            self._write("operators", self._writer.next_part("operators"), columns_of(rows), len(rows))
+        self._write("operators", self._writer.next_part("operators"), columns_of(rows), len(rows))
 
     def _usual_steps(self) -> dict[int | None, dict[str, Any]]:
-        """The row of the step of median duration of each batch size."""
+        """The row of the step of median duration, by batch size."""
         steps_of: dict[int | None, list[dict[str, Any]]] = {}
         for row in sorted(self._timeline.step_rows, key=itemgetter("duration_ns")):
             steps_of.setdefault(row.get("batch"), []).append(row)
@@ -306,11 +284,9 @@ class _Assembly:
             window = ends if marked else (int(allocations.time_ns[0]), int(allocations.time_ns[-1]))
             found = peak_rows(nested, placement, outer, allocations, window)
             rows += [{"batch": batch, **row} for row in found]
-        if rows:
-            self._writer.write("peaks", columns_of(rows))
+        self._writer.write("peaks", columns_of(rows))
 
     def _count(self, work: DeviceWork) -> dict[str, pa.Array]:
-        """Columns flops and bytes_compulsory of all device work."""
         # An operator that was captured once is replayed in every step: its work belongs to none of them alone.
         counts = work.timed & (work.kernel_name != NONE) & ~work.captured
         duration = np.where(counts, work.end_ns - work.start_ns, NONE)
@@ -349,7 +325,7 @@ class _Assembly:
         if not set(_COMMUNICATION) <= set(self._nested_ranges.column_names):
             return {}
         names = dictionary(batch["name"])
-        moves = np.array([is_communication(name) for name in names.dictionary.to_pylist()], np.bool_)
+        moves = _communicate(names.dictionary.to_pylist())
         moves = moves[code_column(names)] if len(moves) else np.zeros(len(range_), np.bool_)
         at = pa.array(range_, mask=(range_ == NONE) | ~moves)
         return {name: self._nested_ranges[name].combine_chunks().take(at) for name in _COMMUNICATION}
@@ -361,6 +337,10 @@ class _Assembly:
     def _report(self, what: str, count: int) -> None:
         self._done += count
         self._options.report(what, self._done, self._profile.count)
+
+
+def _communicate(names: Sequence[str]) -> Bools:
+    return np.array([is_communication(name) for name in names], np.bool_)
 
 
 def _steps_by_work(outer: Ints, work: DeviceWork, steps: int) -> Ints:
@@ -395,6 +375,6 @@ def _captures(batch: pa.Table) -> Captures | None:
 def _streams(batch: pa.Table, process: Codes) -> Ints:
     """A number for each stream, distinct over devices."""
     streams = process.astype(np.int64)
-    for column in ("device", "context", "stream"):
+    for column in _STREAM_COLUMNS:
         streams = streams * 1_000_003 + int_column(batch, column)  # wraps around
     return np.asarray((streams ^ streams >> 32).astype(np.int32))

@@ -83,26 +83,17 @@ class DeviceEvent(NamedTuple):
 
 @dataclass
 class StepRows:
-    """Kernel rows of profiled steps, as dicts of schema columns.
+    """Kernel rows of profiled steps, as dicts of schema columns."""
 
-    Attributes:
-        kernels: rows for the `kernels` table, without `step`.
-        windows: (start_ns, duration_ns) of each step, in order.
-        lost: named counts of events without a place.
-        inputs: (start_ns, duration_ns) of the ranges in which the steps fetched their batches.
-        operator_calls: the outermost operator calls of the first step; None without a step.
-        api_calls: rows for the `api_calls` table, without `step`.
-        mkl_calls: MKL calls of the operators, in order, without durations.
-        peak: rows for the `peaks` table of the first step, without `batch`.
-    """
-
-    kernels: list[dict[str, Any]]
-    windows: list[tuple[int, int]]
-    lost: dict[str, int]
+    kernels: list[dict[str, Any]]  # rows for the `kernels` table, without `step`
+    windows: list[tuple[int, int]]  # (start_ns, duration_ns) of each step, in order
+    lost: dict[str, int]  # named counts of events without a place
+    # (start_ns, duration_ns) of the ranges in which the steps fetched their batches
     inputs: list[tuple[int, int]] = field(default_factory=list)
-    operator_calls: OperatorCalls | None = None
-    api_calls: list[dict[str, Any]] = field(default_factory=list)
-    mkl_calls: list[MklCall] = field(default_factory=list)
+    operator_calls: OperatorCalls | None = None  # the outermost operator calls of the first step; None without a step
+    api_calls: list[dict[str, Any]] = field(default_factory=list)  # rows for the `api_calls` table, without `step`
+    mkl_calls: list[MklCall] = field(default_factory=list)  # MKL calls of the operators, in order, without durations
+    # rows for the `peaks` table of the first step, without `batch`
     peak: list[dict[str, Any]] = field(default_factory=list)
 
     @property

@@ -40,52 +40,32 @@ VIEWS = frozenset(
 
 
 class OperatorShare(NamedTuple):
-    """An operator's part of a fused kernel.
+    """An operator's part of a fused kernel."""
 
-    Attributes:
-        layer: layer of the operator; None if unknown.
-        op: operator, e.g. `aten::relu`.
-        share: its part of the kernel's time, 0 to 1.
-    """
-
-    layer: str | None
-    op: str
-    share: float
+    layer: str | None  # layer of the operator; None if unknown
+    op: str  # operator, e.g. `aten::relu`
+    share: float  # its part of the kernel's time, 0 to 1
 
 
 @dataclass(frozen=True)
 class FusedOperator:
-    """An operator in a kernel.
+    """An operator in a kernel."""
 
-    Attributes:
-        layer: layer; None if unknown.
-        op: operator, e.g. `aten::relu`.
-        bytes: bytes that it alone would move; 0 if unknown.
-    """
-
-    layer: str | None
-    op: str
-    bytes: int = 0
+    layer: str | None  # layer; None if unknown
+    op: str  # operator, e.g. `aten::relu`
+    bytes: int = 0  # bytes that it alone would move; 0 if unknown
 
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """A kernel in a compiled graph.
+    """A kernel in a compiled graph."""
 
-    Attributes:
-        name: name of a generated kernel, or of an operator of a library that the graph calls, e.g.
-            `extern_kernels.addmm`.
-        operators: operators in it.
-        generated: whether the compiler generated it.
-        flops: FLOPs of the operators; None if unknown.
-        bytes_compulsory: bytes of what the kernel reads from memory and writes to it; None if unknown.
-    """
-
+    # name of a generated kernel, or of an operator of a library that the graph calls, e.g. `extern_kernels.addmm`
     name: str
-    operators: tuple[FusedOperator, ...]
-    generated: bool = True
-    flops: int | None = None
-    bytes_compulsory: int | None = None
+    operators: tuple[FusedOperator, ...]  # operators in it
+    generated: bool = True  # whether the compiler generated it
+    flops: int | None = None  # FLOPs of the operators; None if unknown
+    bytes_compulsory: int | None = None  # bytes of what the kernel reads from memory and writes to it; None if unknown
 
     @property
     def layer(self) -> str | None:

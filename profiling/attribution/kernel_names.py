@@ -50,21 +50,13 @@ ALGORITHMS = frozenset(
 
 @dataclass(frozen=True)
 class Rule:
-    """Names that match `pattern` (case-insensitive, anywhere) are of `family`; the first rule that matches decides.
+    """Names that match `pattern` (case-insensitive, anywhere) are of `family`; the first rule that matches decides."""
 
-    Attributes:
-        pattern: regular expression.
-        family: family of the names.
-        library: library that writes the names; None if only the prefix of the name shows it.
-        example: one such name, shortened.
-        source: origin of the example.
-    """
-
-    pattern: str
-    family: str
-    library: str | None
-    example: str
-    source: str
+    pattern: str  # regular expression
+    family: str  # family of the names
+    library: str | None  # library that writes the names; None if only the prefix of the name shows it
+    example: str  # one such name, shortened
+    source: str  # origin of the example
 
 
 _KINETO = "profile of ResNet-50 on V100 (pytorch/kineto)"
@@ -196,17 +188,11 @@ _LIBRARY = (
 
 @dataclass(frozen=True)
 class KernelName:
-    """The facts in a kernel's name.
+    """The facts in a kernel's name."""
 
-    Attributes:
-        family: one of the families above, or unknown.
-        library: library of the kernel; None if unknown.
-        tile: rows and columns of the output that a block computes; None if unknown.
-    """
-
-    family: str
-    library: str | None
-    tile: tuple[int, int] | None
+    family: str  # one of the families above, or unknown
+    library: str | None  # library of the kernel; None if unknown
+    tile: tuple[int, int] | None  # rows and columns of the output that a block computes; None if unknown
 
 
 @lru_cache(maxsize=65_536)

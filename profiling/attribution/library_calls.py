@@ -32,16 +32,11 @@ class Primitive:
 
 @dataclass(frozen=True)
 class MklCall:
-    """One MKL call.
+    """One MKL call."""
 
-    Attributes:
-        name: function, with its letters, e.g. `mkl SGEMM(T,N)`.
-        sizes: its leading integer arguments: m, n, k of a GEMM.
-        duration_ns: its time; None of a call that another step made, which takes all the own time of its operator.
-    """
-
-    name: str
-    sizes: tuple[int, ...]
+    name: str  # function, with its letters, e.g. `mkl SGEMM(T,N)`
+    sizes: tuple[int, ...]  # its leading integer arguments: m, n, k of a GEMM
+    # its time; None of a call that another step made, which takes all the own time of its operator
     duration_ns: int | None
 
 

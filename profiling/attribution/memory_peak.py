@@ -26,50 +26,31 @@ _BEFORE = -1  # position of what was allocated before the first event
 
 
 class KnownTensor(NamedTuple):
-    """A tensor that the program holds.
+    """A tensor that the program holds."""
 
-    Attributes:
-        time_ns: when it was seen.
-        address: of its storage.
-        size_bytes: of its storage.
-        kind: one of `KINDS`.
-        layer: path of the module that it belongs to; None if unknown.
-        line: line of the program that allocated it; None if only its operator says it.
-    """
-
-    time_ns: int
-    address: int
-    size_bytes: int
-    kind: str
-    layer: str | None = None
-    line: SourceLine | None = None
+    time_ns: int  # when it was seen
+    address: int  # of its storage
+    size_bytes: int  # of its storage
+    kind: str  # one of `KINDS`
+    layer: str | None = None  # path of the module that it belongs to; None if unknown
+    line: SourceLine | None = None  # line of the program that allocated it; None if only its operator says it
 
 
 @dataclass
 class Allocations:
-    """What the allocator of one device did, in order of time; arrays of shape (events,).
-
-    Attributes:
-        time_ns: times.
-        thread: thread of each event, as of the spans.
-        size_bytes: bytes allocated; below 0 for freed ones.
-        address: addresses.
-        total_bytes: bytes that are allocated after each event; None if the allocator counts from the recording's start.
-        reserved_bytes: bytes that the allocator keeps after each event, in use or not; None if it keeps none.
-        tensors: tensors that the program held at some time.
-        used: addresses of the storages that operators took; None if unknown.
-        available_bytes: memory that the step could have had at most; None if unknown.
-    """
+    """What the allocator of one device did, in order of time; arrays of shape (events,)."""
 
     time_ns: Ints
-    thread: Ints
-    size_bytes: Ints
-    address: Ints
+    thread: Ints  # thread of each event, as of the spans
+    size_bytes: Ints  # bytes allocated; below 0 for freed ones
+    address: Ints  # addresses
+    # bytes that are allocated after each event; None if the allocator counts from the recording's start
     total_bytes: Ints | None = None
+    # bytes that the allocator keeps after each event, in use or not; None if it keeps none
     reserved_bytes: Ints | None = None
-    tensors: list[KnownTensor] = field(default_factory=list)
-    used: set[int] | None = None
-    available_bytes: int | None = None
+    tensors: list[KnownTensor] = field(default_factory=list)  # tensors that the program held at some time
+    used: set[int] | None = None  # addresses of the storages that operators took; None if unknown
+    available_bytes: int | None = None  # memory that the step could have had at most; None if unknown
 
 
 @dataclass

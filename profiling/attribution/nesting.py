@@ -20,21 +20,13 @@ NONE = -1  # in arrays of codes and indices: no layer, no phase, no span
 
 @dataclass
 class Nest:
-    """The nesting of the spans of several threads; arrays of shape (spans,).
+    """The nesting of the spans of several threads; arrays of shape (spans,)."""
 
-    Attributes:
-        parent: index of the innermost span around each, or `NONE`.
-        end_ns: ends, cut to that of the parent.
-        levels: indices of the spans inside another one, by depth, outermost first.
-        cut: number of ends that were cut.
-        timelines: moments in order, and the innermost span from each of them on, by thread.
-    """
-
-    parent: Ints
-    end_ns: Ints
-    levels: list[Ints]
-    cut: int
-    timelines: dict[int, tuple[Ints, Ints]]
+    parent: Ints  # index of the innermost span around each, or `NONE`
+    end_ns: Ints  # ends, cut to that of the parent
+    levels: list[Ints]  # indices of the spans inside another one, by depth, outermost first
+    cut: int  # number of ends that were cut
+    timelines: dict[int, tuple[Ints, Ints]]  # moments in order, and the innermost span from each of them on, by thread
 
     def innermost(self, thread: Ints, moment_ns: Ints) -> Codes:
         """The innermost span around each (thread, moment), or `NONE`; shape (moments,)."""
@@ -45,6 +37,15 @@ class Nest:
                 at = last_at(times, moment_ns[rows])
                 found[rows] = np.where(at >= 0, states[at], NONE)
         return found
+
+    def outermost(self, own: Ints, restarts: Bools | None = None) -> Ints:
+        """The value of the outermost span around each, itself included, that has one; spans in `restarts` go anew."""
+        value = own.copy()
+        for rows in self.levels:
+            above = value[self.parent[rows]]
+            hidden = above == NONE if restarts is None else (above == NONE) | restarts[rows]
+            value[rows] = np.where(hidden, value[rows], above)
+        return value
 
 
 def last_at(times: Ints, moments: Ints) -> Ints:
@@ -105,7 +106,6 @@ def _nest(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints, depth: Ints) -
 
 
 def _timeline(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints) -> tuple[Ints, Ints]:
-    """Moments in order, and the innermost range from each of them on."""
     times = np.concatenate([end_ns[rows], start_ns[rows]])
     states = np.concatenate([parent[rows], rows])
     # At one moment: ends from the inside out, then starts from the outside in.
@@ -115,7 +115,6 @@ def _timeline(rows: Ints, start_ns: Ints, end_ns: Ints, parent: Ints) -> tuple[I
 
 
 def _levels(depth: Ints, parent: Ints) -> list[Ints]:
-    """Indices of the ranges inside another one, by depth, outermost first."""
     inner = np.flatnonzero(parent != NONE)
     order = inner[np.argsort(depth[inner], kind="stable")]
     return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []

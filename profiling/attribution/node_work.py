@@ -16,15 +16,10 @@ from .fused_kernels import VIEWS
 
 
 class Elements(NamedTuple):
-    """A tensor.
+    """A tensor."""
 
-    Attributes:
-        number: number of elements.
-        floating: whether they are floating-point numbers.
-    """
-
-    number: int
-    floating: bool
+    number: int  # number of elements
+    floating: bool  # whether they are floating-point numbers
 
 
 _SPACES = ("aten", "prims")

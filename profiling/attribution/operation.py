@@ -20,17 +20,12 @@ _BATCH_OPERAND = re.compile(
 
 @dataclass(frozen=True)
 class Work:
-    """The least work of a call; None for unknown values.
+    """The least work of a call; None for unknown values."""
 
-    Attributes:
-        flops: FLOPs of the direct algorithm.
-        bytes_compulsory: compulsory bytes.
-        parts: work of the results with kernels of their own, by name (`data` and `weights`, the gradients of a
-            convolution). Their FLOPs add up to the call's; their bytes to more, since each reads its operands itself.
-    """
-
-    flops: int | None
-    bytes_compulsory: int | None
+    flops: int | None  # FLOPs of the direct algorithm
+    bytes_compulsory: int | None  # compulsory bytes
+    # work of the results with kernels of their own, by name (`data` and `weights`, the gradients of a convolution).
+    # Their FLOPs add up to the call's; their bytes to more, since each reads its operands itself
     parts: tuple[tuple[str, Work], ...] = field(default=(), compare=False)
 
 
@@ -62,21 +57,13 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments of an operator call.
+    """The arguments of an operator call."""
 
-    Attributes:
-        shapes: per argument the tensor's shape; empty for scalars; a list of shapes for a list of tensors.
-        item_bytes: bytes of one element of the first argument with a known type.
-        concrete: per argument the scalar value, or empty.
-        dtypes: per argument its type, or empty.
-        third: shape of a convolution's tensor that is no argument; empty if unknown.
-    """
-
-    shapes: Sequence[Any]
-    item_bytes: int
-    concrete: Sequence[Any]
-    dtypes: Sequence[str] = ()
-    third: Shape = ()
+    shapes: Sequence[Any]  # per argument the tensor's shape; empty for scalars; a list of shapes for a list of tensors
+    item_bytes: int  # bytes of one element of the first argument with a known type
+    concrete: Sequence[Any]  # per argument the scalar value, or empty
+    dtypes: Sequence[str] = ()  # per argument its type, or empty
+    third: Shape = ()  # shape of a convolution's tensor that is no argument; empty if unknown
 
     def shape(self, index: int) -> Shape:
         """Shape of an argument; empty if it has none."""

@@ -26,32 +26,17 @@ CountWork = Callable[[Operation], Work]
 
 @dataclass
 class LaunchedWork:
-    """Kernels, and work of the host itself; arrays of shape (rows,).
+    """Kernels, and work of the host itself; arrays of shape (rows,)."""
 
-    Attributes:
-        span: index of the innermost span around each row's launch, or `NONE`.
-        duration_ns: durations; `NONE` for rows that get no work.
-        name: index into `names`.
-        names: names of kernels.
-        on_host: whether the row is an operator's own work, not a kernel or a library call.
-    """
-
-    span: Ints | Codes
-    duration_ns: Ints
-    name: Ints | Codes
-    names: Sequence[str]
-    on_host: Bools
+    span: Ints | Codes  # index of the innermost span around each row's launch, or `NONE`
+    duration_ns: Ints  # durations; `NONE` for rows that get no work
+    name: Ints | Codes  # index into `names`
+    names: Sequence[str]  # names of kernels
+    on_host: Bools  # whether the row is an operator's own work, not a kernel or a library call
 
 
 def attach_work(spans: HostSpans, nested: Nest, work: LaunchedWork, count: CountWork) -> tuple[Ints, Ints]:
-    """FLOPs and compulsory bytes of each row, `NONE` without work; a call's rows add up to its work.
-
-    Args:
-        spans: spans with the arguments of operator calls.
-        nested: nesting of the spans.
-        work: the rows.
-        count: function that gives the work of a call.
-    """
+    """FLOPs and compulsory bytes of each row, `NONE` without work; a call's rows add up to its work, by `count`."""
     flops, size = np.full((2, len(work.span)), NONE, np.int64)
     if spans.call is None or not spans.operations or not len(work.span):
         return flops, size
@@ -59,10 +44,7 @@ def attach_work(spans: HostSpans, nested: Nest, work: LaunchedWork, count: Count
     counted = [count(operation) for operation in operations]
     known = np.array([one.flops is not None or one.bytes_compulsory is not None for one in counted], np.bool_)
     call = np.where((operation_of != NONE) & known[operation_of], np.arange(len(operation_of)), NONE)
-    for rows in nested.levels:  # from the outside in
-        above = call[nested.parent[rows]]
-        call[rows] = np.where(above == NONE, call[rows], above)
-    of_row = np.where(work.span == NONE, NONE, call[work.span])
+    of_row = np.where(work.span == NONE, NONE, nested.outermost(call)[work.span])
     rows = np.flatnonzero((of_row != NONE) & (work.duration_ns != NONE))
     group, calls = factorize(of_row[rows])
     used, operation = np.unique(operation_of[calls], return_inverse=True)  # few distinct calls
@@ -86,13 +68,9 @@ _ROLES = (None, "data", "weights")
 
 
 def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tuple[Ints, Ints, Ints]:
-    """The rows that do the work of their call, their calls, and their roles as indices into `_ROLES`.
+    """The rows among the candidates that do the work of their call, their calls, and their roles (indices of `_ROLES`).
 
-    Args:
-        rows: candidates.
-        group: call of each candidate.
-        work: all rows.
-        wanted: roles into which the work of each call is split, shape (calls, roles).
+    `group` is the call of each candidate; `wanted`, shape (calls, roles), are roles into which a call's work is split.
     """
     families = [family(name) for name in work.names]
     family_code, _ = factorize(np.array(families, object))
@@ -126,13 +104,7 @@ def _workers(rows: Ints, group: Ints, work: LaunchedWork, wanted: Bools) -> tupl
 
 
 def _shared(amount: Ints, share: Ints, duration_ns: Ints) -> Ints:
-    """Amounts divided among rows by time, in whole numbers that add up.
-
-    Args:
-        amount: amounts, `NONE` if unknown.
-        share: index into `amount` for each row, sorted.
-        duration_ns: duration of each row.
-    """
+    """Amounts (`NONE` if unknown) divided by time among rows, in whole numbers that add up; `share` is sorted."""
     # Rows without time get equal amounts.
     total = np.bincount(share, duration_ns, len(amount))
     weight = np.where(total[share] > 0, duration_ns, 1).astype(np.float64)

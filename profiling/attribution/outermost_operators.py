@@ -34,19 +34,12 @@ _NON_FINITE = {"inf", "-inf", "nan"}
 
 @dataclass
 class OperatorKernels:
-    """The kernels of a step; arrays of shape (kernels,).
+    """The kernels of a step; arrays of shape (kernels,)."""
 
-    Attributes:
-        span: index of the innermost span around each kernel's launch, or `NONE`.
-        duration_ns: durations.
-        names: names.
-        on_host: whether the host itself did the work.
-    """
-
-    span: Ints | Codes
+    span: Ints | Codes  # index of the innermost span around each kernel's launch, or `NONE`
     duration_ns: Ints
     names: Sequence[str]
-    on_host: Bools
+    on_host: Bools  # whether the host itself did the work
 
 
 def outermost_operators(spans: HostSpans, placement: Placement) -> Ints:
@@ -62,33 +55,21 @@ def outermost_operators(spans: HostSpans, placement: Placement) -> Ints:
         outer, inner = (spans.operations[spans.call[one]] for one in (parent[span], span))
         if len(outer.dtypes) == len(inner.dtypes) and list(outer.dtypes) != list(inner.dtypes):
             is_operator[parent[span]] = False
-    in_part = (
-        np.array([operation.name in _IN_PART for operation in spans.operations], np.bool_)[spans.call] & is_operator
-    )
+    in_part = np.array([operation.name in _IN_PART for operation in spans.operations], np.bool_)[spans.call]
     of_operators = np.zeros(count, np.bool_)
     of_operators[parent[is_operator & (parent != NONE)]] = True
     is_operator &= ~(in_part & of_operators)
-    found = np.where(is_operator, np.arange(count), NONE)
-    for rows in placement.nest.levels:
-        above = found[parent[rows]]
-        found[rows] = np.where(above == NONE, found[rows], above)
-    return found
+    return placement.nest.outermost(np.where(is_operator, np.arange(count), NONE))
 
 
 @dataclass
 class OperatorCalls:
-    """The outermost operator calls of one step.
+    """The outermost operator calls of one step."""
 
-    Attributes:
-        rows: rows of the table `operators`, without `batch` and `source`.
-        row_of: index of the row of each call, in the order of their starts.
-        faults: page faults inside each call; None if they were not counted.
-        lines: rows of the table `lines`, without `batch`; none of a step that was not watched.
-    """
-
-    rows: list[dict[str, Any]]
-    row_of: list[int]
-    faults: list[int] | None = None
+    rows: list[dict[str, Any]]  # rows of the table `operators`, without `batch` and `source`
+    row_of: list[int]  # index of the row of each call, in the order of their starts
+    faults: list[int] | None = None  # page faults inside each call; None if they were not counted
+    # rows of the table `lines`, without `batch`; none of a step that was not watched
     lines: list[dict[str, Any]] = field(default_factory=list)
 
     @property

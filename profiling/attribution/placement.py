@@ -19,7 +19,7 @@ order of application:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,42 +37,40 @@ OPERATOR_SEPARATOR = " > "  # between the operators of a path
 
 @dataclass
 class HostSpans:
-    """Ranges and operators, one entry each, all arrays of shape (spans,).
-
-    Attributes:
-        start_ns: starts.
-        end_ns: ends.
-        thread: number of the thread, unique over processes.
-        process: number of the process.
-        name: index into `meanings`.
-        meanings: meaning of each distinct name.
-        sequence: autograd's sequence number, `NONE` for missing; None if only names carry it.
-        forward_thread: profiler's own number of the thread that drew the sequence number of a backward node, 0 or
-            less if unknown; None if no span has one.
-        call: index into `operations`, `NONE` for spans without shapes; None if no span has any.
-        operations: distinct operator calls with their arguments.
-    """
+    """Ranges and operators, one entry each, all arrays of shape (spans,)."""
 
     start_ns: Ints
     end_ns: Ints
-    thread: Ints
+    thread: Ints  # number of the thread, unique over processes
     process: Ints
-    name: Ints
-    meanings: Sequence[RangeName]
-    sequence: Ints | None = None
+    name: Ints  # index into `meanings`
+    meanings: Sequence[RangeName]  # meaning of each distinct name
+    sequence: Ints | None = None  # autograd's sequence number, `NONE` for missing; None if only names carry it
+    # profiler's own number of the thread that drew the sequence number of a backward node, 0 or less if unknown; None
+    # if no span has one
     forward_thread: Ints | None = None
-    call: Ints | None = None
-    operations: Sequence[Operation] = field(default=())
+    call: Ints | None = None  # index into `operations`, `NONE` for spans without shapes; None if no span has any
+    operations: Sequence[Operation] = field(default=())  # distinct operator calls with their arguments
 
     def of_names(self, values: Sequence[int | None]) -> Ints:
         """One value per span from one value per distinct name, `NONE` for None."""
         each = np.array([NONE if value is None else value for value in values], np.int64)
         return each[self.name] if len(each) else np.zeros(len(self.name), np.int64)
 
+    def where(self, test: Callable[[RangeName], bool]) -> Bools:
+        """Whether the meaning of each span passes the test."""
+        return self.of_names([test(meaning) for meaning in self.meanings]).astype(np.bool_)
+
+    def coded(self, texts: Sequence[str | None]) -> tuple[list[str], Ints]:
+        """The distinct texts of the names, sorted, and each span's index into them."""
+        distinct = sorted({text for text in texts if text is not None})
+        index = {text: i for i, text in enumerate(distinct)}
+        return distinct, self.of_names([None if text is None else index[text] for text in texts])
+
     @property
     def is_operator(self) -> Bools:
         """Whether each span is an operator."""
-        return self.of_names([meaning.op is not None for meaning in self.meanings]).astype(np.bool_)
+        return self.where(lambda meaning: meaning.op is not None)
 
     def select(self, rows: Bools) -> HostSpans:
         """The spans for which `rows` is true."""
@@ -90,17 +88,10 @@ _SOURCE_WORDS = {
 
 @dataclass
 class BatchSpans:
-    """Spans that tell a batch size, in order of time; arrays of shape (spans,).
+    """Spans that tell a batch size, in order of time; arrays of shape (spans,)."""
 
-    Attributes:
-        batch: samples.
-        source: what tells it, a `BatchSource`.
-        process: number of the process.
-        start_ns: starts.
-    """
-
-    batch: Ints
-    source: Ints
+    batch: Ints  # samples
+    source: Ints  # what tells it, a `BatchSource`
     process: Ints
     start_ns: Ints
 
@@ -128,45 +119,26 @@ class BatchSpans:
 
 @dataclass
 class Placement:
-    """Layer, phase and operators of each span, `NONE` for none; arrays of shape (spans,).
+    """Layer, phase and operators of each span, `NONE` for none; arrays of shape (spans,)."""
 
-    Attributes:
-        layer: index into `layers`.
-        phase: index into `phases`.
-        op: index into `ops`.
-        op_path: index into `op_paths`.
-        op_shapes: index into `shapes`.
-        layers: paths.
-        phases: phases.
-        ops: operators.
-        op_paths: paths of operators.
-        shapes: shapes of the arguments of an operator.
-        nest: nesting of the spans.
-        unjoined: number of backward nodes without a forward operator.
-    """
-
-    layer: Ints
-    phase: Ints
-    op: Ints
-    op_path: Ints
-    op_shapes: Ints
+    layer: Ints  # index into `layers`
+    phase: Ints  # index into `phases`
+    op: Ints  # index into `ops`
+    op_path: Ints  # index into `op_paths`
+    op_shapes: Ints  # index into `shapes`
     layers: list[str]
     phases: list[str]
     ops: list[str]
-    op_paths: list[str]
-    shapes: list[str]
-    nest: Nest
-    unjoined: int
+    op_paths: list[str]  # paths of operators
+    shapes: list[str]  # shapes of the arguments of an operator
+    nest: Nest  # nesting of the spans
+    unjoined: int  # number of backward nodes without a forward operator
 
     def take(self, spans: Ints | Codes) -> dict[str, pa.Array]:
         """Columns layer, phase, op, op_path and op_shapes of rows in these spans (`NONE`: in no span)."""
-        return {
-            "layer": _decode(self.layer, spans, self.layers),
-            "phase": _decode(self.phase, spans, self.phases),
-            "op": _decode(self.op, spans, self.ops),
-            "op_path": _decode(self.op_path, spans, self.op_paths),
-            "op_shapes": _decode(self.op_shapes, spans, self.shapes),
-        }
+        texts = {"layer": self.layers, "phase": self.phases, "op": self.ops}
+        texts |= {"op_path": self.op_paths, "op_shapes": self.shapes}
+        return {name: _decode(getattr(self, name), spans, of_codes) for name, of_codes in texts.items()}
 
 
 def place(spans: HostSpans) -> Placement:
@@ -176,9 +148,9 @@ def place(spans: HostSpans) -> Placement:
     sequence = spans.of_names([meaning.sequence for meaning in meanings])
     if spans.sequence is not None:
         sequence = np.where(spans.sequence == NONE, sequence, spans.sequence)
-    accumulates = spans.of_names(["AccumulateGrad" in (meaning.op or "") for meaning in meanings]).astype(np.bool_)
+    accumulates = spans.where(lambda meaning: "AccumulateGrad" in (meaning.op or ""))
     sequence[~is_operator | accumulates] = NONE
-    is_node = spans.of_names([meaning.backward for meaning in meanings]).astype(np.bool_)
+    is_node = spans.where(lambda meaning: meaning.backward)
     if spans.forward_thread is not None:
         is_node |= (spans.forward_thread > 0) & (sequence != NONE)
     draws, takes = ~is_node & (sequence != NONE), is_node & (sequence != NONE)
@@ -202,7 +174,7 @@ def place(spans: HostSpans) -> Placement:
     if spans.sequence is None:
         # A name shows the next number: an operator drew it only if a backward node carries it.
         draws &= np.isin(number, number[takes])
-    computes = draws | spans.of_names([meaning.role == MODULE_CALL for meaning in meanings]).astype(np.bool_)
+    computes = draws | spans.where(lambda meaning: meaning.role == MODULE_CALL)
     phase = _inherit(np.where(computes & (phase == NONE), phases.index(FORWARD), phase), nested)
 
     operators, restarts = _operator_paths(spans)
@@ -220,11 +192,7 @@ def _shapes(spans: HostSpans, nested: Nest, restarts: Bools) -> tuple[Ints, list
         return np.full(len(spans.name), NONE, np.int64), []
     texts = [shapes_text(operation.shapes) for operation in spans.operations]
     code, distinct = factorize(np.array([*texts, None], object))  # the last one: a span without call
-    shapes, parent = code[spans.call], nested.parent
-    for rows in nested.levels:
-        above = shapes[parent[rows]]
-        shapes[rows] = np.where((above == NONE) | restarts[rows], shapes[rows], above)
-    return shapes.astype(np.int64), distinct.tolist()
+    return nested.outermost(code[spans.call], restarts), distinct.tolist()
 
 
 def shapes_text(shapes: Sequence[Any]) -> str | None:
@@ -256,9 +224,8 @@ def _inherit(own: Ints, nested: Nest) -> Ints:
 def _numbers(spans: HostSpans, sequence: Ints, draws: Bools, takes: Bools) -> Ints:
     """Process, forward thread and sequence number of each span, combined into one number.
 
-    The profiler has its own numbers for forward threads. Such a number stands for the thread of the process that drew
-    most of the sequence numbers which nodes with this number carry. In a process without such numbers all threads count
-    as one.
+    The profiler numbers forward threads itself: a number stands for the thread of the process that drew most of the
+    sequence numbers of its nodes. In a process without such numbers all threads count as one.
     """
     process, processes = factorize(spans.process)
     code, distinct = factorize(sequence)
@@ -313,47 +280,24 @@ def _follow(layer: Ints, thread: Ints, start_ns: Ints, backward: Bools, leads: B
 
 def _layer_paths(spans: HostSpans) -> _Paths:
     """Paths of layers; a name that is a complete path begins a new one."""
-    texts = sorted({meaning.layer for meaning in spans.meanings if meaning.layer is not None})
-    index = {text: i for i, text in enumerate(texts)}
-    part = spans.of_names([None if meaning.layer is None else index[meaning.layer] for meaning in spans.meanings])
-    complete = spans.of_names([meaning.whole_layer for meaning in spans.meanings]).astype(np.bool_)
-    return _Paths(texts, part, complete & (part != NONE), "/")
+    texts, part = spans.coded([meaning.layer for meaning in spans.meanings])
+    return _Paths(texts, part, spans.where(lambda meaning: meaning.whole_layer) & (part != NONE), "/")
 
 
 def _operator_paths(spans: HostSpans) -> tuple[_Paths, Bools]:
     """Paths of operators, and the spans that begin a new one."""
-    ops = sorted({meaning.op for meaning in spans.meanings if meaning.op is not None})
-    index = {op: i for i, op in enumerate(ops)}
-    own = spans.of_names([None if meaning.op is None else index[meaning.op] for meaning in spans.meanings])
-    communicates = spans.of_names([(meaning.op or "").startswith(COMMUNICATION) for meaning in spans.meanings]).astype(
-        np.bool_
-    )
-    begins = spans.of_names([meaning.op is None and meaning.role is not None for meaning in spans.meanings]).astype(
-        np.bool_
-    )
-    return _Paths(ops, own, begins | communicates, OPERATOR_SEPARATOR), begins | communicates
+    ops, own = spans.coded([meaning.op for meaning in spans.meanings])
+    begins = spans.where(lambda one: one.op.startswith(COMMUNICATION) if one.op is not None else one.role is not None)
+    return _Paths(ops, own, begins, OPERATOR_SEPARATOR), begins
 
 
 class _Paths:
-    """Distinct paths, of the texts of spans around each other.
-
-    Attributes:
-        texts: distinct texts.
-        paths: distinct paths, of at most `LONGEST_NAME` characters: further texts inside are left out.
-        first: index of the first text of each path.
-    """
+    """Distinct paths, of the texts of spans around each other."""
 
     def __init__(self, texts: list[str], part: Ints, restarts: Bools, separator: str) -> None:
-        """Prepare.
-
-        Args:
-            texts: distinct texts.
-            part: the text of each span, `NONE` for none.
-            restarts: the spans inside which a new path begins.
-            separator: text between two texts of a path.
-        """
-        self.texts, self.paths = texts, list[str]()
-        self.first: list[int] = []
+        self.texts = texts  # distinct ones
+        self.paths: list[str] = []  # distinct, of at most `LONGEST_NAME` characters: further texts inside are left out
+        self.first: list[int] = []  # index of the first text of each path
         self._part, self._restarts, self._separator = part, restarts, separator
         self._index: dict[str, int] = {}
 
@@ -385,7 +329,6 @@ class _Paths:
 
 
 def _decode(code: Ints, spans: Ints | Codes, texts: list[str]) -> pa.Array:
-    """Texts of the spans' codes, dictionary-encoded; null for `NONE`."""
     if not texts:
         return pa.nulls(len(spans), pa.dictionary(pa.int32(), pa.string()))
     codes = np.where(spans == NONE, NONE, code[spans]) if len(code) else spans

@@ -43,29 +43,22 @@ Batches = Callable[[Sequence[str] | None], Iterator[pa.Table]]  # takes the name
 
 @dataclass(frozen=True)
 class Options:
-    """The user's options for a profile.
+    """The user's options for a profile."""
 
-    Attributes:
-        batch: samples per step; default: from marks or shapes.
-        range_pattern: regular expression for range names, see `range_names.RangeNames`; default: known conventions.
-        steps: how to find steps: `AUTO`, `WHOLE`, `REPETITION`, or `marks:` and a regular expression that the names of
-            the ranges match which mark a step.
-        device: number of the only device whose work is read; None for all.
-        capture: trace of the capture of the CUDA graphs that the profile replays; None without one.
-        graph_data: JSON of `CUDAGraph.get_graph_data()` of these graphs; None without it.
-        fused: column `fused` of generated kernels by name, where the compiler's own code tells more than the name.
-        fused_flops: FLOPs of a launch of generated kernels by name, where that code tells them.
-        report: callback for progress; takes the activity, the amount done, and the total amount.
-    """
-
-    batch: int | None = None
+    batch: int | None = None  # samples per step; default: from marks or shapes
+    # regular expression for range names, see `range_names.RangeNames`; default: known conventions
     range_pattern: str | None = None
+    # how to find steps: `AUTO`, `WHOLE`, `REPETITION`, or `marks:` and a regular expression that the names of the
+    # ranges match which mark a step
     steps: str = AUTO
-    device: int | None = None
-    capture: Path | None = None
-    graph_data: Path | None = None
+    device: int | None = None  # number of the only device whose work is read; None for all
+    capture: Path | None = None  # trace of the capture of the CUDA graphs that the profile replays; None without one
+    graph_data: Path | None = None  # JSON of `CUDAGraph.get_graph_data()` of these graphs; None without it
+    # column `fused` of generated kernels by name, where the compiler's own code tells more than the name
     fused: Mapping[str, str] = field(default_factory=dict)
+    # FLOPs of a launch of generated kernels by name, where that code tells them
     fused_flops: Mapping[str, int] = field(default_factory=dict)
+    # callback for progress; takes the activity, the amount done, and the total amount
     report: Callable[[str, int, int], None] = lambda _what, _done, _total: None
 
     @property
@@ -93,28 +86,18 @@ class Options:
 
 @dataclass
 class Profile:
-    """Tables of a profile.
+    """Tables of a profile."""
 
-    Attributes:
-        source: value of the `source` columns.
-        ranges: all ranges.
-        launches: function that reads API calls, batch by batch.
-        kernels: function that reads kernels, batch by batch; called twice if no range marks the steps or if operators
-            have shapes.
-        memory: function that reads memcpys and memsets, batch by batch.
-        count: number of launches, kernels, memcpys and memsets, for the progress report.
-        allocations: those of one device, with the ranges' threads; None if the format has none.
-        replayed: whether kernels were replayed for metrics, so that their times are not those of normal execution.
-    """
-
-    source: str
-    ranges: pa.Table
-    launches: Callable[[], Iterator[pa.Table]]
+    source: str  # value of the `source` columns
+    ranges: pa.Table  # all ranges
+    launches: Callable[[], Iterator[pa.Table]]  # function that reads API calls, batch by batch
+    # function that reads kernels, batch by batch; called twice if no range marks the steps or if operators have shapes
     kernels: Batches
-    memory: Batches
-    count: int
+    memory: Batches  # function that reads memcpys and memsets, batch by batch
+    count: int  # number of launches, kernels, memcpys and memsets, for the progress report
+    # whether kernels were replayed for metrics, so that their times are not those of normal execution
     replayed: bool = False
-    allocations: Allocations | None = None
+    allocations: Allocations | None = None  # those of one device, with the ranges' threads; None if the format has none
 
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -93,33 +93,19 @@ _HOME = re.compile(r"(?:/home|/Users|/root|/global|/scratch|/mnt|/data|/workspac
 
 
 class RangeName(NamedTuple):
-    """The meaning of one name; None for facts that it does not contain.
+    """The meaning of one name; None for facts that it does not contain."""
 
-    Attributes:
-        layer: layer, or the last component of the layer's path.
-        whole_layer: whether `layer` is the complete path, independent of the ranges around it.
-        phase: forward, backward, optimizer or input.
-        step: whether it marks a step.
-        op: operator.
-        sequence: autograd's sequence number, which joins a backward node to its forward operator.
-        backward: whether it is a backward node.
-        batch: samples in the step.
-        batch_source: what tells `batch`.
-        served: facts of a step of an inference server.
-        role: role of the span; None for a range that the program named.
-    """
-
-    layer: str | None = None
-    whole_layer: bool = False
-    phase: str | None = None
-    step: bool = False
-    op: str | None = None
-    sequence: int | None = None
-    backward: bool = False
-    batch: int | None = None
-    batch_source: BatchSource = BatchSource.NAME
-    served: ServedStep | None = None
-    role: str | None = None
+    layer: str | None = None  # layer, or the last component of the layer's path
+    whole_layer: bool = False  # whether `layer` is the complete path, independent of the ranges around it
+    phase: str | None = None  # forward, backward, optimizer or input
+    step: bool = False  # whether it marks a step
+    op: str | None = None  # operator
+    sequence: int | None = None  # autograd's sequence number, which joins a backward node to its forward operator
+    backward: bool = False  # whether it is a backward node
+    batch: int | None = None  # samples in the step
+    batch_source: BatchSource = BatchSource.NAME  # what tells `batch`
+    served: ServedStep | None = None  # facts of a step of an inference server
+    role: str | None = None  # role of the span; None for a range that the program named
 
 
 class RangeNames:

@@ -32,23 +32,14 @@ _FACT = re.compile(r"(\w+)=(\d+)(?:/(\d+))?")
 
 
 class ServedStep(NamedTuple):
-    """One step of an inference server; None for facts that the mark does not have.
+    """One step of an inference server; None for facts that the mark does not have."""
 
-    Attributes:
-        server: format of the mark: vLLM, SGLang, ATOM, TensorRT-LLM or diffusion.
-        mode: prefill, decode, mixed (both in one step), or None for a step of diffusion.
-        batch: number of requests; of pictures for diffusion.
-        tokens: tokens that the step computes.
-        context_tokens: tokens that they attend to, summed over the requests.
-        graph_batch: batch size of the CUDA graph that the step replays.
-    """
-
-    server: str
-    mode: str | None
-    batch: int
-    tokens: int | None = None
-    context_tokens: int | None = None
-    graph_batch: int | None = None
+    server: str  # format of the mark: vLLM, SGLang, ATOM, TensorRT-LLM or diffusion
+    mode: str | None  # prefill, decode, mixed (both in one step), or None for a step of diffusion
+    batch: int  # number of requests; of pictures for diffusion
+    tokens: int | None = None  # tokens that the step computes
+    context_tokens: int | None = None  # tokens that they attend to, summed over the requests
+    graph_batch: int | None = None  # batch size of the CUDA graph that the step replays
 
 
 def parse_served_step(name: str) -> ServedStep | None:

@@ -16,50 +16,31 @@ from .placement import HostSpans, Placement
 
 
 class SourceLine(NamedTuple):
-    """A line of a program.
+    """A line of a program."""
 
-    Attributes:
-        file: path, relative to the working directory or, of an installed package, to the packages.
-        number: number of the line, from 1.
-    """
-
-    file: str
-    number: int
+    file: str  # path, relative to the working directory or, of an installed package, to the packages
+    number: int  # number of the line, from 1
 
 
 class WatchedCall(NamedTuple):
-    """One call of an operator below autograd.
+    """One call of an operator below autograd."""
 
-    Attributes:
-        time_ns: a time in the middle of the call.
-        faults: page faults of the process during the call.
-        line: the line that the call comes from; None if no file of a program is on the stack.
-        operands: what the numbers in its operands were like; empty if nobody looked.
-        denormal_results: largest share of denormal numbers in a result.
-        looked_ns: time of looking at them.
-    """
-
-    time_ns: int
-    faults: int
-    line: SourceLine | None
-    operands: tuple[Numbers, ...] = ()
-    denormal_results: float = 0.0
-    looked_ns: int = 0
+    time_ns: int  # a time in the middle of the call
+    faults: int  # page faults of the process during the call
+    line: SourceLine | None  # the line that the call comes from; None if no file of a program is on the stack
+    operands: tuple[Numbers, ...] = ()  # what the numbers in its operands were like; empty if nobody looked
+    denormal_results: float = 0.0  # largest share of denormal numbers in a result
+    looked_ns: int = 0  # time of looking at them
 
 
 @dataclass
 class Watched:
-    """What a step that is watched from inside shows.
+    """What a step that is watched from inside shows."""
 
-    Attributes:
-        calls: calls of operators.
-        samples: (time, line, nanoseconds since the sample before) of the step's thread, whatever it did.
-        used: addresses of the storages that operators took.
-    """
-
-    calls: list[WatchedCall] = field(default_factory=list)
+    calls: list[WatchedCall] = field(default_factory=list)  # calls of operators
+    # (time, line, nanoseconds since the sample before) of the step's thread, whatever it did
     samples: list[tuple[int, SourceLine, int]] = field(default_factory=list)
-    used: set[int] = field(default_factory=set)
+    used: set[int] = field(default_factory=set)  # addresses of the storages that operators took
 
 
 def calls_inside(spans: HostSpans, operators: Ints, watched: Watched) -> list[list[WatchedCall]]:

@@ -46,42 +46,25 @@ Windows = list[tuple[int, int]]
 
 
 class Window(NamedTuple):
-    """A step's window.
+    """A step's window."""
 
-    Attributes:
-        process: number of the process; `NONE` for all.
-        name: index of the meaning of the mark's name; `NONE` without a mark.
-        batch: samples in the step, 0 if unknown.
-        start_ns: start.
-        end_ns: end.
-    """
-
-    process: int
-    name: int
-    batch: int
+    process: int  # number of the process; `NONE` for all
+    name: int  # index of the meaning of the mark's name; `NONE` without a mark
+    batch: int  # samples in the step, 0 if unknown
     start_ns: int
     end_ns: int
 
 
 @dataclass(frozen=True)
 class StepMarks:
-    """Step marks of one process, in order of time, not overlapping.
-
-    Attributes:
-        process: number of the process.
-        start_ns: starts, shape (steps,).
-        end_ns: ends.
-        name: index of the meaning of each mark's name, `NONE` for steps between marks.
-        batch: samples per step from their names, 0 if unknown.
-        crossing: number of marks that overlapped the one before them; they were cut to begin at its end.
-    """
+    """Step marks of one process, in order of time, not overlapping."""
 
     process: int
     start_ns: Ints
     end_ns: Ints
-    name: Ints
-    batch: Ints
-    crossing: int = 0
+    name: Ints  # index of the meaning of each mark's name, `NONE` for steps between marks
+    batch: Ints  # samples per step from their names, 0 if unknown
+    crossing: int = 0  # number of marks that overlapped the one before them; they were cut to begin at its end
 
     def step_of(self, moment_ns: Ints) -> Ints:
         """Index of the mark around each moment; `NONE` outside."""
@@ -94,18 +77,13 @@ def find_marks(ranges: HostSpans, names: Sequence[str], pattern: re.Pattern[str]
     """The step marks of every process: of several families of names one, on one thread.
 
     Curvescope's own marks go first, then those of an inference server, which tell the batch size, then those of
-    torch.profiler, then those that cover most time.
-
-    Args:
-        ranges: push/pop ranges, start/end ranges and marks.
-        names: name of each entry of `ranges.meanings`.
-        pattern: pattern that the names of marks match; default: known conventions.
+    torch.profiler, then those that cover most time. `names` belong to the `meanings`; without a pattern known
+    conventions say what a mark is.
     """
     if pattern is None:
-        marks = [meaning.step for meaning in ranges.meanings]
+        rows = np.flatnonzero(ranges.where(lambda meaning: meaning.step))
     else:
-        marks = [pattern.search(name) is not None for name in names]
-    rows = np.flatnonzero(ranges.of_names(marks) == 1)
+        rows = np.flatnonzero(ranges.of_names([pattern.search(name) is not None for name in names]) == 1)
     families: dict[tuple[int, int, str, int], list[int]] = {}
     family_of = {int(n): _family(names[n], ranges.meanings[n].served) for n in np.unique(ranges.name[rows])}
     for row in rows.tolist():
@@ -113,15 +91,10 @@ def find_marks(ranges: HostSpans, names: Sequence[str], pattern: re.Pattern[str]
         families.setdefault(key, []).append(row)
     found = []
     for process in sorted({process for process, *_ in families}):
-        best = max(
-            (key for key in families if key[0] == process),
-            key=lambda key: (
-                key[1],
-                int((ranges.end_ns[families[key]] - ranges.start_ns[families[key]]).sum()),
-                len(families[key]),
-            ),
-        )
-        found.append(_marks(process, ranges, np.array(families[best])))
+        alike = {key[1:]: np.array(rows) for key, rows in families.items() if key[0] == process}
+        covered = {key: int((ranges.end_ns[rows] - ranges.start_ns[rows]).sum()) for key, rows in alike.items()}
+        best = max(alike, key=lambda key: (key[0], covered[key], len(alike[key])))
+        found.append(_marks(process, ranges, alike[best]))
     return found
 
 
@@ -139,13 +112,9 @@ def optimizer_marks(ranges: HostSpans, names: Sequence[str]) -> list[StepMarks]:
     Several optimizers may step in one training step: a call ends a step only if a backward node ran since the last one,
     where backward nodes are recorded. The first step begins with the first span of the process. What follows the last
     call is in no step.
-
-    Args:
-        ranges: push/pop ranges and operators.
-        names: name of each entry of `ranges.meanings`.
     """
     calls = ranges.of_names([name.startswith(_OPTIMIZER_STEP) for name in names]) == 1
-    backward = ranges.of_names([meaning.backward for meaning in ranges.meanings]) == 1
+    backward = ranges.where(lambda meaning: meaning.backward)
     found = []
     for process in np.unique(ranges.process[calls]).tolist():
         mine = ranges.process == process
@@ -202,12 +171,7 @@ class MarkedSteps:
         return found
 
     def reach(self, step: Codes, work_end_ns: Ints) -> None:
-        """Extend the steps to the end of the last work that was launched in them.
-
-        Args:
-            step: number of the step in which each item of work was launched, or `NONE`.
-            work_end_ns: ends of the items.
-        """
+        """Extend the steps to the end of the last work that was launched in each; `step` may be `NONE`."""
         if not len(step):
             return
         # Consecutive rows mostly belong to one step: one number per stretch of them.
@@ -230,15 +194,10 @@ class MarkedSteps:
 
 
 def repeated_windows(name: Ints, start_ns: Ints, end_ns: Ints, stream: Ints, unit: Ints | None = None) -> Windows:
-    """Windows of the steps by the repetition of kernel names; empty without repetition.
+    """Windows of the steps by the repetition of kernel names, on the stream with most time; empty without one.
 
-    Args:
-        name: code of each kernel's name.
-        start_ns: starts.
-        end_ns: ends.
-        stream: number of each kernel's stream; the stream with most time decides.
-        unit: number of what started each kernel and lies in one step as a whole, e.g. a launch of a graph, or `NONE`;
-            None if unknown for all.
+    `unit` is the number of what started each kernel and lies in one step as a whole, e.g. a launch of a graph, or
+    `NONE`.
     """
     if not len(name):
         return []
@@ -273,9 +232,8 @@ def repeated_windows(name: Ints, start_ns: Ints, end_ns: Ints, stream: Ints, uni
 def find_period(sequence: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
     """The shortest period that explains the longest stretch of a sequence.
 
-    Returns:
-        First element of the stretch, its length, and the period; None if no period occurs three times in sequence or
-        the stretch is shorter than a quarter of the sequence.
+    Returns its first element, its length, and the period; None if no period occurs three times in sequence or the
+    stretch is shorter than a quarter of the sequence.
     """
     names, count = np.unique(sequence, return_counts=True)
     repeated = np.flatnonzero(count >= _LEAST_PERIODS)

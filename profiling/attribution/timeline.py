@@ -18,23 +18,9 @@ from .nesting import NONE, Bools, Codes, Ints, Nest
 from .placement import BatchSpans, HostSpans, place
 from .profile import AUTO, REPETITION, WHOLE, Options
 
-_HALF = 0.5
-
 
 class Timeline:
-    """Joins ranges first, then API calls, then device work batch by batch, and keeps the results.
-
-    Attributes:
-        placement: layers, phases and operators of the ranges.
-        marked: the steps that ranges mark.
-        step_rows: rows of the `steps` table.
-        steps_from: source of the steps.
-        batch_from: source of the steps' batch sizes; None if unknown.
-        device_time_ns: durations of all timed device work, and of that in steps, summed.
-        before_launch: number of kernels, memcpys and memsets that seem to begin before their launch, and the largest
-            lead in nanoseconds: a lower bound of the difference of the two clocks.
-        lost: named counts.
-    """
+    """Joins ranges first, then API calls, then device work batch by batch, and keeps the results."""
 
     def __init__(self, spans: HostSpans, nested: HostSpans, names: Sequence[str], options: Options) -> None:
         """Place the spans.
@@ -43,17 +29,16 @@ class Timeline:
             spans: operators, push/pop ranges, start/end ranges and marks.
             nested: the operators and push/pop ranges among them.
             names: name of each entry of `spans.meanings`.
-            options: the user's options.
-
-        Raises:
-            CurvescopeError: no range matches the user's pattern for step marks.
+            options: the user's; CurvescopeError if no range matches their pattern for step marks.
         """
         marks, self.steps_from = _marks(spans, names, options)
-        self.marked = steps.MarkedSteps(marks)
+        self.marked = steps.MarkedSteps(marks)  # the steps that ranges mark
         self.placement = place(nested)
-        self.step_rows: list[dict[str, Any]] = []
-        self.batch_from: str | None = None
-        self.device_time_ns = 0, 0
+        self.step_rows: list[dict[str, Any]] = []  # of the `steps` table
+        self.batch_from: str | None = None  # source of the steps' batch sizes; None if unknown
+        self.device_time_ns = 0, 0  # durations of all timed device work, and of that in steps, summed
+        # Number of kernels, memcpys and memsets that seem to begin before their launch, and the largest lead in
+        # nanoseconds: a lower bound of the difference of the two clocks.
         self.before_launch = 0, 0
         self.lost = Counter(
             ranges_cut=self.placement.nest.cut,
@@ -93,8 +78,8 @@ class Timeline:
             process: numbers of the processes.
             correlation: correlation ids of the launches.
             thread: thread of work that the host itself does without a launch, else `NONE`; None without such work.
-            captures: where work of CUDA graphs was captured; None if the profile does not say it. A launch replays a
-                whole graph, so the range of such work is the one around its capture, if there is one.
+            captures: where work of CUDA graphs was captured; None if unknown. A launch replays a whole graph, so the
+                range of such work is the one around its capture, if there is one.
         """
         launches = self._launches
         if len(launches.start_ns):
@@ -151,11 +136,7 @@ class Timeline:
         self.device_time_ns = total + int(duration_ns.sum()), inside + mine
 
     def finish_marked_steps(self, placed: Iterable[tuple[Ints, Codes]]) -> None:
-        """Make the rows of marked steps, after all device work.
-
-        Args:
-            placed: starts and steps of all device work, batch by batch.
-        """
+        """Make the rows of marked steps, after all device work: of its starts and steps, batch by batch."""
         windows = self.marked.windows()
         low = np.array([window.start_ns for window in windows])
         for start_ns, step in placed:
@@ -164,12 +145,10 @@ class Timeline:
         self._describe(windows)
 
     def find_steps(self, work: DeviceWork, communicates: Bools) -> None:
-        """Find steps without marks, and set the steps of the work.
+        """Find steps without marks, and set the steps of all device work.
 
-        Args:
-            work: all device work.
-            communicates: whether a kernel of a name is communication, shape (names,). A stream of collectives, which
-                may be one name over and over, repeats nothing that a step does.
+        `communicates` says of each name whether its kernels are communication: a stream of collectives, which may be
+        one name over and over, repeats nothing that a step does.
         """
         timed = work.timed
         kernels = timed & (work.kernel_name != NONE)
@@ -221,11 +200,10 @@ class Timeline:
         at = np.searchsorted(low, work.start_ns, side="right") - 1
         known = is_module[layer] & (at >= 0) & work.timed
         pairs = np.unique(np.stack([layer[known], at[known]]), axis=1)
-        return bool(pairs.shape[1] < _HALF * len(windows) * len(np.unique(pairs[0])))
+        return bool(pairs.shape[1] < 0.5 * len(windows) * len(np.unique(pairs[0])))
 
     @staticmethod
     def _share_in(windows: steps.Windows, work: DeviceWork) -> float:
-        """Share of the device time that starts in the windows."""
         duration = work.end_ns - work.start_ns
         inside = (work.start_ns >= windows[0][0]) & (work.start_ns < windows[-1][1])
         return float(duration[inside].sum() / max(duration.sum(), 1))
@@ -282,7 +260,6 @@ class Timeline:
 
 
 def _marks(spans: HostSpans, names: Sequence[str], options: Options) -> tuple[list[steps.StepMarks], str]:
-    """The marks of the steps, and how they were found."""
     pattern = options.step_pattern
     if pattern is not None:
         marks = steps.find_marks(spans, names, pattern)
@@ -301,18 +278,6 @@ def _marks(spans: HostSpans, names: Sequence[str], options: Options) -> tuple[li
 
 
 def _indivisible(spans: HostSpans, nested: Nest) -> Ints:
-    """The outermost span around each span, or itself, within which no step begins, `NONE` without one.
-
-    Such spans are operators, annotations of a framework, calls of modules, and phases of a step.
-    """
-    whole = spans.of_names(
-        [
-            not meaning.step and (meaning.op is not None or meaning.role is not None or meaning.phase is not None)
-            for meaning in spans.meanings
-        ]
-    )
-    outermost = np.where(whole == 1, np.arange(len(whole)), NONE)
-    for rows in nested.levels:
-        above = outermost[nested.parent[rows]]
-        outermost[rows] = np.where(above == NONE, outermost[rows], above)
-    return outermost
+    """The outermost span around each, or itself, within which no step begins: operators, modules, phases, ..."""
+    whole = spans.where(lambda meaning: not meaning.step and {meaning.op, meaning.role, meaning.phase} != {None})
+    return nested.outermost(np.where(whole, np.arange(len(whole)), NONE))

@@ -17,13 +17,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Axis:
-    """What the values of a cost curve count.
+    """What the values of a cost curve count."""
 
-    Attributes:
-        name: name of the axis, e.g. batch, tokens or resolution; the argument of a user's `make_step`.
-    """
-
-    name: str = BATCH
+    name: str = BATCH  # name of the axis, e.g. batch, tokens or resolution; the argument of a user's `make_step`
 
     def __post_init__(self) -> None:
         """Refuse a name that is no argument of a function.

@@ -58,39 +58,25 @@ _MOST_SERIES = 4  # of rounds without a gap, in a sentence
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What disturbed some visits.
+    """What disturbed some visits."""
 
-    Attributes:
-        reason: what happened, as a clause.
-        visits: number of the visits.
-        rounds: rounds of the visits, from 1, increasing.
-    """
-
-    reason: str
-    visits: int
-    rounds: tuple[int, ...]
+    reason: str  # what happened, as a clause
+    visits: int  # number of the visits
+    rounds: tuple[int, ...]  # rounds of the visits, from 1, increasing
 
 
 @dataclass(frozen=True)
 class Disturbances:
-    """The disturbed visits of a recording.
+    """The disturbed visits of a recording."""
 
-    Attributes:
-        visits: number of all visits.
-        disturbed: number of disturbed ones.
-        set_aside: whether estimates leave these out; False where too few rounds would be left, so that all are used.
-        prevail: whether half of the visits of a condition or more are disturbed and used, so that its times are those
-            of disturbed steps.
-        reasons: what disturbed them, the commonest first; a visit may have several.
-        sentence: the same in a sentence.
-    """
-
-    visits: int
-    disturbed: int
-    set_aside: bool
+    visits: int  # number of all visits
+    disturbed: int  # number of disturbed ones
+    set_aside: bool  # whether estimates leave these out; False where too few rounds would be left, so that all are used
+    # whether half of the visits of a condition or more are disturbed and used, so that its times are those of disturbed
+    # steps
     prevail: bool
-    reasons: tuple[Disturbance, ...]
-    sentence: str = field(init=False)
+    reasons: tuple[Disturbance, ...]  # what disturbed them, the commonest first; a visit may have several
+    sentence: str = field(init=False)  # the same in a sentence
 
     def __post_init__(self) -> None:
         clauses = [f"{reason.reason}, in {_rounds_text(reason.rounds)}" for reason in self.reasons]
@@ -161,19 +147,12 @@ def most_disturbed(rows: Sequence[dict[str, Any]]) -> int:
 
 @dataclass(frozen=True)
 class _Visits:
-    """The visits of a table.
+    """The visits of a table."""
 
-    Attributes:
-        number: visit of every row of the table, shape (rows,).
-        condition: number of the condition of every visit, shape (visits,).
-        round_: round of every visit, shape (visits,).
-        reasons: visits that something disturbed, by what, each of shape (visits,).
-    """
-
-    number: Ints
-    condition: Ints
-    round_: Ints
-    reasons: dict[str, Bools]
+    number: Ints  # visit of every row of the table, shape (rows,)
+    condition: Ints  # number of the condition of every visit, shape (visits,)
+    round_: Ints  # round of every visit, shape (visits,)
+    reasons: dict[str, Bools]  # visits that something disturbed, by what, each of shape (visits,)
 
     @property
     def disturbed(self) -> Bools:

@@ -52,21 +52,13 @@ class Scope(Word):
 
 @dataclass(frozen=True)
 class Wave:
-    """Where the last wave of a kernel's blocks ends, of one batch size.
-
-    Attributes:
-        batch: the batch size.
-        filled: the largest batch size that certainly takes as many waves.
-        beyond: the smallest that certainly takes one more.
-        last: the largest that certainly takes one more.
-        empty: empty share of the last wave of the batch size.
-    """
+    """Where the last wave of a kernel's blocks ends, of one batch size."""
 
     batch: int
-    filled: int
-    beyond: int
-    last: int
-    empty: float
+    filled: int  # the largest batch size that certainly takes as many waves
+    beyond: int  # the smallest that certainly takes one more
+    last: int  # the largest that certainly takes one more
+    empty: float  # empty share of the last wave of the batch size
 
     def cost(self) -> dict[int, float]:
         """What the empty share costs, as weights of times by batch size.
@@ -86,60 +78,42 @@ class Wave:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One experiment.
+    """One experiment."""
 
-    Attributes:
-        number: number of the experiment, from 0; the column `experiment` of its rows.
-        stage: stage of the experiment.
-        scope: what it runs.
-        functional: coefficients of the tested functional of T, as (batch size, coefficient).
-        functional_kind: kind of the functional: excess, bend, or fixed cost; `TIME` without one.
-        batches: batch sizes to run, increasing.
-        factors: names of the factors to change, one at a time. Every round also runs without a change. A name of a
-            complete step may stand for several, see `members`.
-        layer: layer of the term; None for work outside layers, and for complete steps.
-        phase: phase of the term; None without a phase, and for complete steps.
-        rounds: minimum and maximum number of rounds, after each start.
-        starts: how often all processes of complete steps start anew, at most.
-        time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected to
-            end within them.
-        deadline_s: number of seconds after which no round starts, even below the minimum number; None for no deadline.
-        untested: reason by name, for factors that could not be changed.
-        changed_results: differences by name, for factors that change the results beyond rounding.
-        notes: further observations of the runner, e.g. operators that could not be rebuilt; one sentence each.
-        done: whether the experiment ran to its end, with the minimum number of rounds.
-        member: the layer that runs for a term of repeated layers; None for other terms.
-        members: number of layers that the term stands for.
-        also: further functionals of the same term that its batch sizes test, as (kind, coefficients).
-        waves: further batch sizes that run unmodified, for a factor `by_size`; see `Wave`.
-        setup_s: of complete steps: seconds until the first step of each batch size had run, by name of the factor; ""
-            for the unmodified steps.
-        memory_bytes: of complete steps: most memory that these first steps took, by name as for `setup_s`; without the
-            names where it is unknown.
-    """
-
-    number: int
-    stage: Stage
-    scope: Scope
+    number: int  # number of the experiment, from 0; the column `experiment` of its rows
+    stage: Stage  # stage of the experiment
+    scope: Scope  # what it runs
+    # coefficients of the tested functional of T, as (batch size, coefficient)
     functional: tuple[tuple[int, float], ...]
-    functional_kind: str
-    batches: tuple[int, ...]
+    functional_kind: str  # kind of the functional: excess, bend, or fixed cost; `TIME` without one
+    batches: tuple[int, ...]  # batch sizes to run, increasing
+    # names of the factors to change, one at a time. Every round also runs without a change. A name of a complete step
+    # may stand for several, see `members`
     factors: tuple[str, ...] = ()
-    layer: str | None = None
-    phase: str | None = None
-    rounds: tuple[int, int] = (5, 25)
-    starts: int = 1
+    layer: str | None = None  # layer of the term; None for work outside layers, and for complete steps
+    phase: str | None = None  # phase of the term; None without a phase, and for complete steps
+    rounds: tuple[int, int] = (5, 25)  # minimum and maximum number of rounds, after each start
+    starts: int = 1  # how often all processes of complete steps start anew, at most
+    # seconds of the run; after the minimum number of rounds, a round starts only if it is expected to end within them
     time_limit_s: float | None = None
-    untested: Mapping[str, str] = field(default_factory=dict)
+    untested: Mapping[str, str] = field(default_factory=dict)  # reason by name, for factors that could not be changed
+    # differences by name, for factors that change the results beyond rounding
     changed_results: Mapping[str, str] = field(default_factory=dict)
+    # further observations of the runner, e.g. operators that could not be rebuilt; one sentence each
     notes: tuple[str, ...] = ()
-    done: bool = False
+    done: bool = False  # whether the experiment ran to its end, with the minimum number of rounds
+    # number of seconds after which no round starts, even below the minimum number; None for no deadline
     deadline_s: float | None = None
+    # further functionals of the same term that its batch sizes test, as (kind, coefficients)
     also: tuple[tuple[str, tuple[tuple[int, float], ...]], ...] = ()
-    member: str | None = None
-    members: int = 1
-    waves: tuple[Wave, ...] = ()
+    member: str | None = None  # the layer that runs for a term of repeated layers; None for other terms
+    members: int = 1  # number of layers that the term stands for
+    waves: tuple[Wave, ...] = ()  # further batch sizes that run unmodified, for a factor `by_size`; see `Wave`
+    # of complete steps: seconds until the first step of each batch size had run, by name of the factor; "" for the
+    # unmodified steps
     setup_s: Mapping[str, float] = field(default_factory=dict)
+    # of complete steps: most memory that these first steps took, by name as for `setup_s`; without the names where it
+    # is unknown
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -184,31 +158,24 @@ class FactorFacts:
     """What a factor changes, for readers of a recording; an entry of `factors` in `recording.json`, by scope.
 
     The verdict depends on the last four; where a recording lacks one, it is false.
-
-    Attributes:
-        name: short name, e.g. `onednn`.
-        what: the change as a clause without a subject's name, e.g. "products run through oneDNN instead of MKL".
-        remedy: an instruction, e.g. "run {where} through oneDNN"; {where} is the layer or "the step". None if the
-            change is an experiment only, e.g. cold caches.
-        how: instructions to set it, e.g. the environment variables or the call; None as for `remedy`.
-        how_training: the same for steps that compute gradients; None if `how` is for these too.
-        levels: whether batch sizes run at nearly the same size, which removes every bend, or through another library,
-            which may be slower at all of them: it proves something only if a batch size becomes faster.
-        brings_about: whether it brings its cause about at the batch sizes without the anomaly, all but the largest,
-            instead of removing it.
-        partial: whether it removes a part of its cause only: it confirms the cause and cannot refute it.
-        by_size: whether it changes nothing but the batch size: what it removes follows from unmodified runs at further
-            batch sizes, see `Experiment.waves`.
     """
 
-    name: str
-    what: str
+    name: str  # short name, e.g. `onednn`
+    what: str  # the change as a clause without a subject's name, e.g. "products run through oneDNN instead of MKL"
+    # an instruction, e.g. "run {where} through oneDNN"; {where} is the layer or "the step". None if the change is an
+    # experiment only, e.g. cold caches
     remedy: str | None = None
-    how: str | None = None
-    how_training: str | None = None
+    how: str | None = None  # instructions to set it, e.g. the environment variables or the call; None as for `remedy`
+    how_training: str | None = None  # the same for steps that compute gradients; None if `how` is for these too
+    # whether batch sizes run at nearly the same size, which removes every bend, or through another library, which may
+    # be slower at all of them: it proves something only if a batch size becomes faster
     levels: bool = False
+    # whether it brings its cause about at the batch sizes without the anomaly, all but the largest, instead of removing
+    # it
     brings_about: bool = False
-    partial: bool = False
+    partial: bool = False  # whether it removes a part of its cause only: it confirms the cause and cannot refute it
+    # whether it changes nothing but the batch size: what it removes follows from unmodified runs at further batch
+    # sizes, see `Experiment.waves`
     by_size: bool = False
 
 

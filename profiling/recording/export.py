@@ -58,23 +58,14 @@ Report = Callable[[str, int, int], None]
 
 
 class Drawn(NamedTuple):
-    """A slice or a value of a track that is no row of a recording.
+    """A slice or a value of a track that is no row of a recording."""
 
-    Attributes:
-        process: name of the group of tracks.
-        track: name of the track.
-        name: text of the slice, or name of the counter.
-        start_ns: start, in the recording's time.
-        duration_ns: duration; None for a value of a counter.
-        value: value of a counter.
-    """
-
-    process: str
+    process: str  # name of the group of tracks
     track: str
-    name: str
-    start_ns: int
-    duration_ns: int | None
-    value: float | None = None
+    name: str  # text of the slice, or name of the counter
+    start_ns: int  # start, in the recording's time
+    duration_ns: int | None  # duration; None for a value of a counter
+    value: float | None = None  # value of a counter
 
 
 Draw = Callable[[Recording], Iterable[Drawn]]

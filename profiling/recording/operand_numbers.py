@@ -12,39 +12,26 @@ LEAST_DENORMAL = 0.005  # share of a tensor; below it, no step is slower for the
 
 
 class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The numbers of one tensor, or of a sample of it.
+    """The numbers of one tensor, or of a sample of it."""
 
-    Attributes:
-        elements: elements of the tensor.
-        dtype: their type, as PyTorch's profiler names it.
-        parameter: name of the parameter of the model that is the tensor, or a view of it; None for other tensors.
-        zeros: share of zeros.
-        denormals: share of denormal numbers.
-        order: equally distant order statistics; empty unless an operand or a result of the call has denormal numbers.
-        distinct: share of distinct numbers; None unless they are whole.
-        ascending: whether they never decrease.
-    """
-
-    elements: int
-    dtype: str
+    elements: int  # elements of the tensor
+    dtype: str  # their type, as PyTorch's profiler names it
+    # name of the parameter of the model that is the tensor, or a view of it; None for other tensors
     parameter: str | None = None
-    zeros: float = 0.0
-    denormals: float = 0.0
+    zeros: float = 0.0  # share of zeros
+    denormals: float = 0.0  # share of denormal numbers
+    # equally distant order statistics; empty unless an operand or a result of the call has denormal numbers
     order: tuple[float, ...] = ()
-    distinct: float | None = None
-    ascending: bool = False
+    distinct: float | None = None  # share of distinct numbers; None unless they are whole
+    ascending: bool = False  # whether they never decrease
 
 
 class CallNumbers(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The numbers of one call.
+    """The numbers of one call."""
 
-    Attributes:
-        operands: by index of the argument; of a list of tensors, those of its first tensor.
-        denormal_results: largest share of denormal numbers in a result.
-    """
-
+    # by index of the argument; of a list of tensors, those of its first tensor
     operands: dict[int, Numbers] = msgspec.field(default_factory=dict)
-    denormal_results: float = 0.0
+    denormal_results: float = 0.0  # largest share of denormal numbers in a result
 
     @property
     def denormals(self) -> float:

@@ -52,16 +52,11 @@ PROFILER_DTYPES = {dtype: name for name, dtype in reversed(TORCH_DTYPES.items())
 
 @dataclass(frozen=True)
 class TensorArgument:
-    """A tensor argument.
+    """A tensor argument."""
 
-    Attributes:
-        shape: extents; empty for a tensor of one number.
-        dtype: type of an element, as PyTorch's profiler names it; empty for tensors of a list of unknown type.
-        strides: elements between neighbours in each dimension; None if unknown, which means contiguous.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
+    shape: tuple[int, ...]  # extents; empty for a tensor of one number
+    dtype: str  # type of an element, as PyTorch's profiler names it; empty for tensors of a list of unknown type
+    # elements between neighbours in each dimension; None if unknown, which means contiguous
     strides: tuple[int, ...] | None = None
 
 

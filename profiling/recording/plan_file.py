@@ -21,20 +21,13 @@ T = TypeVar("T", bound="DataclassInstance")
 
 @dataclass(frozen=True)
 class PlanFile(Generic[T]):
-    """Format of one command's plan file.
-
-    Attributes:
-        name: name of the file.
-        command: name of the command that creates and resumes such runs.
-        run: noun for such a run in messages.
-        version: version of the format; later versions are refused.
-        plan_of: function that creates the plan from its fields; KeyError, TypeError or ValueError if one is invalid.
-    """
+    """Format of one command's plan file."""
 
     name: str
-    command: str
-    run: str
-    version: int
+    command: str  # name of the command that creates and resumes such runs
+    run: str  # noun for such a run in messages
+    version: int  # version of the format; later versions are refused
+    # function that creates the plan from its fields; KeyError, TypeError or ValueError if one is invalid
     plan_of: Callable[[dict[str, Any]], T]
 
     def write(self, folder: AnyPath, plan: T) -> None:

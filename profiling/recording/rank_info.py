@@ -20,19 +20,12 @@ META_KEY = "distributed"
 
 @dataclass(frozen=True)
 class RankInfo:
-    """Rank of a process among the processes of a launch, and on its node.
-
-    Attributes:
-        rank: rank, from 0.
-        world_size: number of ranks.
-        local_rank: rank on its node, which is the index of its GPU.
-        node: number of its node, in the order of the nodes' first ranks; None if not known yet.
-    """
+    """Rank of a process among the processes of a launch, and on its node."""
 
     rank: int
-    world_size: int
-    local_rank: int
-    node: int | None = None
+    world_size: int  # number of ranks
+    local_rank: int  # rank on its node, which is the index of its GPU
+    node: int | None = None  # number of its node, in the order of the nodes' first ranks; None if not known yet
 
     def entry(self, clock: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The entry `distributed` of `recording.json`."""

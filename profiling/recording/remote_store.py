@@ -23,13 +23,9 @@ _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "
 
 @dataclass(frozen=True, order=True)
 class RemotePath:
-    """A URL with the methods of `pathlib.Path` that the store uses. Each method raises OSError where Path's does.
+    """A URL with the methods of `pathlib.Path` that the store uses. Each method raises OSError where Path's does."""
 
-    Attributes:
-        url: URL with its protocol and without a slash at the end, e.g. `s3://bucket/job/rank3`.
-    """
-
-    url: str
+    url: str  # URL with its protocol and without a slash at the end, e.g. `s3://bucket/job/rank3`
 
     @property
     def filesystem(self) -> Any:

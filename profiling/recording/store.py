@@ -275,14 +275,10 @@ def columns_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording for reading. Tables are loaded on first use.
+    """A recording for reading. Tables are loaded on first use."""
 
-    Attributes:
-        path: folder, or URL on a remote store.
-        meta: `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `versions`, `lost`, `status`, …
-    """
-
-    path: AnyPath
+    path: AnyPath  # folder, or URL on a remote store
+    # `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `versions`, `lost`, `status`, …
     meta: dict[str, Any]
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
 

@@ -6,8 +6,8 @@ import re
 from functools import lru_cache
 
 from .kernel_names import COMMUNICATION, family
+from .operation import element_bytes
 from .range_names import COLLECTIVES, DISTRIBUTED
-from .scalar_types import element_bytes
 
 # NCCL 2.0 to 2.27 and RCCL: ncclAllReduceRingLLKernel_sum_f32, ncclKernel_AllReduce_RING_LL_Sum_float,
 # ncclDevKernel_AllReduce_Sum_f32_RING_LL. Gloo, by torch's names: gloo:all_reduce.
@@ -35,10 +35,7 @@ _ALGORITHMS = {"NVLSTREE": "NVLS tree", "COLLNET": "CollNet", "TREE": "tree", "R
 
 @lru_cache(maxsize=65_536)
 def collective(name: str) -> str | None:
-    """The collective of this name in NCCL's spelling; None for other names.
-
-    Sends and receives are communication between two ranks, not collectives.
-    """
+    """The collective of this name in NCCL's spelling; None for others, also for sends and receives (between two)."""
     if match := _NCCL.search(name):
         return _SPELLED.get(match[1].lower(), match[1])
     if match := _GLOO.match(name):
@@ -75,15 +72,12 @@ def collective_of_kernel(name: str) -> str | None:
 
 @lru_cache(maxsize=65_536)
 def algorithm(kernel: str) -> str | None:
-    """The algorithm of a collective, from the name of NCCL's kernel; None if the name does not tell it.
-
-    NCCL from 2.19 on (`ncclDevKernel`) runs others than ring in the kernel of ring and LL, too (`best_kernel` in its
-    `src/device/generate.py`).
-    """
+    """The algorithm of a collective, from the name of NCCL's kernel; None if the name does not tell it."""
     match = _ALGORITHM.search(kernel)
     if match is None:
         return None
     name, protocol = match[1].upper().replace("_", ""), match[2].upper()
+    # NCCL from 2.19 on runs other algorithms in this kernel, too (`best_kernel` in its `src/device/generate.py`).
     if (name, protocol) == ("RING", "LL") and "ncclDevKernel" in kernel:
         return None
     return _ALGORITHMS.get(name, name)
@@ -92,13 +86,7 @@ def algorithm(kernel: str) -> str | None:
 def message_bytes(elements_in: int | None, elements_out: int | None, dtype: str | None) -> int | None:
     """Bytes of a collective's message as nccl-tests counts it: the larger of a rank's input and output.
 
-    Args:
-        elements_in: elements of the input of a rank.
-        elements_out: elements of its output.
-        dtype: type of an element, as torch names it, e.g. `BFloat16`.
-
-    Returns:
-        None if the elements or their size are unknown, or if no 64-bit number holds the product.
+    `dtype` is torch's name, e.g. `BFloat16`. None if elements or their size are unknown, or no 64-bit number holds it.
     """
     known = [count for count in (elements_in, elements_out) if count is not None and count >= 0]
     size = element_bytes(dtype)
@@ -114,6 +102,5 @@ def between_two(name: str) -> bool:
 @lru_cache(maxsize=65_536)
 def is_communication(name: str) -> bool:
     """Whether work of this name is communication between devices or processes: its kernel, or its call on a host."""
-    if collective(name) is not None or between_two(name) or name.startswith(DISTRIBUTED):
-        return True
-    return family(name) == COMMUNICATION
+    known = collective(name) is not None or between_two(name) or name.startswith(DISTRIBUTED)
+    return known or family(name) == COMMUNICATION

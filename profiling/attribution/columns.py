@@ -31,16 +31,7 @@ def factorize(values: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[Any]]:
 
 
 class Timed:
-    """Starts and ends of a table; 0 for missing and impossible times.
-
-    Attributes:
-        start_ns: starts, shape (rows,).
-        end_ns: ends.
-        started: whether a row has a start.
-        complete: whether a row has a start and an end.
-        timed: whether the times are those of normal execution: `complete`, and the kernels were not replayed.
-        backwards: whether a row ends before it starts.
-    """
+    """Starts and ends of a table; 0 for missing and impossible times; arrays of shape (rows,)."""
 
     def __init__(self, table: pa.Table, replayed: bool = False) -> None:
         start, end = int_column(table, "start_ns"), int_column(table, "end_ns")
@@ -48,7 +39,7 @@ class Timed:
         nulls = table["start_ns"].null_count + table["end_ns"].null_count
         if not nulls and len(start) and start.min() > 0 and end.max() < _LATEST_NS and (end >= start).all():
             self.started = self.complete = np.ones(len(start), np.bool_)
-            self.backwards = ~self.complete
+            self.backwards = ~self.complete  # whether a row ends before it starts
         else:
             begun, ended = (table[name].is_valid().to_numpy().astype(bool) for name in ("start_ns", "end_ns"))
             # Not by absolute value: the least int64 has none.
@@ -58,6 +49,7 @@ class Timed:
             self.complete = self.started & ended & ~self.backwards
             self.start_ns, self.end_ns = np.where(self.started, start, 0), np.where(self.complete, end, 0)
         self._replayed = replayed
+        # Whether the times are those of normal execution: kernels were not replayed.
         self.timed = np.zeros_like(self.complete) if replayed else self.complete
 
     def columns(self) -> dict[str, pa.Array]:
@@ -72,18 +64,11 @@ def _masked(values: Ints | Codes, absent: Bools) -> pa.Array:
 
 
 class Growing(Generic[_Rows]):
-    """Columns that grow batch by batch."""
+    """Columns that grow batch by batch, one per field (`Ints`, `Codes` or `Bools`) of a dataclass."""
 
     def __init__(self, kind: type[_Rows], expected: int = 0) -> None:
-        """Make room.
-
-        Args:
-            kind: a dataclass with fields `Ints`, `Codes` or `Bools`, one per column.
-            expected: approximate number of rows; the system provides memory only when it is written.
-        """
-        self.count = 0
-        self._kind = kind
-        self._room = min(expected, _MOST_ROOM)
+        self.count, self._kind = 0, kind
+        self._room = min(expected, _MOST_ROOM)  # the system provides memory only when it is written
         self._columns = [np.empty(self._room, _DTYPES[str(column.type)]) for column in fields(kind)]
 
     def append(self, batch: _Rows) -> None:
@@ -116,11 +101,8 @@ def int_column(table: pa.Table, column: str) -> Ints:
 def dictionary(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
     """A text column with one dictionary."""
     if isinstance(column, pa.ChunkedArray):
-        column = (
-            column.unify_dictionaries().combine_chunks()
-            if pa.types.is_dictionary(column.type)
-            else column.combine_chunks()
-        )
+        alike = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column
+        column = alike.combine_chunks()
     if isinstance(column, pa.ChunkedArray):  # it had no chunk, or several
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()

@@ -36,13 +36,8 @@ def with_third_shapes(
 ) -> tuple[list[Operation], Ints]:
     """The operations, those of convolutions with the shape of the tensor that is none of their arguments, if known.
 
-    Args:
-        operations: distinct operator calls.
-        call: index into `operations` of each span, `NONE` for spans without a call.
-        parent: index of the span around each span, or `NONE`.
-
-    Returns:
-        The operations, and the index of each span into them: gradients of equal shapes may differ in the third.
+    Also the index of each span into them: gradients of equal shapes may differ in the third. `call` and `parent` are
+    the index of each span into `operations`, and of the span around it, `NONE` for none.
     """
     completed = _with_results(operations)
     tensors = [_tensors(operation, *_GRADIENTS) for operation in operations]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -17,15 +18,13 @@ def _convolution(call: Call, stride: int = 3, padding: int = 4, dilation: int = 
         out: Shape = call.third[2:]
     else:
         out = _output_extents(image, weight, call.value(stride), call.value(padding), call.value(dilation))
-    bias = prod(call.shape(2)) if call.shape(2) else 0
-    result = image[0] * weight[0] * prod(out)
+    bias, result = call.elements(2), image[0] * weight[0] * prod(out)
     # weight is (outputs, inputs of one group, *kernel): each result takes one product per remaining element
     flops = 2 * result * prod(weight[1:]) + (result if bias else 0)
     return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
 
 
 def _transposed_convolution(call: Call, output_padding: int = 7, groups: int = 8, dilation: int = 5) -> Work:
-    """Each element of the input is multiplied by all weights of its channel: (inputs, outputs of a group, *kernel)."""
     image, weight = call.shape(0), call.shape(1)
     if call.value(groups) is None:
         raise ValueError("the number of groups was not recorded")
@@ -34,18 +33,10 @@ def _transposed_convolution(call: Call, output_padding: int = 7, groups: int = 8
     for axis, (size, kernel) in enumerate(zip(image[2:], weight[2:], strict=True)):
         step, pad, spread, beyond = (_per_axis(value, axis) for value in settings)
         out.append((size - 1) * step - 2 * pad + spread * (kernel - 1) + beyond + 1)
-    bias = prod(call.shape(2)) if call.shape(2) else 0
-    result = image[0] * weight[1] * call.value(groups) * prod(out)
+    bias, result = call.elements(2), image[0] * weight[1] * call.value(groups) * prod(out)
+    # Each element of the input is multiplied by all weights of its channel: (inputs, outputs of a group, *kernel).
     flops = 2 * prod(image) * prod(weight[1:]) + (result if bias else 0)
     return Work(flops, call.traffic(prod(image), prod(weight), bias, result))
-
-
-def _conv_transpose(call: Call) -> Work:
-    return _transposed_convolution(call, output_padding=5, groups=6, dilation=7)
-
-
-def _mkldnn_convolution(call: Call) -> Work:
-    return _convolution(call, stride=4, padding=3, dilation=5)
 
 
 def _output_extents(image: Shape, weight: Shape, stride: Any, padding: Any, dilation: Any) -> list[int]:
@@ -98,16 +89,12 @@ def _gradients(
     return Work(flops, call.traffic(elements, to_bias * gradient[1]))
 
 
-def _one_gradient(to_data: bool) -> Callable[[Call], Work]:
-    """Rule for the call of one gradient in PyTorch before 1.11: of the image (data), else of the weights."""
-
-    def rule(call: Call) -> Work:
-        if not call.third:
-            return UNKNOWN
-        image, weight = (call.third, call.shape(2)) if to_data else (call.shape(2), call.third)
-        return _gradients(call, (call.shape(1), image, weight), to_data, not to_data)
-
-    return rule
+def _one_gradient(call: Call, to_data: bool) -> Work:
+    """The work of one gradient in PyTorch before 1.11: of the image (data), else of the weights."""
+    if not call.third:
+        return UNKNOWN
+    image, weight = (call.third, call.shape(2)) if to_data else (call.shape(2), call.third)
+    return _gradients(call, (call.shape(1), image, weight), to_data, not to_data)
 
 
 def _max_pool(call: Call) -> Work:
@@ -123,11 +110,14 @@ def _max_pool(call: Call) -> Work:
 _LIBRARIES = ("cudnn", "miopen", "mkldnn")
 CONVOLUTIONS: dict[str, Callable[[Call], Work]] = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "_convolution"), _convolution),
-    "mkldnn_convolution": _mkldnn_convolution,
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _conv_transpose),
+    "mkldnn_convolution": partial(_convolution, stride=4, padding=3),
+    **dict.fromkeys(
+        ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        partial(_transposed_convolution, output_padding=5, groups=6, dilation=7),
+    ),
     "convolution_backward": _convolution_backward,
-    **{f"{library}_convolution_backward_input": _one_gradient(True) for library in _LIBRARIES},
-    **{f"{library}_convolution_backward_weight": _one_gradient(False) for library in _LIBRARIES},
-    "mkldnn_convolution_backward_weights": _one_gradient(False),
+    **{f"{library}_convolution_backward_input": partial(_one_gradient, to_data=True) for library in _LIBRARIES},
+    **{f"{library}_convolution_backward_weight": partial(_one_gradient, to_data=False) for library in _LIBRARIES},
+    "mkldnn_convolution_backward_weights": partial(_one_gradient, to_data=False),
     **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices"), _max_pool),
 }

@@ -20,12 +20,7 @@ GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 def launch_keys(kernels: pd.DataFrame, with_geometry: bool) -> list[tuple[object, ...]]:
-    """What identifies each kernel in a sequence of launches.
-
-    Args:
-        kernels: rows with name and the columns of `GEOMETRY`, in the order of their launches.
-        with_geometry: whether grid and block belong to it.
-    """
+    """What identifies each kernel (rows with name and the columns of `GEOMETRY`) in a sequence of launches."""
     names = [short_name(str(name)).partition("<")[0] for name in kernels["name"]]
     columns = [kernels[column].tolist() for column in GEOMETRY] if with_geometry else []
     return list(zip(names, *columns, strict=True))
@@ -37,15 +32,7 @@ def has_geometry(kernels: pd.DataFrame) -> bool:
 
 
 def align(recorded: Sequence[object], counted: Sequence[object]) -> list[int | None]:
-    """The counterpart of each recorded kernel.
-
-    Args:
-        recorded: result of `launch_keys` for the recorded kernels of one step.
-        counted: result of `launch_keys` for the counted kernels.
-
-    Returns:
-        For each recorded kernel a position in `counted`, increasing, or None.
-    """
+    """The counterpart of each recorded kernel: a position in `counted`, increasing, or None; both by `launch_keys`."""
     head = 0
     while head < min(len(recorded), len(counted)) and recorded[head] == counted[head]:
         head += 1

@@ -107,12 +107,7 @@ def _is_of_collective(name: str, op: str | None) -> bool:
 
 
 def split_copies(rows: Iterable[dict[str, Any]], apart: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows for the table `kernels`, and rows for the table `memory`.
-
-    Args:
-        rows: device work of `kernel_rows`.
-        apart: whether memcpys and memsets, but not those of collectives, go to `memory`.
-    """
+    """Rows for the table `kernels`, and for `memory` if `apart`: memcpys and memsets, but not those of collectives."""
     kernels: list[dict[str, Any]] = []
     memory: list[dict[str, Any]] = []
     for row in rows:
@@ -169,17 +164,17 @@ def kernel_rows(
     watched: Watched | None = None,
     allocations: Allocations | None = None,
 ) -> StepRows:
-    """Turn the events of some steps into kernel rows.
+    """Turn the events of some steps into kernel rows; all times are on one clock, in nanoseconds.
 
     Args:
-        host: events of every host thread, in any order; times on one clock, in nanoseconds.
-        device: events of the device, if there is one, on the same clock.
-        verbose: oneDNN primitives on the same clock, and MKL calls in order.
+        host: events of every host thread, in any order.
+        device: events of the device, if there is one.
+        verbose: oneDNN primitives, and MKL calls in order.
         count_work: function that gives the work of an operator call; default: rows without FLOPs and bytes.
         host_rows: whether host operators are the work itself (CPU), or only launch it (device).
         compiled: kernels of compiled graphs, by the graph's name.
         watched: see `operator_calls`.
-        allocations: those of the device, on the same clock.
+        allocations: those of the device.
     """
     events, fused = _with_compiled(list(host), compiled)
     spans = spans_of(events)
@@ -256,7 +251,6 @@ def _operator_calls(
     windows: Sequence[tuple[int, int]],
     watched: Watched | None,
 ) -> OperatorCalls | None:
-    """The outermost operator calls of the first step; None without a step."""
     if not windows:
         return None
     start_ns, duration_ns = windows[0]

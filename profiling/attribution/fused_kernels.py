@@ -1,13 +1,11 @@
 """Kernels that a compiler (torch.compile, with Inductor) generated, and the operators that it fused into each.
 
 The column `kernels.fused` lists the operators of such a kernel as JSON, `[[layer, operator, share], ...]`, the largest
-share first. A profiler times only the whole kernel. So a share is modelled: the bytes that the operator alone would
+share first. A profiler times only the whole kernel, so a share is modelled: the bytes that the operator alone would
 move (operands read, results written) over those of all of them; equal parts where the shapes are unknown.
 
 Where the compiler's own graphs are not at hand, as in a profile of another process, the kernel's name tells the
 operators (torch/_inductor/codegen): `triton_poi_fused_add_relu_3` is a pointwise kernel of `add` and `relu`.
-
-The layer of the whole kernel is the smallest module that contains all layers in it.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import json
 import math
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -30,13 +29,9 @@ _GRAPH_NUMBER = re.compile(r"graph_\d+_(?=cpp_)")  # before the names of C++ ker
 _DIGITS = 4  # of a share
 _GENERATED = re.compile(r"(?:triton|cpp)_(?:[a-z]{3}_)?fused_(\w+?)(?:_\d+)?")
 _MOST_OPERATORS = 64
-VIEWS = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("view", "_unsafe_view", "reshape", "permute", "squeeze", "unsqueeze", "expand", "slice", "select", "alias"),
-        *("t", "transpose", "as_strided", "detach"),
-    )
-)
+_VIEW_NAMES = """view _unsafe_view reshape permute squeeze unsqueeze expand slice select alias t transpose as_strided
+detach"""
+VIEWS = frozenset(f"aten::{name}" for name in _VIEW_NAMES.split())
 
 
 class OperatorShare(NamedTuple):
@@ -95,11 +90,10 @@ def common_layer(layers: Iterable[str | None]) -> str | None:
 
 def shares_of(operators: Iterable[FusedOperator]) -> list[OperatorShare]:
     """The parts of the operators, largest first; equal layers and operators are one. The parts add up to 1."""
-    moved: dict[tuple[str | None, str], int] = {}
+    moved: Counter[tuple[str | None, str]] = Counter()
     for operator in operators:
-        key = operator.layer, operator.op
-        moved[key] = moved.get(key, 0) + operator.bytes
-    total = sum(moved.values())
+        moved[operator.layer, operator.op] += operator.bytes
+    total = moved.total()
     parts = [OperatorShare(*key, size / total if total else 1 / len(moved)) for key, size in moved.items()]
     return sorted(parts, key=lambda part: -part.share)
 
@@ -113,11 +107,7 @@ def encode_shares(shares: Sequence[OperatorShare]) -> str | None:
 
 
 def decode_shares(text: str) -> list[OperatorShare]:
-    """The operators in the column `fused`; shares add up to 1.
-
-    Raises:
-        ValueError: the text is damaged.
-    """
+    """The operators in the column `fused`; shares add up to 1. ValueError: the text is damaged."""
     try:
         found = [OperatorShare(layer, str(op), float(share)) for layer, op, share in json.loads(text)]
     except (TypeError, RecursionError) as error:
@@ -163,17 +153,15 @@ def operators_of_name(kernel: str) -> tuple[str, ...]:
 
 
 def shares_of_name(kernel: str) -> str | None:
-    """The column `fused` of a kernel by its name alone, in equal parts; None for kernels that no compiler generated.
-
-    Views among the operators move nothing, so they have no part beside others.
-    """
+    """The column `fused` of a kernel by its name alone, in equal parts; None for kernels that no compiler generated."""
     operators = operators_of_name(kernel)
+    # Views among the operators move nothing, so they have no part beside others.
     moving = [op for op in operators if op not in VIEWS] or operators
     return encode_shares(shares_of(FusedOperator(None, op) for op in moving))
 
 
 class FusedCall(NamedTuple):
-    """One event of a profile: `name`, `start_ns`, `end_ns` and `thread`."""
+    """One event of a profile."""
 
     name: str
     start_ns: int
@@ -185,10 +173,6 @@ def find_kernels(calls: Sequence[FusedCall], graphs: CompiledGraphs) -> dict[int
     """The kernels of compiled graphs among the events of a profile, by the event's index.
 
     Within a call of a graph they are found by name, in the order of the calls: several may have one name.
-
-    Args:
-        calls: events of the host.
-        graphs: kernels of the graphs that this process compiled.
     """
     found: dict[int, FusedKernel] = {}
     named = ((GRAPH_CALL.fullmatch(one.name), one) for one in calls)

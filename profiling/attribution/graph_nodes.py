@@ -21,14 +21,10 @@ class GraphNodes:
     """The captured nodes of all processes of a profile."""
 
     def __init__(self, process: Ints, node: Ints, original: Ints, time_ns: Ints, thread_key: Ints) -> None:
-        """Follow each clone to the capture.
+        """Follow each clone to the capture; columns of shape (creations,).
 
-        Args:
-            process: process of each creation of a node, shape (creations,).
-            node: number of the node, unique in its process.
-            original: number of the node that it is a clone of; 0 for a captured node.
-            time_ns: time of the creation.
-            thread_key: thread of the creation, unique over processes.
+        `original` is the node that one is a clone of, 0 for a captured node; a node's number is unique in its process,
+        a thread's over processes.
         """
         rows = list(zip(*(column.tolist() for column in (process, node, original, time_ns, thread_key)), strict=True))
         originals: dict[Node, Node] = {(of, number): (of, first) for of, number, first, _, _ in rows if first}
@@ -42,14 +38,9 @@ class GraphNodes:
         self._places = np.array(list(captured.values()), np.int64).reshape(-1, 2)
 
     def columns(self, process: Ints, node: Ints) -> dict[str, Any]:
-        """Columns of device work: its node, and when and by which thread that was captured.
+        """Columns graph_node_id, capture_ns and capture_thread_key of device work, null where there is none.
 
-        Args:
-            process: process of each row.
-            node: number of each row's node; 0 or less for work outside graphs.
-
-        Returns:
-            Columns graph_node_id, capture_ns and capture_thread_key, null where there is none.
+        `node` is 0 or less for work outside graphs.
         """
         found = np.full(len(node), NONE, np.int64)
         of_graph = node > 0

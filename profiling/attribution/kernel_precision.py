@@ -43,11 +43,7 @@ _RULES = tuple(
 
 @lru_cache(maxsize=65_536)
 def kernel_precision(name: str) -> str:
-    """Precision of a kernel's products, one of `devices.PEAK_PRECISIONS`; `unknown` if its name does not say it.
-
-    Args:
-        name: name of the kernel, as the profiler reports it.
-    """
+    """Precision of a kernel's products, one of `devices.PEAK_PRECISIONS`; `unknown` if its name does not say it."""
     if kernel_names.family(name) not in _PRODUCTS:
         return UNKNOWN
     plain = name.lower()

@@ -10,15 +10,9 @@ _STRETCH_ROWS = 1 << 16  # intermediate results for so many rows stay in the pro
 
 
 class Joiner:
-    """Finds the launch of device work by process and correlation id."""
+    """Finds the launch of device work by process and correlation id; the first of several with one id counts."""
 
     def __init__(self, process: Codes, keys: Ints) -> None:
-        """Index the launches; the first of several with one id counts.
-
-        Args:
-            process: number of each launch's process.
-            keys: correlation id of each launch.
-        """
         self._several = len(process) > 0 and bool((process != process[0]).any())
         self._processes, which = (
             np.unique(process, return_inverse=True) if self._several else (process[:1], np.zeros(len(keys), np.int8))
@@ -33,10 +27,8 @@ class Joiner:
                 self._table[stretch] = np.arange(first + len(stretch) - 1, first - 1, -1, dtype=np.int32)
         else:
             self._order = np.lexsort((keys, which))
-            self._keys, self._edges = (
-                keys[self._order],
-                np.searchsorted(which[self._order], range(len(self._processes) + 1)),
-            )
+            self._keys = keys[self._order]
+            self._edges = np.searchsorted(which[self._order], range(len(self._processes) + 1))
 
     def find(self, process: Codes, correlation: Ints) -> Codes:
         """Index of the launch of each row, or `NONE`."""
@@ -54,7 +46,6 @@ class Joiner:
         return found
 
     def _at(self, wanted: Ints, index: int) -> Codes:
-        """Index of the launch with each id in the process with this index, or `NONE`."""
         if self._dense:
             inside = (wanted >= self._low) & (wanted <= self._high)
             if inside.all():

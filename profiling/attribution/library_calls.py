@@ -23,7 +23,7 @@ _GEMM_OPERATORS = {f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm",
 
 @dataclass(frozen=True)
 class Primitive:
-    """One executed oneDNN primitive. `name` is primitive, propagation kind and implementation."""
+    """One executed oneDNN primitive; its name is primitive, propagation kind and implementation."""
 
     name: str
     start_ns: int
@@ -73,13 +73,7 @@ class Operators(NamedTuple):
     extents: Mapping[int, set[int]]  # extents of the operands of a product
 
     def innermost(self, in_order: Sequence[int], starts: Sequence[int], moment_ns: int) -> int:
-        """The innermost operator around a moment, or `NONE`.
-
-        Args:
-            in_order: operators in order of start.
-            starts: their starts.
-            moment_ns: the moment.
-        """
+        """The innermost operator around a moment, or `NONE`; operators in order of start, and their starts."""
         at = bisect_right(starts, moment_ns) - 1
         span = in_order[at] if at >= 0 else NONE
         while span != NONE and self.end_ns[span] <= moment_ns:
@@ -89,12 +83,11 @@ class Operators(NamedTuple):
     def multiplies(self, span: int, call: MklCall) -> bool:
         """Whether the operator can have made the call: it has the extents m, n, k in any order.
 
-        A batched operator makes batched calls. MKL prints their extents as pointers, so only the order of calls and
-        the duration decide.
+        A batched operator makes batched calls. MKL prints their extents as pointers, so only the order of calls and the
+        duration decide.
         """
-        if call.duration_ns is not None and call.duration_ns > self.duration_ns[span]:
-            return False
-        return self.may_multiply(span, call)
+        fits = call.duration_ns is None or call.duration_ns <= self.duration_ns[span]
+        return fits and self.may_multiply(span, call)
 
     def may_multiply(self, span: int, call: MklCall) -> bool:
         """The same, whatever the duration."""
@@ -115,18 +108,12 @@ class Stretch(NamedTuple):
 
 
 class LibraryCalls:
-    """Places library calls in the own time of operators.
-
-    Attributes:
-        lost: named counts of calls without a place.
-        named: the MKL calls with a place, in the order of their operators, without durations.
-    """
+    """Places library calls in the own time of operators."""
 
     def __init__(self, operators: Operators, own: tuple[Ints, Ints, Ints]) -> None:
-        self.lost: Counter[str] = Counter()
-        self.named: list[MklCall] = []
-        self._operators = operators
-        self._own = own
+        self.lost: Counter[str] = Counter()  # calls without a place
+        self.named: list[MklCall] = []  # those with a place, in the order of their operators, without durations
+        self._operators, self._own = operators, own
         self._by_span = np.argsort(own[2], kind="stable")
         self._spans = own[2][self._by_span]
         self._free: dict[int, list[tuple[int, int]]] = {}  # own time of the operators that have calls

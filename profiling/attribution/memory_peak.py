@@ -72,16 +72,7 @@ def peak_rows(
     window: tuple[int, int],
     watched: Watched | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows of the table `peaks` of one step, without `batch`; empty if nothing was allocated.
-
-    Args:
-        spans: spans of the host.
-        placement: their layers and phases.
-        outer: result of `outermost_operators`.
-        allocations: events of the device.
-        window: start and end of the step.
-        watched: what was seen of the step; None if nothing watched.
-    """
+    """Rows of the table `peaks` of the step from start to end of `window`, without `batch`; none without allocation."""
     blocks = _blocks(allocations)
     count = len(allocations.time_ns)
     change = np.zeros(count + 2, np.int64)  # the first entry is of what was there before, the last of what stays
@@ -126,7 +117,6 @@ def peak_rows(
 
 
 def _blocks(allocations: Allocations) -> list[_Block]:
-    """Every block of memory that was allocated before or between the events."""
     count = len(allocations.time_ns)
     blocks: list[_Block] = []
     live: dict[int, _Block] = {}

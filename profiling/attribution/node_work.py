@@ -44,12 +44,9 @@ _BY_OPERAND = {
 
 
 def node_flops(op: str, result: Elements | None, operand: Elements | None) -> int | None:
-    """FLOPs of one node; None if its operator or the tensor that decides is unknown.
+    """FLOPs of one node, e.g. `aten::rsqrt`; None if its operator or the tensor that decides is unknown.
 
-    Args:
-        op: name of the operator, e.g. `aten::rsqrt`.
-        result: the result; None if unknown or several.
-        operand: the first operand; None if unknown.
+    `result` is None if unknown or several, `operand` is the first one.
     """
     space, _, name = op.rpartition("::")
     each, tensor = (_BY_OPERAND[name], operand) if name in _BY_OPERAND else (_BY_RESULT.get(name), result)

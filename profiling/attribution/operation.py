@@ -9,13 +9,24 @@ from enum import IntEnum
 from math import prod
 from typing import Any, NamedTuple
 
-from .scalar_types import element_bytes
-
 Shape = Sequence[int]
 # Operators with an operand that has the batch as its first extent.
 _BATCH_OPERAND = re.compile(
     r"(?:aten::)?(?:_?convolution|cudnn_convolution|conv[123]d|linear|matmul|addmm|mm)|triton_\w+"
 )
+
+# torch's types of elements: number and name of the scalar type (c10/core/ScalarType.h), name of the C++ type, bytes.
+_TYPES = (
+    *((0, "Byte", "unsigned char", 1), (1, "Char", "signed char", 1), (11, "Bool", "bool", 1)),
+    *((2, "Short", "short", 2), (27, "UInt16", "unsigned short", 2)),
+    *((3, "Int", "int", 4), (28, "UInt32", "unsigned int", 4)),
+    *((4, "Long", "long", 8), (4, "Long", "long int", 8), (29, "UInt64", "unsigned long", 8)),
+    *((5, "Half", "c10::Half", 2), (15, "BFloat16", "c10::BFloat16", 2)),
+    *((6, "Float", "float", 4), (7, "Double", "double", 8)),
+    *((9, "ComplexFloat", "c10::complex<float>", 8), (10, "ComplexDouble", "c10::complex<double>", 16)),
+)
+_BYTES = {name: size for _, *names, size in _TYPES for name in names}
+BYTES_BY_NUMBER = {number: size for number, _, _, size in _TYPES}
 
 
 @dataclass(frozen=True)
@@ -42,17 +53,14 @@ UNKNOWN = Work(None, None)
 
 
 class Operation(NamedTuple):
-    """An operator call as a profiler recorded it: per argument shape, type, scalar value and strides.
-
-    `third` is the shape of a convolution's tensor that is no argument, see `convolution_shapes`; empty if unknown.
-    """
+    """An operator call as a profiler recorded it: per argument shape, type, scalar value and strides."""
 
     name: str
     shapes: Sequence[Any]
     dtypes: Sequence[str] = ()
     concrete: Sequence[Any] = ()
     strides: Sequence[Any] = ()
-    third: Shape = ()
+    third: Shape = ()  # of a convolution's tensor that is no argument, see `convolution_shapes`; empty if unknown
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,10 @@ class Call:
         """Shape of an argument; empty if it has none."""
         return self.shapes[index] if index < len(self.shapes) else ()
 
+    def elements(self, index: int) -> int:
+        """Number of elements of an argument; 0 if it has no shape."""
+        return prod(shape) if (shape := self.shape(index)) else 0
+
     def value(self, index: int) -> Any:
         """Scalar value of an argument; None if it was not recorded."""
         value = self.concrete[index] if index < len(self.concrete) else None
@@ -79,11 +91,7 @@ class Call:
         return sum(counts) * self.item_bytes
 
     def size(self, *indices: int) -> int:
-        """Bytes of arguments, each by its own type; 0 for those without a shape.
-
-        Raises:
-            ValueError: the type of an argument is unknown.
-        """
+        """Bytes of arguments, each by its own type; 0 for those without a shape. ValueError: a type is unknown."""
         total = 0
         for index in indices:
             if shape := self.shape(index):
@@ -94,11 +102,15 @@ class Call:
         return total
 
 
-def batch_of(op: str, shapes: Sequence[Any]) -> tuple[int, BatchSource] | None:
-    """The batch size and what tells it; None for operators without one.
+def element_bytes(dtype: str | None) -> int | None:
+    """Bytes of an element of this type, by either of its names; None for unknown types."""
+    if (dtype or "").removeprefix("c10::").startswith("Float8"):
+        return 1
+    return _BYTES.get(dtype or "")
 
-    The batch size is the first extent of the first operand, for `addmm` of the second.
-    """
+
+def batch_of(op: str, shapes: Sequence[Any]) -> tuple[int, BatchSource] | None:
+    """The batch size and what tells it: the first extent of the first operand, for `addmm` of the second; or None."""
     if _BATCH_OPERAND.fullmatch(op) is None:
         return None
     index = 1 if op.endswith("addmm") else 0

@@ -16,29 +16,22 @@ from math import prod
 from typing import Any
 
 from .convolution_work import CONVOLUTIONS
-from .operation import UNKNOWN, Call, Operation, Shape, Work
-from .scalar_types import BYTES_BY_NUMBER, element_bytes
+from .operation import BYTES_BY_NUMBER, UNKNOWN, Call, Operation, Shape, Work, element_bytes
 
 
 def work(
     op: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequence[Any] = (), third: Shape = ()
 ) -> Work:
-    """FLOPs and compulsory bytes of one call.
+    """FLOPs and compulsory bytes of one call, as torch.profiler records it with `record_shapes=True`.
 
-    Args:
-        op: name of the operator, e.g. `aten::conv2d`.
-        shapes: shape of each argument, as torch.profiler records it with `record_shapes=True`.
-        dtypes: type of each argument, from the same record.
-        concrete: scalar arguments, from the same record; they hold stride and padding of convolutions.
-        third: shape of a convolution's tensor that is no argument; empty if unknown.
+    `concrete` are its scalar arguments, e.g. stride and padding of a convolution; `third` is the shape of a
+    convolution's tensor that is no argument, empty if unknown.
     """
-    if op.startswith("triton_") and _PARTIAL.search(op):
-        return UNKNOWN
-    rule = _triton_rule(op) if op.startswith("triton_") else _RULES.get(op.removeprefix("aten::"))
-    if rule is None:
-        return UNKNOWN
+    rule = _RULES.get(op.removeprefix("aten::"))
+    if op.startswith("triton_") and not _PARTIAL.search(op):
+        rule = _triton_product if _PRODUCT_TEMPLATE.fullmatch(op) else _triton
     item_bytes = next((size for dtype in dtypes if (size := element_bytes(dtype))), None)
-    if item_bytes is None:
+    if rule is None or item_bytes is None:
         return UNKNOWN
     try:
         return rule(Call(shapes, item_bytes, concrete, dtypes, third))
@@ -53,60 +46,38 @@ def count_work(operation: Operation) -> Work:
     return work(operation.name, operation.shapes, operation.dtypes, operation.concrete, operation.third)
 
 
-def _matrix_multiply(m: int, k: int, n: int, call: Call, batch: int = 1, extra: int = 0) -> Work:
-    flops = 2 * batch * m * k * n
-    return Work(flops + extra, call.traffic(batch * m * k, batch * k * n, batch * m * n, extra))
+def _product(first: int = 0) -> Callable[[Call], Work]:
+    """Rule for the product of two matrices, or of two batches of them: the arguments from `first` on."""
 
+    def rule(call: Call) -> Work:
+        (*batches, m, k), (*_, n) = call.shape(first), call.shape(first + 1)
+        batch = prod(batches)
+        flops = 2 * batch * m * k * n
+        return Work(flops, call.traffic(batch * m * k, batch * k * n, batch * m * n))
 
-def _mm(call: Call) -> Work:
-    (m, k), (_, n) = call.shape(0), call.shape(1)
-    return _matrix_multiply(m, k, n, call)
+    return rule
 
 
 def _addmm(call: Call) -> Work:
     (m, k), (_, n) = call.shape(1), call.shape(2)
-    work = _matrix_multiply(m, k, n, call)
-    assert work.flops is not None
-    assert work.bytes_compulsory is not None
-    return Work(work.flops + m * n, work.bytes_compulsory + call.traffic(prod(call.shape(0))))
-
-
-def _bmm(call: Call) -> Work:
-    (batch, m, k), (_, _, n) = call.shape(0), call.shape(1)
-    return _matrix_multiply(m, k, n, call, batch)
-
-
-def _baddbmm(call: Call) -> Work:
-    (batch, m, k), (_, _, n) = call.shape(1), call.shape(2)
-    return _matrix_multiply(m, k, n, call, batch)
+    return Work(2 * m * k * n + m * n, call.traffic(m * k, k * n, m * n, prod(call.shape(0))))
 
 
 def _linear(call: Call) -> Work:
     *rows, k = call.shape(0)
     n, _ = call.shape(1)
-    m = prod(rows)
-    bias = prod(call.shape(2)) if call.shape(2) else 0
+    m, bias = prod(rows), call.elements(2)
     return Work(2 * m * k * n + (m * n if bias else 0), call.traffic(m * k, k * n, m * n, bias))
 
 
-def _elementwise(reads: int, flops_per_element: int = 1) -> Callable[[Call], Work]:
-    """Rule for an operator that reads `reads` tensors of the first argument's shape and writes one."""
+def _elementwise(reads: int, flops_per_element: int = 1, foreach: bool = False) -> Callable[[Call], Work]:
+    """Rule for an operator that reads `reads` tensors, or lists of them, like the first argument, and writes one."""
 
     def rule(call: Call) -> Work:
-        elements = prod(call.shape(0))
-        if not call.shape(0):
+        shape: Sequence[Any] = call.shape(0)
+        if not shape and not foreach:
             return UNKNOWN
-        return Work(flops_per_element * elements, call.traffic((reads + 1) * elements))
-
-    return rule
-
-
-def _foreach(reads: int, flops_per_element: int) -> Callable[[Call], Work]:
-    """Rule for an elementwise operator over a list of tensors."""
-
-    def rule(call: Call) -> Work:
-        tensors: Sequence[Any] = call.shape(0)
-        elements = sum(prod(shape) for shape in tensors)
+        elements = sum(map(prod, shape)) if foreach else prod(shape)
         return Work(flops_per_element * elements, call.traffic((reads + 1) * elements))
 
     return rule
@@ -186,10 +157,6 @@ _PARTIAL = re.compile(r"embedding|index|gather|scatter|slice|select|cat|nll|pool
 _PRODUCT_TEMPLATE = re.compile(r"triton_tem_fused_(?:\w*_)?(?:mm|addmm|bmm|baddbmm)(?:_\w*)?|triton_b?mm(?:_\w*)?")
 
 
-def _triton_rule(op: str) -> Callable[[Call], Work]:
-    return _triton_product if _PRODUCT_TEMPLATE.fullmatch(op) else _triton
-
-
 def _triton(call: Call) -> Work:
     """A kernel of torch.compile, with the buffers that it reads and writes as arguments; FLOPs are unknown.
 
@@ -213,10 +180,9 @@ def _triton_product(call: Call) -> Work:
 
 
 _RULES: dict[str, Callable[[Call], Work]] = {
-    "mm": _mm,
+    **dict.fromkeys(("mm", "bmm"), _product()),
     "addmm": _addmm,
-    "bmm": _bmm,
-    "baddbmm": _baddbmm,
+    "baddbmm": _product(1),
     "linear": _linear,
     **CONVOLUTIONS,
     **dict.fromkeys(("relu", "relu_", "clamp_min", "clamp_min_", "mul_", "div_"), _elementwise(1)),
@@ -225,8 +191,7 @@ _RULES: dict[str, Callable[[Call], Work]] = {
     # Mean, variance, subtraction, scale and shift are five FLOPs per element.
     **dict.fromkeys(("batch_norm", "native_batch_norm", "layer_norm", "native_layer_norm"), _elementwise(1, 5)),
     # Two for the normalised input, three for the two sums that the gradient needs, four for the result.
-    **dict.fromkeys(("native_batch_norm_backward", "cudnn_batch_norm_backward"), _elementwise(2, 9)),
-    "miopen_batch_norm_backward": _elementwise(2, 9),
+    **{f"{library}_batch_norm_backward": _elementwise(2, 9) for library in ("native", "cudnn", "miopen")},
     **dict.fromkeys(("_softmax", "_log_softmax"), _elementwise(1, 5)),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _elementwise(2, 4)),
     # Square, sum, and two scalings; dx takes the sum of gradient times input besides.
@@ -244,8 +209,7 @@ _RULES: dict[str, Callable[[Call], Work]] = {
     "_grouped_mm": _grouped_mm,
     "_scaled_grouped_mm": lambda call: Work(_grouped_mm(call, 4).flops, None),
     # Indices by native_functions.yaml of torch 2.13.
-    "scaled_dot_product_attention": _attention(0, 5),
-    "_scaled_dot_product_attention_math": _attention(0, 5),
+    **dict.fromkeys(("scaled_dot_product_attention", "_scaled_dot_product_attention_math"), _attention(0, 5)),
     "_scaled_dot_product_flash_attention": _attention(0, 4),
     "_scaled_dot_product_flash_attention_for_cpu": _attention(0, 4),
     "_scaled_dot_product_efficient_attention": _attention(0, 6),
@@ -260,6 +224,6 @@ _RULES: dict[str, Callable[[Call], Work]] = {
     "_efficient_attention_backward": _attention(1, 14, backward=True, heads_last=True),
     "copy_": _elementwise(1, 0),
     **dict.fromkeys(("fill_", "zero_"), lambda call: Work(0, call.traffic(prod(call.shape(0))))),
-    "_foreach_add_": _foreach(2, 2),
-    "_foreach_mul_": _foreach(1, 1),
+    "_foreach_add_": _elementwise(2, 2, foreach=True),
+    "_foreach_mul_": _elementwise(1, foreach=True),
 }

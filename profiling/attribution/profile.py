@@ -68,11 +68,7 @@ class Options:
 
     @property
     def step_pattern(self) -> re.Pattern[str] | None:
-        """The pattern for names of step marks; None without one.
-
-        Raises:
-            CurvescopeError: `steps` is none of the known ways, or its pattern is no regular expression.
-        """
+        """The pattern for names of step marks; None without one. CurvescopeError: neither way nor pattern."""
         how, _, pattern = self.steps.partition(":")
         if self.steps in (AUTO, WHOLE, REPETITION):
             return None
@@ -113,16 +109,11 @@ def profile_of_tables(
 ) -> Profile:
     """A profile from complete tables."""
 
-    def batches(table: pa.Table) -> Batches:
-        def slices(_needed: Sequence[str] | None = None) -> Iterator[pa.Table]:
-            for first in range(0, table.num_rows, _BATCH_ROWS):
-                yield table.slice(first, _BATCH_ROWS)
-
-        return slices
+    def slices(table: pa.Table) -> Iterator[pa.Table]:
+        return (table.slice(first, _BATCH_ROWS) for first in range(0, table.num_rows, _BATCH_ROWS))
 
     count = launches.num_rows + kernels.num_rows + memory.num_rows
-    read_launches = batches(launches)
-    return Profile(source, ranges, lambda: read_launches(None), batches(kernels), batches(memory), count)
+    return Profile(source, ranges, lambda: slices(launches), lambda _: slices(kernels), lambda _: slices(memory), count)
 
 
 def describe_steps(writer: RecordingWriter, rows: list[dict[str, Any]], steps_from: str | None) -> None:

@@ -109,17 +109,9 @@ class RangeName(NamedTuple):
 
 
 class RangeNames:
-    """Parses names by the known conventions, or only by the user's pattern."""
+    """Parses names by the known conventions, or only by the user's pattern: one with groups out of `GROUPS`."""
 
     def __init__(self, pattern: str | None = None) -> None:
-        """Compile the pattern.
-
-        Args:
-            pattern: regular expression with named groups out of `GROUPS`, searched for in each name.
-
-        Raises:
-            CurvescopeError: the pattern is no regular expression, or has none of the groups.
-        """
         self._pattern: re.Pattern[str] | None = None
         if pattern is not None:
             try:
@@ -133,13 +125,7 @@ class RangeNames:
                 )
 
     def read(self, name: str, domain: str | None = None, role: str | None = None) -> RangeName:
-        """Parse a name.
-
-        Args:
-            name: name of the range or operator.
-            domain: NVTX domain.
-            role: `OPERATOR`, `ANNOTATION`, `MODULE_CALL`, or None for a range that the program named.
-        """
+        """Parse the name of a range or operator, by its NVTX domain and role (None: the program named the range)."""
         name = name[:_LONGEST_READ]
         if role == OPERATOR:
             return _operator(name)
@@ -170,10 +156,8 @@ class RangeNames:
 
 
 def scrub(name: str, longest: int = _LONGEST_READ) -> str:
-    """The name without folders that may contain a user's or a host's name, and no longer than so many characters.
-
-    Templates of CUTLASS and PyTorch have names of thousands of characters, which differ at their ends.
-    """
+    """The name without folders that may contain a user's or a host's name, and no longer than so many characters."""
+    # Templates of CUTLASS and PyTorch have names of thousands of characters, which differ at their ends.
     name = name.replace("\x00", "")
     if "/" in name or "\\" in name:
         name = _HOME.sub("", name)
@@ -265,11 +249,8 @@ def _pyprof(name: str) -> RangeName:
 def fold_counters(meanings: Sequence[RangeName], uses: Sequence[int] | npt.NDArray[np.int64]) -> list[RangeName]:
     """The meanings, with one layer for ranges that a program numbers, e.g. `Compute 30`: the number counts calls.
 
-    Such names occur once each, and there are more of them than a model has layers of one kind.
-
-    Args:
-        meanings: meaning of each distinct name.
-        uses: number of ranges with each name.
+    Such names occur once each (`uses` is the number of ranges of each name), and there are more of them than a model
+    has layers of one kind.
     """
     folded = list(meanings)
     numbered: dict[str, list[int]] = {}

@@ -65,14 +65,8 @@ def line_rows(
 ) -> list[dict[str, Any]]:
     """Rows of the table `lines` of one step, without `batch`.
 
-    Args:
-        spans: spans of the host.
-        placement: their layers and phases.
-        outer: result of `outermost_operators`.
-        operators: the outermost operator calls of the step, in the order of their starts, as indices of spans.
-        durations_ns: time of each of them.
-        watched: what was seen of the step.
-        thread: thread of the step.
+    `outer` is the result of `outermost_operators`; `operators` are the spans of the step's outermost calls in the order
+    of their starts, with `durations_ns`; `thread` is that of the step.
     """
     times: Counter[tuple[int, int, str | None, SourceLine]] = Counter()
     numbers: dict[tuple[int, int, str | None, SourceLine], int] = defaultdict(int)

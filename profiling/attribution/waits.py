@@ -14,25 +14,15 @@ NO_NUMBER = 0xFFFF_FFFF  # CUPTI's stream or event of a record without one
 
 
 class Waits:
-    """What each call waited for, by a number of the call; the first record of a call counts."""
+    """What each call waited for, by a number of the call, e.g. its correlation id; its first record counts."""
 
     def __init__(self, call: Ints, type_: Ints, stream: Ints) -> None:
-        """Sort the records.
-
-        Args:
-            call: number of the call, e.g. its correlation id; shape (records,).
-            type_: CUPTI's type of synchronisation.
-            stream: the stream, `NO_NUMBER` or `NONE` for none.
-        """
+        # `stream` is `NO_NUMBER` or `NONE` for none.
         self._call, first = np.unique(call, return_index=True)
         self._type, self._stream = type_[first], stream[first]
 
     def columns(self, call: Ints) -> dict[str, pa.Array]:
-        """Columns waits_for and stream of calls; no column if no call of the profile waited.
-
-        Args:
-            call: number of each call, shape (calls,).
-        """
+        """Columns waits_for and stream of calls; no column if no call of the profile waited."""
         if not len(self._call):
             return {}
         index = np.minimum(np.searchsorted(self._call, call), len(self._call) - 1)

@@ -19,10 +19,8 @@ from .remote_store import AnyPath, RemotePath
 def atomic_file(path: AnyPath) -> Iterator[BinaryIO]:
     """Open a temporary neighbour of `path` for writing; on success it is synced and renamed to `path`.
 
-    On a remote store the file is written with one put.
-
-    Raises:
-        CurvescopeError: the disk is full, or the folder is not writable.
+    On a remote store the file is written with one put. CurvescopeError: the disk is full, or the folder is not
+    writable.
     """
     if isinstance(path, RemotePath):
         buffer = io.BytesIO()
@@ -62,33 +60,40 @@ def storage_error(path: AnyPath, error: OSError) -> CurvescopeError:
     return CurvescopeError(f"{path} could not be written ({why}); choose another folder with -o DIR.")
 
 
-@contextmanager
-def claimed_folder(path: Path, hint: str = "") -> Iterator[None]:
-    """Create a folder, or take an empty one, exclusively for one of several processes; the block fills it.
+def claim(path: AnyPath, name: str, content: bytes, hint: str = "") -> None:
+    """Write the first file of a folder or URL that is new or empty; of several processes, one succeeds.
 
-    Args:
-        path: the folder.
-        hint: sentence with a further remedy if the folder is taken.
-
-    Raises:
-        CurvescopeError: the folder is not empty, or cannot be created.
+    `hint` is a further remedy, a sentence. CurvescopeError: the folder is not empty, or not writable.
     """
-    taken = occupied(path, hint)
-    claim = path / ".claim"  # creating a folder succeeds in one process only
+    taken = CurvescopeError(f"{path} is not empty; nothing is overwritten. Choose another -o DIR.{hint and ' '}{hint}")
+    if isinstance(path, RemotePath):
+        try:
+            empty = not any(path.iterdir())
+            if empty:
+                (path / name).write_bytes(content, exclusive=True)
+        except FileExistsError:
+            empty = False
+        except OSError as error:
+            raise storage_error(path, error) from error
+        if not empty:
+            raise taken
+        return
+    mark = path / ".claim"  # creating a folder succeeds in one process only
     try:
         path.mkdir(parents=True, exist_ok=True)
-        claim.mkdir()
+        mark.mkdir()
     except FileExistsError:
         raise taken from None
     except OSError as error:
         raise storage_error(path, error) from error
     try:
-        if any(entry != claim for entry in path.iterdir()):
+        if any(entry != mark for entry in path.iterdir()):
             raise taken
-        yield
+        with atomic_file(path / name) as file:
+            file.write(content)
     finally:
         with suppress(OSError):
-            claim.rmdir()
+            mark.rmdir()
 
 
 @contextmanager
@@ -96,10 +101,7 @@ def locked_folder(path: Path) -> Iterator[None]:
     """Lock a folder against other processes that call this; the lock ends with the block or the process.
 
     A system or file system without locks, e.g. Windows or some network file systems, and a folder that does not exist
-    are not locked.
-
-    Raises:
-        CurvescopeError: another process has locked it.
+    are not locked. CurvescopeError: another process has locked it.
     """
     try:
         import fcntl
@@ -118,32 +120,3 @@ def locked_folder(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
-
-
-def claim_remote(path: RemotePath, name: str, content: bytes, hint: str = "") -> None:
-    """Write the first object under an empty URL; of several writers, the store accepts one.
-
-    Args:
-        path: the URL.
-        name: name of the object.
-        content: content of the object.
-        hint: sentence with a further remedy if the URL is taken.
-
-    Raises:
-        CurvescopeError: the URL is not empty, or not writable.
-    """
-    try:
-        taken = any(path.iterdir())
-        if not taken:
-            (path / name).write_bytes(content, exclusive=True)
-    except FileExistsError:
-        taken = True
-    except OSError as error:
-        raise storage_error(path, error) from error
-    if taken:
-        raise occupied(path, hint)
-
-
-def occupied(path: AnyPath, hint: str = "") -> CurvescopeError:
-    """Error for a folder that should be new but is not empty."""
-    return CurvescopeError(f"{path} is not empty; nothing is overwritten. Choose another -o DIR.{hint and ' '}{hint}")

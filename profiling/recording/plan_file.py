@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
-from .atomic_files import atomic_file, claim_remote, claimed_folder
-from .remote_store import AnyPath, RemotePath
+from .atomic_files import claim
+from .remote_store import AnyPath
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -31,33 +31,14 @@ class PlanFile(Generic[T]):
     plan_of: Callable[[dict[str, Any]], T]
 
     def write(self, folder: AnyPath, plan: T) -> None:
-        """Begin a run in a new folder.
-
-        Args:
-            folder: folder to create; it must not exist, or be empty.
-            plan: dataclass with JSON-serialisable fields.
-
-        Raises:
-            CurvescopeError: the folder is not empty, or not writable.
-        """
+        """Begin a run in a new or empty folder; the plan is a dataclass with JSON-serialisable fields."""
         head = {"format": self._format, "version": self.version, "argv": without_secrets(sys.argv[1:])}
         resume = f"Or resume the {self.run} in it: `curvescope {self.command} --resume {folder}`."
         document = json.dumps({**head, **asdict(plan)}, indent=1).encode()
-        if isinstance(folder, RemotePath):
-            claim_remote(folder, self.name, document, resume)
-            return
-        with claimed_folder(folder, resume), atomic_file(folder / self.name) as file:
-            file.write(document)
+        claim(folder, self.name, document, resume)
 
     def read(self, folder: AnyPath) -> T:
-        """Read the plan of a run.
-
-        Args:
-            folder: folder of the run.
-
-        Raises:
-            CurvescopeError: the folder has no plan, or it is unreadable.
-        """
+        """Read the plan of a run. CurvescopeError: the folder has no plan, or it is unreadable."""
         path = folder / self.name
         try:
             document = json.loads(path.read_bytes())

@@ -1,10 +1,10 @@
 """The recording store: a folder of Parquet tables and a `recording.json`.
 
-Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows visit by visit and existing
-parts stay readable when the run is interrupted. Every file is written under a temporary name, synced, then renamed;
-an object of a remote store is one put. What is recorded is never changed: a finished recording only gets new parts,
-and values where it has none (`RecordingWriter.extend` and `fill`). Nothing is shared between recordings, so that any
-number of writers may fill one store. Any Parquet reader opens the tables unaided.
+Each table is a folder of parts (`kernels/00003.parquet`), so that a recording grows visit by visit and existing parts
+stay readable when the run is interrupted. Every file is written under a temporary name, synced, then renamed; an object
+of a remote store is one put. What is recorded is never changed: a finished recording only gets new parts, and values
+where it has none (`RecordingWriter.extend` and `fill`). Recordings share nothing, so any number of writers may fill one
+store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.prefetch import read_ahead
 from ...base.words import Word
-from .atomic_files import atomic_file, claim_remote, claimed_folder, locked_folder, storage_error
+from .atomic_files import atomic_file, claim, locked_folder, storage_error
 from .lost import Severity, loss
 from .part_files import count_rows, read_part, write_part
 from .remote_store import AnyPath, RemotePath, as_path
@@ -45,10 +45,8 @@ _LONGEST_LABEL = 100  # characters: file systems take 255 bytes
 _REQUESTS_AT_ONCE = 32  # of one process to a remote store, whose answers take tens of milliseconds each
 KERNEL = "kernel"  # see `Recording.work`
 NO_STEP = "no step is known, nothing marks one and no sequence of kernels repeats"  # `steps_from` in `recording.json`
-STEPS_KNOWN_BY = (
-    "Ranges around the steps make them known (NVTX, profiler.step(), or those that `import --steps marks:REGEX` "
-    "names); `--steps whole` says that all of it is one step."
-)
+STEPS_KNOWN_BY = """Ranges around the steps make them known (NVTX, profiler.step(), or those that `import --steps \
+marks:REGEX` names); `--steps whole` says that all of it is one step."""
 STEP, RECORDING = "step", "recording"
 # Entry of `recording.json` of versions that were measured together: `run`, `rounds_of_process`, `name` and `place`.
 TOGETHER = "measured_together"
@@ -56,7 +54,7 @@ MODEL = "model"  # `recording_type` of times that the cost model gave
 
 
 def unit_of(meta: Mapping[str, Any]) -> str:
-    """What the rows of `steps` are, by `recording.json`: see `Recording.unit`."""
+    """What the rows of `steps` are, by `recording.json`: `step`; `recording` if no step is known, so it is one."""
     return RECORDING if NO_STEP in str(meta.get("steps_from")) else STEP
 
 
@@ -75,46 +73,33 @@ class Status(Word):
 
 
 class RecordingWriter:
-    """Writes one recording, part by part. Use as a context manager: an exception marks the recording interrupted."""
+    """Writes one recording, part by part, to a new or empty folder; `meta` is JSON-serialisable, see `Recording.meta`.
+
+    Use as a context manager: an exception marks the recording interrupted. Methods raise CurvescopeError where the
+    folder is taken or not writable, the disk is full, or an existing recording is missing or unreadable.
+    """
 
     def __init__(self, path: AnyPath, meta: Mapping[str, Any]) -> None:
-        """Create the folder.
-
-        Args:
-            path: folder to create; it must not exist, or be empty.
-            meta: JSON-serialisable metadata of the run; see `Recording.meta`.
-
-        Raises:
-            CurvescopeError: the folder is not empty, or cannot be created.
-        """
-        self.path = path
-        self._extends, self._locks = False, ExitStack()
-        self._numbered = dict.fromkeys(TABLES, 0)
-        self._meta: dict[str, Any] = {
+        head = {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
             "status": Status.RECORDING,
             "created_utc": _now_utc(),
-            "lost": {},
-            **meta,
         }
-        if isinstance(path, RemotePath):
-            claim_remote(path, META_FILE, self._document())
-        else:
-            with claimed_folder(path):
-                self._write_meta()
+        self._set(path, {**head, "lost": {}, **meta})
+        claim(path, META_FILE, self._document())
+
+    def _set(self, path: AnyPath, meta: dict[str, Any]) -> None:
+        self.path, self._meta = path, meta
+        self._extends, self._locks = False, ExitStack()
+        self._numbered: dict[str, int] = {}  # the next free number of each table
 
     @classmethod
     def resume(cls, path: AnyPath, last_table: str) -> RecordingWriter:
         """Continue to write an interrupted recording.
 
-        Args:
-            path: folder of the recording.
-            last_table: the table that is written last in each visit. Parts of other tables without a part of the same
-                name there are incomplete visits, and are removed; experiments are no visits, and stay.
-
-        Raises:
-            CurvescopeError: the folder has no recording, or it is unreadable.
+        Parts without one of the same name in `last_table`, the table that is written last in each visit, are incomplete
+        visits, and are removed; experiments are no visits, and stay.
         """
         writer = cls._of_existing(path)
         whole = {part.name for part in (path / last_table).glob("*.parquet")}
@@ -122,47 +107,30 @@ class RecordingWriter:
             for part in (path / table).glob("*.parquet"):
                 if part.name not in whole:
                     part.unlink()
-        writer._numbered = {table: len(list((path / table).glob("*.parquet"))) for table in TABLES}
         writer.update(status=Status.RECORDING, resumed_utc=[*writer._meta.get("resumed_utc", []), _now_utc()])
         return writer
 
     @classmethod
     def extend(cls, path: AnyPath) -> RecordingWriter:
-        """Add to a finished recording; its status and its counts of lost data stay.
+        """Add to a finished recording of today's version; its status and its counts of lost data stay.
 
         Only one process at a time extends a local recording. A crash leaves the parts and entries written before it.
-
-        Args:
-            path: folder of the recording.
-
-        Raises:
-            CurvescopeError: the folder has no recording, it is unreadable, unfinished or of an older version, or
-                another process extends it.
         """
         with ExitStack() as locks:
             if not isinstance(path, RemotePath):
                 locks.enter_context(locked_folder(path))
             writer = cls._of_existing(path)
-            why = None
-            if writer.meta["status"] == Status.RECORDING:
+            unfinished = writer.meta["status"] == Status.RECORDING
+            if unfinished or writer.meta["schema_version"] != SCHEMA_VERSION:
                 why = "is not finished: another process still records it, or was killed"
-            elif writer.meta["schema_version"] != SCHEMA_VERSION:
-                why = "was written by an older Curvescope"
-            if why is not None:
+                why = why if unfinished else "was written by an older Curvescope"
                 raise CurvescopeError(f"{path} {why}. Nothing can be added to it; record it again.")
             writer._extends, writer._locks = True, locks.pop_all()
-        for table in TABLES:
-            numbers = [int(part.stem) for part in (path / table).glob("*.parquet") if part.stem.isdigit()]
-            writer._numbered[table] = max(numbers, default=-1) + 1
         return writer
 
     @classmethod
     def mark_interrupted(cls, path: AnyPath) -> None:
-        """Mark a recording as interrupted after its writer was killed.
-
-        Raises:
-            CurvescopeError: the folder has no recording, or it is unreadable or not writable.
-        """
+        """Mark a recording as interrupted after its writer was killed."""
         writer = cls._of_existing(path)
         if writer.meta["status"] == Status.RECORDING:
             writer.finish(Status.INTERRUPTED)
@@ -170,8 +138,7 @@ class RecordingWriter:
     @classmethod
     def _of_existing(cls, path: AnyPath) -> RecordingWriter:
         writer = cls.__new__(cls)
-        writer.path, writer._meta = path, open_recording(path).meta
-        writer._extends, writer._locks, writer._numbered = False, ExitStack(), dict.fromkeys(TABLES, 0)
+        writer._set(path, open_recording(path).meta)
         return writer
 
     @property
@@ -180,16 +147,9 @@ class RecordingWriter:
         return self._meta
 
     def write(self, table: str, data: pa.Table | pd.DataFrame | Mapping[str, Any], part: str | None = None) -> None:
-        """Append one part to a table; on return it is complete on disk.
+        """Append a part, named or with the next number, to a table, unless it has no rows; it is on disk on return.
 
-        Args:
-            table: name in the schema.
-            data: columns by name; without rows nothing is written.
-            part: name of the part, unique in the table; None for the next number.
-
-        Raises:
-            ValueError: the data does not fit the table's schema, or an extended recording already has the part.
-            CurvescopeError: the disk is full or the folder is not writable.
+        ValueError: the data does not fit the table's schema, or an extended recording already has the part.
         """
         if not isinstance(data, pa.Table):
             data = pa.table(data if isinstance(data, Mapping) else {name: data[name] for name in data.columns})
@@ -202,16 +162,7 @@ class RecordingWriter:
         write_part(file, TABLES[table], conformed)
 
     def fill(self, table: str, part: AnyPath, values: Mapping[str, pa.Array]) -> None:
-        """Add values to a part where it has none; a value that is there stays. The part is replaced at once.
-
-        Args:
-            table: name in the schema.
-            part: one of `Recording.parts`.
-            values: one value or null for each row of the part, by column.
-
-        Raises:
-            CurvescopeError: the part is damaged, the disk is full, or the folder is not writable.
-        """
+        """Add values (one or null per row, by column) to a part where it has none; a value that is there stays."""
         rows = read_part(part, TABLES[table], encoded=True)
         for name, added in values.items():
             place = rows.column_names.index(name)
@@ -220,26 +171,20 @@ class RecordingWriter:
 
     def next_part(self, table: str) -> str:
         """Reserve the next free part number of a table, for writers that write several parts at once."""
-        number = self._numbered[table]
+        if table not in self._numbered:
+            numbers = [int(part.stem) for part in (self.path / table).glob("*.parquet") if part.stem.isdigit()]
+            self._numbered[table] = max(numbers, default=-1) + 1
         self._numbered[table] += 1
-        return f"{number:05d}"
+        return f"{self._numbered[table] - 1:05d}"
 
     def update(self, **meta: Any) -> None:
         """Replace entries of `recording.json` and write it."""
         self._meta.update(meta)
-        self._write_meta()
+        with atomic_file(self.path / META_FILE) as file:
+            file.write(self._document())
 
     def count_lost(self, name: str, count: int, sentence: str | None = None) -> None:
-        """Add to a named count of lost or repaired data.
-
-        Args:
-            name: name of the count.
-            count: number to add.
-            sentence: meaning of the count, for a name that `lost.LOSSES` does not have.
-
-        Raises:
-            CurvescopeError: the name is unknown and has no sentence.
-        """
+        """Add to a named count of lost data; a name that `lost.LOSSES` does not have needs a sentence."""
         kind = loss(name, sentence)
         if count:
             entry = {"count": 0, "severity": kind.severity.value, "sentence": kind.sentence}
@@ -249,10 +194,6 @@ class RecordingWriter:
         """Write the final status; default: complete, or incomplete if data was lost."""
         gone = any(entry.get("severity") == Severity.LOST.value for entry in self._meta["lost"].values())
         self.update(status=status or (Status.INCOMPLETE if gone else Status.COMPLETE))
-
-    def _write_meta(self) -> None:
-        with atomic_file(self.path / META_FILE) as file:
-            file.write(self._document())
 
     def _document(self) -> bytes:
         return json.dumps(self._meta, indent=1, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
@@ -269,17 +210,15 @@ class RecordingWriter:
 
 def columns_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """Rows as columns; missing keys become None."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(key for row in rows for key in row)}
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording for reading. Tables are loaded on first use."""
+    """A recording for reading. Tables are loaded on first use; CurvescopeError if a part is damaged."""
 
     path: AnyPath  # folder, or URL on a remote store
-    # `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `versions`, `lost`, `status`, …
-    meta: dict[str, Any]
+    meta: dict[str, Any]  # `recording.json`: `network`, `argv`, `protocol`, `device`, `host`, `lost`, `status`, …
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -289,7 +228,7 @@ class Recording:
 
     @property
     def unit(self) -> str:
-        """What the rows of `steps` are: `step`; `recording` if no step is known, so that it is all of the recording."""
+        """What the rows of `steps` are, see `unit_of`."""
         return unit_of(self.meta)
 
     @property
@@ -311,41 +250,19 @@ class Recording:
         return sorted(part for name in names for part in (self.path / name).glob("*.parquet"))
 
     def arrow(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read a table as Arrow, with all columns of the schema even if nothing was recorded.
-
-        Args:
-            table: name of the table.
-            columns: columns to read; default: all.
-
-        Raises:
-            CurvescopeError: a part is damaged, or does not fit the schema.
-        """
-        schema = TABLES[table]
-        pieces = [read_part(part, schema, columns) for part in self.parts(table)]
-        return pa.concat_tables(pieces) if pieces else schema.only(columns).arrow.empty_table()
+        """Read a table as Arrow, with all columns of the schema, or these, even if nothing was recorded."""
+        pieces = [read_part(part, TABLES[table], columns) for part in self.parts(table)]
+        return pa.concat_tables(pieces) if pieces else TABLES[table].only(columns).arrow.empty_table()
 
     def pieces(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Read a table as Arrow part by part, with dictionary-encoded text: for tables too large for memory.
-
-        The next part is read while one is used.
-
-        Raises:
-            CurvescopeError: a part is damaged, or does not fit the schema.
-        """
+        """Read a table as Arrow part by part, with dictionary-encoded text: for tables too large for memory."""
         parts = self.parts(table)
         pieces = (read_part(part, TABLES[table], columns, encoded=True) for part in parts)
-        if len(parts) < 2:  # faster without a thread
-            yield from pieces
-        else:
-            yield from read_ahead(next(pieces), lambda: next(pieces, None))
+        # The next part is read while one is used; a single one is faster without a thread.
+        yield from pieces if len(parts) < 2 else read_ahead(next(pieces), lambda: next(pieces, None))
 
     def frame(self, table: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Read a table as pandas; nullable integers stay integers (`Int64`).
-
-        Args:
-            table: name of the table.
-            columns: columns to read; default: all. A million kernels with all columns take half a gigabyte.
-        """
+        """Read a table as pandas; nullable integers stay `Int64`. A million whole kernels take half a gigabyte."""
         key = table if columns is None else f"{table}:{','.join(columns)}"
         if key not in self._frames:
             # Arrow columns are freed as they are converted, so that both forms never exist in full.
@@ -364,30 +281,22 @@ class Recording:
 
     def _repr_html_(self) -> str:
         """Summary for notebooks; names are escaped."""
-        device = self.meta.get("device") or {}
         facts = {
             "network": self.meta.get("network"),
-            "device": device.get("name"),
+            "device": (self.meta.get("device") or {}).get("name"),
             "batch sizes": ", ".join(map(str, self.meta.get("batches") or ())) or None,
             "status": self.meta["status"],
             "recorded": self.meta.get("created_utc"),
             **{name: counted(count, "row") for name in TABLES if (count := self.count_rows(name))},
             **{f"lost: {name}": entry["count"] for name, entry in (self.meta.get("lost") or {}).items()},
         }
+        known = [(escape(name), escape(str(fact))) for name, fact in facts.items() if fact is not None]
         left = 'style="text-align:left"'
-        rows = "".join(
-            f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(str(fact))}</td></tr>"
-            for name, fact in facts.items()
-            if fact is not None
-        )
+        rows = "".join(f"<tr><th {left}>{name}</th><td {left}>{fact}</td></tr>" for name, fact in known)
         return f"<p><b>{escape(str(self.path))}</b></p><table>{rows}</table>"
 
     def count_rows(self, table: str) -> int:
-        """Number of rows of a table; reads only the footers of its files.
-
-        Raises:
-            CurvescopeError: a part is damaged.
-        """
+        """Number of rows of a table; reads only the footers of its files."""
         return sum(count_rows(part) for part in self.parts(table))
 
     @cached_property
@@ -398,13 +307,10 @@ class Recording:
         connection = duckdb.connect()
         if isinstance(self.path, RemotePath):
             connection.register_filesystem(self.path.filesystem)
-        for name, table in TABLES.items():
-            if self.meta["schema_version"] < SCHEMA_VERSION:
-                connection.from_arrow(self.arrow(name)).create_view(name)
-            elif parts := self.parts(name):
-                connection.read_parquet([str(p) for p in parts]).create_view(name)
-            else:
-                connection.from_arrow(table.arrow.empty_table()).create_view(name)
+        for name in TABLES:
+            parts = self.parts(name) if self.meta["schema_version"] == SCHEMA_VERSION else ()
+            read = connection.read_parquet([str(part) for part in parts]) if parts else None
+            (read or connection.from_arrow(self.arrow(name))).create_view(name)
         return connection
 
 
@@ -413,11 +319,7 @@ def _now_utc() -> str:
 
 
 def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
-    """Open a recording in a folder or at a URL, e.g. `s3://bucket/job/rank3`.
-
-    Raises:
-        CurvescopeError: `path` has no recording, it is unreadable, or a newer Curvescope wrote it.
-    """
+    """Open a recording in a folder or at a URL, e.g. `s3://bucket/job/rank3`; CurvescopeError if it is unreadable."""
     folder = path if isinstance(path, RemotePath) else as_path(path)
     try:
         meta = json.loads((folder / META_FILE).read_bytes())
@@ -444,13 +346,11 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
             f"{folder} has schema version {version}, but this Curvescope reads versions up to {SCHEMA_VERSION}: "
             "upgrade with `pip install --upgrade curvescope`."
         )
-    if version < SCHEMA_VERSION:
-        meta = modernise_meta(meta)
-    return Recording(folder, meta)
+    return Recording(folder, modernise_meta(meta) if version < SCHEMA_VERSION else meta)
 
 
 def open_recordings(folders: Iterable[AnyPath]) -> list[Recording | CurvescopeError]:
-    """Open recordings, in order: each recording, or its error. Remote recordings are read concurrently."""
+    """Open recordings concurrently; in order each recording, or its error."""
 
     def attempt(folder: AnyPath) -> Recording | CurvescopeError:
         try:
@@ -458,26 +358,18 @@ def open_recordings(folders: Iterable[AnyPath]) -> list[Recording | CurvescopeEr
         except CurvescopeError as error:
             return error
 
-    listed = list(folders)
-    if not any(isinstance(folder, RemotePath) for folder in listed):
-        return [attempt(folder) for folder in listed]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-        return list(pool.map(attempt, listed))
+        return list(pool.map(attempt, folders))
 
 
 def list_recordings(root: AnyPath) -> list[Recording]:
-    """All readable recordings directly under `root`, oldest first; unreadable folders are skipped.
-
-    Raises:
-        CurvescopeError: a remote store cannot be listed.
-    """
+    """All readable recordings directly under `root`, oldest first; CurvescopeError if it cannot be listed."""
     try:
         # A remote store is asked for all recordings at once, not folder by folder.
-        folders: list[AnyPath] = (
-            list(root.iterdir())
-            if isinstance(root, RemotePath)
-            else [meta.parent for meta in sorted(root.glob(f"*/{META_FILE}"))]
-        )
+        if isinstance(root, RemotePath):
+            folders: list[AnyPath] = list(root.iterdir())
+        else:
+            folders = [meta.parent for meta in sorted(root.glob(f"*/{META_FILE}"))]
     except OSError as error:
         raise CurvescopeError(f"{root} cannot be listed ({error}). Check the URL and your credentials.") from error
     found = [recording for recording in open_recordings(folders) if isinstance(recording, Recording)]
@@ -485,13 +377,7 @@ def list_recordings(root: AnyPath) -> list[Recording]:
 
 
 def new_recording_path(label: str, root: Path = Path("runs")) -> Path:
-    """Create a dated folder under `root`, e.g. `runs/2026-03-01_143055_alexnet`, which reserves its name.
-
-    If it is still empty when the process exits, it is removed.
-
-    Raises:
-        CurvescopeError: the folder cannot be created.
-    """
+    """Create a dated folder, e.g. `runs/2026-03-01_143055_alexnet`, to reserve its name; empty ones go at exit."""
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in label)[:_LONGEST_LABEL]
     stem = f"{datetime.now().astimezone():%Y-%m-%d_%H%M%S}_{safe}"
     for suffix in ("", *(f"_{n}" for n in range(2, 1000))):

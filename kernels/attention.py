@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base.errors import CurvescopeError
+from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution import operator_work
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
@@ -28,16 +28,11 @@ _BACKWARD_RULE = ("aten::_scaled_dot_product_flash_attention_backward", 4, 11)
 
 @dataclass(frozen=True)
 class Attention(Labelled):
-    """One pass over queries, keys and values of shape (batch, heads, length, size).
+    """One pass over queries, keys and values of shape (batch, heads, length, size): length is that of queries and keys.
 
     Attributes:
-        batch: number of samples.
-        heads: number of heads.
-        length: number of queries and of keys of a head.
-        size: size of a head.
         algorithm: one of `ALGORITHMS`.
         causal: 1 if a query sees only the keys up to itself, else 0.
-        precision: fp64, fp32, tf32, fp16 or bf16.
         direction: fwd, or bwd for the gradients of queries, keys and values together.
     """
 
@@ -53,24 +48,16 @@ class Attention(Labelled):
     def __post_init__(self) -> None:
         if precision_of(self.precision) and self.precision not in PRECISIONS_HERE:
             raise CurvescopeError(f"Attention is measured in {', '.join(PRECISIONS_HERE)}.")
-        if self.algorithm not in ALGORITHMS:
-            raise CurvescopeError(f"Unknown attention {self.algorithm!r}: choose from {', '.join(ALGORITHMS)}.")
-        if self.direction not in DIRECTIONS:
-            raise CurvescopeError(f"Unknown direction {self.direction!r}: choose from {', '.join(DIRECTIONS)}.")
+        check_choice("attention", self.algorithm, ALGORITHMS)
+        check_choice("direction", self.direction, DIRECTIONS)
         if min(self.batch, self.heads, self.length, self.size) < 1 or self.causal not in (0, 1):
             raise CurvescopeError(f"{self.label}: every extent is at least 1, and causal is 0 or 1.")
 
     def label_along(self, axis: str) -> str:
         """E.g. `attention flash 8x16x1024x64 bf16`: batch, heads, length, size."""
-        names = ("batch", "heads", "length", "size")
-        extents = "x".join("*" if axis == name else str(getattr(self, name)) for name in names)
-        backward = "" if self.direction == "fwd" else f"{self.direction} "
-        return f"attention {backward}{self.algorithm} {extents}{' causal' if self.causal else ''} {self.precision}"
-
-    @property
-    def phase(self) -> str:
-        """The phase: forward or backward."""
-        return "forward" if self.direction == "fwd" else "backward"
+        backward, causal = "" if self.direction == "fwd" else "bwd ", " causal" if self.causal else ""
+        extents = "{batch}x{heads}x{length}x{size}"
+        return self._filled(f"attention {backward}{{algorithm}} {extents}{causal} {{precision}}", axis)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -93,11 +80,7 @@ class Attention(Labelled):
         """Error against float64; of a large problem, of some queries of every head, or the gradients of some heads.
 
         A result is a mean of values of the order of 1, whose weights have the roundoff of the precision; so are the
-        gradients, because the weights of a query add up to 1.
-
-        Args:
-            operands: as `operands` gives them.
-            result: array of `shape`; backward the three gradients, of shape (3, *shape).
+        gradients, of shape (3, *shape), because the weights of a query add up to 1.
         """
         forward = self.direction == "fwd"
         if result.shape != (self.shape if forward else (3, *self.shape)):

@@ -18,12 +18,10 @@ class CudaKernel:
     """One `__global__` function of a source file.
 
     Attributes:
-        name: name of the function.
         source: file in kernels/cuda, without `.cu`.
         block_threads: threads per block at launch, which is also the largest block.
         since: first architecture that supports it, e.g. 80 for sm_80.
-        flops_per_thread_round: FLOPs of a peak kernel per thread and round, one FMA counted as two; None for the
-            others.
+        flops_per_thread_round: FLOPs of a peak kernel per thread and round, one FMA counted as two.
     """
 
     name: str

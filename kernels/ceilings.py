@@ -13,7 +13,7 @@ from ..profiling.hardware.host import describe_versions
 from ..profiling.hardware.precisions import PRECISIONS
 from .attention import ALGORITHMS, Attention
 from .attention import DIRECTIONS as ATTENTION_DIRECTIONS
-from .backends import Backend, peak_problems
+from .backends import Backend
 from .conv import DIRECTIONS, Conv
 from .gemm import Gemm
 from .latency import Latency
@@ -38,12 +38,8 @@ MEMORY_KINDS = ("copy", "triad", "read", "write")
 def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, str, Sweep]]:
     """Problems to measure: backend, what the result stands for, and sweep.
 
-    It stands for a precision, whose products have random operands, for a memory level, or for the units of a precision,
-    e.g. `units fp32`, where a GPU's kernel multiplies constants.
-
-    Args:
-        streams: backend for the memory kernels, and for FMA chains if it has them.
-        library: backend for the matrix products.
+    It stands for a precision, whose products (of `library`) have random operands, for a memory level, or for the units
+    of a precision, e.g. `units fp32`, where a GPU's kernel (of `streams`) multiplies constants.
     """
     problems: list[tuple[Backend, str, Sweep]] = []
     extent = GEMM_EXTENTS[library.describe()["kind"]]
@@ -51,7 +47,7 @@ def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, 
         # fp8 has one layout; in the others the layout hardly matters at this size.
         gemm = Gemm(extent, extent, extent, "TN" if precision == "fp8" else "NN", precision)
         problems.append((library, precision, single(gemm)))
-    for peak in peak_problems(streams):
+    for peak in map(streams.peak, streams.peak_precisions):
         of = _UNITS if isinstance(peak, PeakRounds) else ""
         problems.append((streams, of + peak.precision, single(peak)))
     for level in memory_levels(streams.describe()):
@@ -77,19 +73,11 @@ def every_problem(streams: Backend, library: Backend) -> list[tuple[Backend, Swe
     jobs += [(library, single(Launch(kind))) for kind in LAUNCHES]
     if library.describe()["kind"] == "cuda":
         jobs += [(library, single(Transfer(kind, host))) for kind in TRANSFERS for host in HOSTS]
-    return jobs + [(streams, single(peak)) for peak in peak_problems(streams)]
+    return jobs + [(streams, single(streams.peak(precision))) for precision in streams.peak_precisions]
 
 
-def find_ceilings(
-    device: dict[str, Any],
-    measured: Sequence[tuple[str, str, Result]],
-) -> Ceilings:
-    """Choose the best result of each precision, its units and each memory level.
-
-    Args:
-        device: `device` entry of a recording.
-        measured: (backend, what the result stands for, see `ceiling_problems`, result).
-    """
+def find_ceilings(device: dict[str, Any], measured: Sequence[tuple[str, str, Result]]) -> Ceilings:
+    """The best result of each precision, its units and each memory level: of (backend, what it stands for, result)."""
     compute: dict[str, Ceiling] = {}
     bandwidth: dict[str, Ceiling] = {}
     units: dict[str, Ceiling] = {}

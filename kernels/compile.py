@@ -19,7 +19,7 @@ import signal
 import site
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,6 @@ class CudaSource:
 
     Attributes:
         name: file name without `.cu`.
-        text: the source.
         headers: (file name, text) of every `.cuh` and `.h` in the same folder.
         target: the only target, e.g. sm_90a, for instructions that one architecture alone has; None for all.
     """
@@ -64,16 +63,7 @@ class CudaSource:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A source for one architecture.
-
-    Attributes:
-        source: name of the source.
-        architecture: target, e.g. 80 for sm_80.
-        cubin: ELF file for the driver.
-        log: output of NVRTC and ptxas.
-        nvrtc: version of the compiler, e.g. 11.8.
-        from_cache: True if an earlier compilation was reused.
-    """
+    """A source for one architecture, e.g. 80 for sm_80: the cubin, the log of NVRTC and ptxas, NVRTC's version."""
 
     source: str
     architecture: int
@@ -90,16 +80,11 @@ def own_sources() -> tuple[CudaSource, ...]:
 
 def hopper_source(name: str) -> CudaSource:
     """A source for Hopper alone, from kernels/cuda/sm_90a."""
-    source = read_source(SOURCE_FOLDER / HOPPER / f"{name}.cu")
-    return CudaSource(source.name, source.text, source.headers, HOPPER)
+    return replace(read_source(SOURCE_FOLDER / HOPPER / f"{name}.cu"), target=HOPPER)
 
 
 def read_source(path: Path) -> CudaSource:
-    """Read a source from a file.
-
-    Raises:
-        CurvescopeError: the file does not exist or is not text.
-    """
+    """Read a source and its headers from a file."""
     try:
         headers = sorted(p for p in path.parent.iterdir() if p.suffix in (".cuh", ".h"))
         texts = tuple((header.name, header.read_text(encoding="utf-8")) for header in headers)
@@ -109,16 +94,7 @@ def read_source(path: Path) -> CudaSource:
 
 
 def compile_source(source: CudaSource, architecture: int) -> Compiled:
-    """Compile a source to a cubin, or take the cubin from the cache.
-
-    Args:
-        source: CUDA C++ without includes other than its own headers.
-        architecture: target, e.g. 80 for sm_80.
-
-    Raises:
-        BackendMissingError: no installed NVRTC supports the architecture.
-        CurvescopeError: the source does not compile, or the cache folder cannot be written.
-    """
+    """Compile a source, without includes other than its own headers, or take its cubin from the cache."""
     if cached := read_cached(source, architecture):
         return cached
     compiler = _compiler_of(source, architecture)
@@ -131,11 +107,7 @@ def compile_source(source: CudaSource, architecture: int) -> Compiled:
 
 
 def read_cached(source: CudaSource, architecture: int) -> Compiled | None:
-    """The cached result for this source, these options and this compiler; None if there is none.
-
-    Raises:
-        BackendMissingError: no installed NVRTC supports the architecture, so the cache key is unknown.
-    """
+    """The cached result for this source, these options and this compiler; None if there is none."""
     cubin_path, log_path = _cache_paths(source, architecture)
     with contextlib.suppress(OSError):
         cubin, log = cubin_path.read_bytes(), log_path.read_text(encoding="utf-8")
@@ -148,10 +120,6 @@ def compile_many(pairs: Sequence[tuple[CudaSource, int]]) -> Iterator[Compiled]:
 
     Processes are used because NVRTC compiles on one thread at a time. Finished cubins stay in the cache after an
     interruption.
-
-    Raises:
-        BackendMissingError: no installed NVRTC supports one of the architectures.
-        CurvescopeError: see `compile_source`.
     """
     cached = [read_cached(source, architecture) for source, architecture in pairs]
     yield from (compiled for compiled in cached if compiled)
@@ -215,25 +183,14 @@ def _write_atomically(path: Path, content: bytes) -> None:
 
 
 def parse_architectures(text: str) -> tuple[int, ...]:
-    """Parse a list of architectures, e.g. `sm_35,sm_80` or `35,80`.
-
-    Raises:
-        CurvescopeError: the text is not such a list.
-    """
-    matches = [re.fullmatch(r"\s*(?:sm_)?(\d{2,3})\s*", part) for part in text.split(",")]
-    if not all(matches):
+    """Parse a list of architectures, e.g. `sm_35,sm_80` or `35,80`."""
+    if not re.fullmatch(r"\s*(sm_)?\d{2,3}\s*(,\s*(sm_)?\d{2,3}\s*)*", text):
         raise CurvescopeError(f"{text}: write architectures like sm_35,sm_80.")
-    return tuple(dict.fromkeys(int(match[1]) for match in matches if match))
+    return tuple(dict.fromkeys(map(int, re.findall(r"\d+", text))))
 
 
 class Nvrtc:
-    """One NVRTC library, called through ctypes.
-
-    Attributes:
-        path: path of the library.
-        version: (major, minor).
-        architectures: supported targets, e.g. 80 for sm_80.
-    """
+    """One NVRTC library, called through ctypes; `architectures` are its targets, e.g. 80 for sm_80."""
 
     def __init__(self, path: Path) -> None:
         # NVRTC opens its builtins by name, which works once the file beside it is loaded; newer wheels need this.
@@ -256,21 +213,14 @@ class Nvrtc:
         return f"{self.version[0]}.{self.version[1]}"
 
     def compile(self, source: CudaSource, options: tuple[str, ...]) -> tuple[bytes, str]:
-        """Compile a source; returns the cubin and the log.
-
-        Raises:
-            CurvescopeError: the source does not compile; the message contains the compiler's log.
-        """
-        count = len(source.headers)
-        names = (ctypes.c_char_p * count)(*(name.encode() for name, _ in source.headers))
-        texts = (ctypes.c_char_p * count)(*(text.encode() for _, text in source.headers))
-        arguments = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-        program = ctypes.c_void_p()
-        title = f"{source.name}.cu".encode()
-        self._call("nvrtcCreateProgram", ctypes.byref(program), source.text.encode(), title, count, texts, names)
+        """Compile a source; returns the cubin and the log, which is the message if the source does not compile."""
+        names, texts = (_strings([header[i] for header in source.headers]) for i in (0, 1))
+        program, title = ctypes.c_void_p(), f"{source.name}.cu".encode()
+        code = source.text.encode()
+        self._call("nvrtcCreateProgram", ctypes.byref(program), code, title, len(source.headers), texts, names)
         try:
             with _restored_locale():
-                status = self._library.nvrtcCompileProgram(program, len(options), arguments)
+                status = self._library.nvrtcCompileProgram(program, len(options), _strings(options))
             log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
             if status != 0:
                 raise CurvescopeError(f"{source.name}.cu does not compile with {' '.join(options)}:\n{log.strip()}")
@@ -292,6 +242,10 @@ class Nvrtc:
             raise CurvescopeError(f"{name} failed: {text} ({self.path}).")
 
 
+def _strings(texts: Sequence[str]) -> Any:
+    return (ctypes.c_char_p * len(texts))(*map(str.encode, texts))
+
+
 @contextlib.contextmanager
 def _restored_locale() -> Iterator[None]:
     """Restore the locale: NVRTC 11.8 leaves the thread in the C locale, in which Python opens files as ASCII."""
@@ -305,18 +259,9 @@ def _restored_locale() -> Iterator[None]:
 
 
 def compiler_for(architecture: int, least: tuple[int, int] = (0, 0)) -> Nvrtc:
-    """The oldest installed NVRTC that supports the architecture.
-
-    Args:
-        architecture: target, e.g. 80 for sm_80.
-        least: least version.
-
-    Raises:
-        BackendMissingError: no installed NVRTC supports it.
-    """
+    """The oldest installed NVRTC of at least a version that supports the architecture; an error says what there is."""
     supported: list[str] = []
-    for path in _library_paths():
-        compiler = _open(path)
+    for compiler in map(_open, _library_paths()):
         if isinstance(compiler, str):
             supported.append(compiler)
         elif architecture in compiler.architectures and compiler.version >= least:
@@ -339,7 +284,7 @@ def can_compile_wgmma() -> bool:
 
 def compilers() -> tuple[Nvrtc, ...]:
     """Every installed NVRTC, oldest first."""
-    return tuple(compiler for path in _library_paths() if isinstance(compiler := _open(path), Nvrtc))
+    return tuple(compiler for compiler in map(_open, _library_paths()) if isinstance(compiler, Nvrtc))
 
 
 @cache

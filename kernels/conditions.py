@@ -22,25 +22,24 @@ from ..profiling.recording.disturbed import THROTTLES
 
 # Above these limits a result has a note. Published GPU benchmarks use 2 % as the limit of a stable result; a thread
 # that waits for 2 % of the time slows its kernel by as much. Work of other processes first costs memory bandwidth.
-WAITING_LIMIT = 0.02
-OTHERS_LIMIT = 0.10
-CLOCK_LIMIT = 0.05
+_SHARES = {
+    "waiting": (
+        0.02,
+        "threads waited for a processor, together {:.0%} of the time: stop other work, or use fewer threads "
+        "(OMP_NUM_THREADS)",
+    ),
+    "others": (0.10, "other processes used {:.0%} of the processors: stop them and measure again"),
+}
+_CLOCK_LIMIT = 0.05
 
 
 class Snapshot(NamedTuple):
-    """Values of increasing counters at one moment.
+    """Values of increasing counters at one moment; None if unknown."""
 
-    Attributes:
-        wall_ns: monotonic clock.
-        waiting_ns: time in which threads of this process were ready but had no core; None if unknown.
-        own_ns: processor time of this process.
-        busy_ns: processor time of all processes on all processors; None if unknown.
-    """
-
-    wall_ns: int
-    waiting_ns: int | None
-    own_ns: int
-    busy_ns: int | None
+    wall_ns: int  # monotonic clock
+    waiting_ns: int | None  # time in which threads of this process were ready but had no core
+    own_ns: int  # processor time of this process
+    busy_ns: int | None  # processor time of all processes on all processors
 
 
 @dataclass(frozen=True)
@@ -60,16 +59,14 @@ class Note:
 
 @dataclass(frozen=True)
 class Conditions:
-    """The machine's conditions during one visit.
+    """The machine's conditions during one visit; None if unknown.
 
     Attributes:
         start_ns: start on the monotonic clock.
-        wall_ns: duration.
-        waiting_share: time in which threads were ready but had no processor, as a fraction of wall time; None if
-            unknown.
-        others_share: processor time of other processes, as a fraction of that of all processors; None if unknown.
-        clock_hz: processor's clock at the end, or mean SM clock; None if unknown.
-        throttle_reasons: reasons why the device lowered its clock; empty without a reason, None if unknown.
+        waiting_share: time in which threads were ready but had no processor, as a fraction of wall time.
+        others_share: processor time of other processes, as a fraction of that of all processors.
+        clock_hz: processor's clock at the end, or mean SM clock.
+        throttle_reasons: reasons why the device lowered its clock; empty without a reason.
     """
 
     start_ns: int
@@ -148,39 +145,21 @@ class CudaWatch:
 
 
 def describe_disturbance(conditions: Sequence[Conditions]) -> list[Note]:
-    """A note for each disturbance of a result.
-
-    Args:
-        conditions: conditions during each visit.
-    """
+    """A note for each disturbance of a result, from the conditions of its visits."""
     notes = []
-    waiting = _mean_share([(c.wall_ns, c.waiting_share) for c in conditions])
-    if waiting is not None and waiting > WAITING_LIMIT:
-        sentence = (
-            f"threads waited for a processor, together {waiting:.0%} of the time: stop other work, or use fewer "
-            "threads (OMP_NUM_THREADS)"
-        )
-        notes.append(Note("waiting", waiting, sentence))
-    others = _mean_share([(c.wall_ns, c.others_share) for c in conditions])
-    if others is not None and others > OTHERS_LIMIT:
-        sentence = f"other processes used {others:.0%} of the processors: stop them and measure again"
-        notes.append(Note("others", others, sentence))
+    for kind, (limit, sentence) in _SHARES.items():
+        known = [(c.wall_ns, share) for c in conditions if (share := getattr(c, f"{kind}_share")) is not None]
+        total_ns = sum(wall_ns for wall_ns, _ in known)
+        mean = sum(wall_ns * share for wall_ns, share in known) / total_ns if total_ns else 0.0
+        if mean > limit:
+            notes.append(Note(kind, mean, sentence.format(mean)))
     clocks = [c.clock_hz for c in conditions if c.clock_hz]
-    if clocks and min(clocks) < (1 - CLOCK_LIMIT) * max(clocks):
-        sentence = (
-            f"the clock varied between {min(clocks) / 1e6:.0f} and {max(clocks) / 1e6:.0f} MHz: lock it, or let the "
-            "device cool"
-        )
+    if clocks and min(clocks) < (1 - _CLOCK_LIMIT) * max(clocks):
+        span = f"{min(clocks) / 1e6:.0f} and {max(clocks) / 1e6:.0f} MHz"
+        sentence = f"the clock varied between {span}: lock it, or let the device cool"
         notes.append(Note("clock", max(clocks) / min(clocks), sentence))
     reasons = sorted({reason for c in conditions for reason in c.throttle_reasons or ()})
     if reasons:
         sentence = f"the device throttled ({', '.join(reasons)}): let it cool, or lower its clocks"
         notes.append(Note("throttled", len(reasons), sentence))
     return notes
-
-
-def _mean_share(shares: Sequence[tuple[int, float | None]]) -> float | None:
-    """Mean of the known shares, weighted by wall time in ns; None if no share is known."""
-    measured = [(wall_ns, share) for wall_ns, share in shares if share is not None]
-    total_ns = sum(wall_ns for wall_ns, _ in measured)
-    return sum(wall_ns * share for wall_ns, share in measured) / total_ns if total_ns else None

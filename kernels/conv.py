@@ -23,23 +23,15 @@ LAYOUTS = ("nchw", "nhwc")
 
 @dataclass(frozen=True)
 class Conv(Labelled):
-    """A convolution.
+    """A convolution of n images of c channels with k filters of r x s.
 
     Attributes:
-        n: batch size.
-        c: input channels.
-        h: input height.
-        w: input width.
-        k: number of filters, i.e. output channels.
-        r: filter height.
-        s: filter width.
-        stride: (vertical, horizontal) step, like the two below.
+        stride: (vertical, horizontal) step, like padding and dilation.
         padding: zeros added on each side.
         dilation: distance between filter elements.
         groups: number of independent groups of channels and filters.
         direction: fwd, bwd_data or bwd_weights.
         layout: memory layout of all arrays, nchw or nhwc.
-        precision: a key of `PRECISIONS`.
     """
 
     n: int
@@ -80,11 +72,6 @@ class Conv(Labelled):
         if self.layout != "nchw":
             parts.append(self.layout)
         return " ".join([*parts, self.precision])
-
-    @property
-    def phase(self) -> str:
-        """The phase: forward or backward."""
-        return "forward" if self.direction == "fwd" else "backward"
 
     @property
     def output(self) -> tuple[int, int]:
@@ -145,10 +132,6 @@ class Conv(Labelled):
         A convolution is linear in its filters: the sum of output channels is the output of the summed filters, which
         costs one filter's work. The same holds backward to the data over input channels, and backward to the weights
         over gradients.
-
-        Args:
-            operands: the two inputs of the direction.
-            result: the direction's result, of `shape`.
         """
         allowed = allowed_error(self.precision, self.terms)
         if (self.work.flops or 0) <= FULL_CHECK_FLOPS or result.shape != self.shape:

@@ -13,6 +13,7 @@ import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..base.errors import CurvescopeError
 
@@ -39,11 +40,9 @@ class KernelResources:
 
     Attributes:
         name: name of the entry; mangled unless the source declares it extern "C".
-        registers_per_thread: allocated registers.
         shared_bytes: static shared memory per block; a cubin does not contain the dynamic shared memory of a launch.
         local_bytes: stack frame per thread in local memory: arrays indexed at run time, and spilled registers.
         constant_bytes: bytes by bank; bank 0 holds values of the driver and then the launch's parameters.
-        parameter_bytes: bytes of the kernel's arguments.
         code_bytes: bytes of instructions, including padding at the end.
         max_threads: largest block according to `__launch_bounds__`; None without launch bounds.
     """
@@ -60,33 +59,20 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class Cubin:
-    """Resources of a cubin.
-
-    Attributes:
-        architecture: target, e.g. 80 for sm_80.
-        kernels: resources of the kernels, sorted by name.
-        constant_bytes: bytes of the module's `__constant__` variables.
-    """
+    """Resources of a cubin's kernels by name, its target, e.g. 80 for sm_80, and bytes of `__constant__` variables."""
 
     architecture: int
     kernels: tuple[KernelResources, ...]
     constant_bytes: int
 
 
-@dataclass(frozen=True)
-class _Section:
-    name: str
-    index: int
+class _Section(NamedTuple):
     size: int
     content: bytes
 
 
 def read_cubin(data: bytes) -> Cubin:
-    """Read the kernels of a cubin.
-
-    Raises:
-        CurvescopeError: the data is not a cubin, is truncated, or has an unknown layout.
-    """
+    """Read the kernels of a cubin; an error if the data is none, is truncated, or has an unknown layout."""
     try:
         return _read(data)
     except (struct.error, IndexError, KeyError, UnicodeDecodeError) as error:
@@ -96,38 +82,34 @@ def read_cubin(data: bytes) -> Cubin:
 def _read(data: bytes) -> Cubin:
     if data[:5] != b"\x7fELF\x02" or struct.unpack_from("<H", data, 18)[0] != _EM_CUDA:
         raise CurvescopeError("This is not a cubin: an ELF64 file for NVIDIA GPUs was expected.")
-    architecture = _architecture(data)
-    sections = {section.name: section for section in _sections(data)}
-    names = dict(_entries(sections))
-    by_symbol = _by_symbol(sections)
-    kernels = tuple(
-        _resources(name, by_symbol[symbol], sections, architecture)
-        for symbol, name in sorted(names.items(), key=lambda entry: entry[1])
-    )
-    shared = sections.get(".nv.constant3")
-    return Cubin(architecture, kernels, shared.size if shared else 0)
-
-
-def _architecture(data: bytes) -> int:
     # The architecture is the lowest byte of e_flags up to CUDA 12 (ABI version 7), the second from CUDA 13 on (8).
     abi_version, (flags,) = data[8], struct.unpack_from("<I", data, 48)
     if abi_version not in (7, 8):
         raise CurvescopeError(f"ABI version {abi_version} of cubins is unknown; known are 7 and 8 (CUDA 11 to 13).")
-    return int(flags >> (8 * (abi_version - 7)) & 0xFF)
+    architecture = int(flags >> (8 * (abi_version - 7)) & 0xFF)
+    sections = dict(_sections(data))
+    by_symbol = _by_symbol(sections)
+    entries = sorted(_entries(sections), key=lambda entry: entry[1])
+    kernels = tuple(_resources(name, by_symbol[symbol], sections, architecture) for symbol, name in entries)
+    return Cubin(architecture, kernels, _size(sections, ".nv.constant3"))
 
 
-def _sections(data: bytes) -> Iterator[_Section]:
+def _size(sections: Mapping[str, _Section], name: str) -> int:
+    return sections[name].size if name in sections else 0
+
+
+def _sections(data: bytes) -> Iterator[tuple[str, _Section]]:
     segments, table = struct.unpack_from("<QQ", data, 32)
     segment_size, segment_count, _, count, names_index = struct.unpack_from("<HHHHH", data, 54)
     if segments + segment_size * segment_count > len(data):  # they come last, so a file cut there lacks only them
         raise IndexError
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, table + 64 * index) for index in range(count)]
     names_at = headers[names_index][4]
-    for index, (name, kind, _, _, offset, size, *_) in enumerate(headers):
+    for name, kind, _, _, offset, size, *_ in headers:
         in_file = 0 if kind == 8 else size  # SHT_NOBITS, as shared memory: a size, no content
         if offset + in_file > len(data):
             raise IndexError
-        yield _Section(_string(data, names_at + name), index, size, data[offset : offset + in_file])
+        yield _string(data, names_at + name), _Section(size, data[offset : offset + in_file])
 
 
 def _string(data: bytes, start: int) -> str:
@@ -173,19 +155,16 @@ def _resources(
             max_threads = x * y * z
         elif attribute == _EIATTR_CBANK_PARAM_SIZE:
             parameter_bytes = value
-    shared = sections.get(f".nv.shared.{name}")
-    reserved = _RESERVED_SHARED_BYTES if shared and architecture >= _RESERVED_IN_SECTION_FROM else 0
-    banks = {
-        int(match[1]): section.size
-        for section in sections.values()
-        if (match := re.fullmatch(rf"\.nv\.constant(\d+)\.{re.escape(name)}", section.name))
-    }
+    shared_bytes = _size(sections, f".nv.shared.{name}")
+    if shared_bytes and architecture >= _RESERVED_IN_SECTION_FROM:
+        shared_bytes -= _RESERVED_SHARED_BYTES
+    bank = re.compile(rf"\.nv\.constant(\d+)\.{re.escape(name)}")
     return KernelResources(
         name=name,
         registers_per_thread=by_symbol[_EIATTR_REGCOUNT],
-        shared_bytes=shared.size - reserved if shared else 0,
+        shared_bytes=shared_bytes,
         local_bytes=by_symbol[_EIATTR_FRAME_SIZE],
-        constant_bytes=banks,
+        constant_bytes={int(m[1]): one.size for title, one in sections.items() if (m := bank.fullmatch(title))},
         parameter_bytes=parameter_bytes,
         code_bytes=sections[f".text.{name}"].size,
         max_threads=max_threads,

@@ -1,7 +1,6 @@
 """Turns a problem into launches of our own CUDA kernels: buffers, arguments, grid, and how to read the result.
 
-The plan is pure data and the same for every library, so backends differ only in their launch cost. The order of the
-arguments follows the sources in kernels/cuda.
+The plan is data and the same for every library. The order of the arguments follows the sources in kernels/cuda.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ _CHASE_UNROLL = 16
 # Least bytes of a launch of a memory kernel, by repeated passes: 0.2 ms at the 8 TB/s of an H200's L2, where a launch
 # takes the host 3 to 7 µs.
 BYTES_PER_LAUNCH = 2_000_000_000
+UNLIKELY_SUM = np.float32(np.finfo(np.float32).max)  # a read writes its sum if it is this
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One launch.
-
-    Attributes:
-        kernel: name of the `__global__` function.
-        grid: blocks.
-        arguments: buffers, numpy scalars, or a structure by value as `np.void`.
-        block: threads of a block.
-    """
+    """One launch; the arguments are buffers, numpy scalars, or a structure by value as `np.void`."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -62,12 +55,12 @@ class LaunchPlan:
 
     Attributes:
         buffers: initial contents of device memory.
-        setup: launches to run once before timing.
         launch: the timed launch.
+        read: returns the result, from a function that fetches a buffer and one that returns its address; None where the
+            kernel keeps no result.
+        setup: launches to run once before timing.
         checked: launch for the verification, where it differs from the timed one.
         repeats: repetitions of the problem in the timed launch; `checked` has one.
-        read: function that returns the result, from one that fetches a buffer and one that returns its address; None
-            where the kernel keeps no result.
     """
 
     buffers: tuple[Array, ...]
@@ -79,16 +72,7 @@ class LaunchPlan:
 
 
 def plan(problem: Problem, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:
-    """The launches of a problem.
-
-    Args:
-        problem: the problem; fp32 except for peaks and latency.
-        operands: operands of the problem.
-        sm_count: number of SMs of the device.
-
-    Raises:
-        UnsupportedError: no kernel exists for the problem.
-    """
+    """The launches of a problem on a device with so many SMs; an UnsupportedError if no kernel exists for it."""
     make = _PLANS.get(type(problem))
     if make is None:
         raise UnsupportedError(f"Curvescope has no CUDA kernel for {type(problem).__name__}")
@@ -149,13 +133,11 @@ def _memory(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchP
     blocks = min(-(-count // _BLOCK_THREADS), sm_count * _BLOCKS_PER_SM)
     out = Buffer(len(operands))
     inputs = tuple(Buffer(i) for i in range(len(operands)))
-    # The value that the sum of a read must not equal, or it would be written: the largest float.
-    unlikely = np.float32(np.finfo(np.float32).max)
     end: tuple[np.generic, ...] = (np.int64(count),)
     if problem.kind in ("scale", "triad", "write"):
         end = (np.float32(SCALAR), *end)
     if problem.kind == "read":
-        end = (unlikely, np.int64(problem.stride), *end) if strided else (unlikely, *end)
+        end = (UNLIKELY_SUM, np.int64(problem.stride), *end) if strided else (UNLIKELY_SUM, *end)
     kernel = f"memory_{problem.kind}" + ("_strided" if strided else "")
     passes = problem.repeats(BYTES_PER_LAUNCH)
 
@@ -199,25 +181,20 @@ def hold_launch(cycles: int) -> KernelLaunch:
     return KernelLaunch("spin", (1, 1, 1), (np.int64(cycles),), (1, 1, 1))
 
 
-# The value 1 in each number format, as the kernels take it: packed formats have it in both halves of a register.
+# The value 1 in each number format, as the kernels take it: packed formats have it in every part of a register.
 _ONES: dict[str, np.generic] = {
-    "peak_fp64": np.float64(1),
-    "peak_fp64_tensor": np.float64(1),
-    "peak_fp16x2": np.uint32(0x3C003C00),
-    "peak_fp16_tensor": np.uint32(0x3C003C00),
-    "peak_bf16x2": np.uint32(0x3F803F80),
-    "peak_bf16_tensor": np.uint32(0x3F803F80),
-    "peak_int8_tensor": np.uint32(0x01010101),
-    "peak_fp16_wgmma": np.uint32(0x3C003C00),
-    "peak_bf16_wgmma": np.uint32(0x3F803F80),
-    "peak_tf32_wgmma": np.uint32(0x3F800000),
-    "peak_fp8_wgmma": np.uint32(0x38383838),  # E4M3: exponent bias 7
-    "peak_int8_wgmma": np.uint32(0x01010101),
+    "fp64": np.float64(1),
+    "fp32": np.float32(1),
+    "tf32": np.float32(1),
+    "fp16": np.uint32(0x3C003C00),
+    "bf16": np.uint32(0x3F803F80),
+    "fp8": np.uint32(0x38383838),  # E4M3: exponent bias 7
+    "int8": np.uint32(0x01010101),
 }
 
 
 def _peak(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001
-    unit = _ONES.get(problem.kernel, np.float32(1))
+    unit = _ONES[problem.precision]
     grid = (problem.threads // _BLOCK_THREADS, 1, 1)
 
     def rounds(count: int) -> KernelLaunch:
@@ -250,17 +227,7 @@ _PEAKS = {
 
 
 def peak_rounds(precision: str, architecture: int, sm_count: int, wgmma: bool = False) -> PeakRounds:
-    """The peak problem that keeps every SM busy.
-
-    Args:
-        precision: a key of `PRECISIONS`.
-        architecture: number of the architecture, e.g. 80 for sm_80.
-        sm_count: number of SMs.
-        wgmma: whether Hopper's own kernels can be compiled.
-
-    Raises:
-        UnsupportedError: the architecture does not support the precision.
-    """
+    """The peak problem that keeps every SM busy; `wgmma` if Hopper's own kernels can be compiled."""
     by_name = {kernel.name: kernel for kernel in (*KERNELS, *HOPPER_KERNELS)}
     names = [*([f"peak_{precision}_wgmma"] if wgmma and architecture == _HOPPER else []), *_PEAKS.get(precision, ())]
     for name in names:

@@ -57,10 +57,6 @@ def count_instructions(cubin: bytes, architecture: int) -> dict[str, Counter[str
 def list_instructions(cubin: bytes, architecture: int) -> dict[str, list[str]]:
     """The instructions of each kernel in their order; without suffixes, and without NOP, which is padding.
 
-    Args:
-        cubin: contents of the file.
-        architecture: architecture of the cubin, e.g. 80 for sm_80.
-
     Raises:
         BackendMissingError: no installed disassembler supports this architecture.
     """

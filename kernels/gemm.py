@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base.errors import CurvescopeError
+from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution import operator_work
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
@@ -30,7 +30,6 @@ class Gemm(Labelled):
         n: columns of C; the batch size if the product belongs to a layer.
         k: number of products summed in each element of C.
         transpose: N or T for A and B, e.g. NT.
-        precision: a key of `PRECISIONS`.
     """
 
     m: int
@@ -38,31 +37,23 @@ class Gemm(Labelled):
     k: int
     transpose: str = "NN"
     precision: str = "fp32"
+    template = "gemm {m}x{n}x{k} {transpose} {precision}"
 
     def __post_init__(self) -> None:
         precision_of(self.precision)
         if min(self.m, self.n, self.k) < 1:
             raise CurvescopeError(f"gemm {self.m}x{self.n}x{self.k}: every extent is at least 1.")
-        if self.transpose not in TRANSPOSES:
-            raise CurvescopeError(f"Unknown transpose {self.transpose!r}: choose from {', '.join(TRANSPOSES)}.")
-
-    def label_along(self, axis: str) -> str:
-        """E.g. `gemm 1760x16x1760 NN fp32`: m, n, k, transposes, precision."""
-        m, n, k = ("*" if axis == name else getattr(self, name) for name in ("m", "n", "k"))
-        return f"gemm {m}x{n}x{k} {self.transpose} {self.precision}"
+        check_choice("transpose", self.transpose, TRANSPOSES)
 
     @property
     def work(self) -> Work:
         """2 m n k FLOPs; A and B read, C written (fp8: also two scales)."""
         dtype = PRECISIONS[self.precision].profiler_dtype
+        shapes: list[tuple[int, ...]] = [(self.n, self.k), (self.k, self.m)]
         if self.precision == "fp8":
-            shapes: list[tuple[int, ...]] = [(self.n, self.k), (self.k, self.m), (1,), (1,)]
-            return operator_work.work(
-                "aten::_scaled_mm", shapes, [dtype, dtype, "float", "float"], [None] * 6 + [_BF16]
-            )
-        if self.precision == "int8":
-            return operator_work.work("aten::_int_mm", [(self.n, self.k), (self.k, self.m)], [dtype, dtype])
-        return operator_work.work("aten::mm", [(self.n, self.k), (self.k, self.m)], [dtype, dtype])
+            scales, dtypes = [(1,), (1,)], [dtype, dtype, "float", "float"]
+            return operator_work.work("aten::_scaled_mm", [*shapes, *scales], dtypes, [None] * 6 + [_BF16])
+        return operator_work.work("aten::_int_mm" if self.precision == "int8" else "aten::mm", shapes, [dtype, dtype])
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, Array]:
         """A and B as C-order arrays: A of shape (k, m), or (m, k) if transposed; B of shape (n, k), or (k, n)."""
@@ -81,12 +72,7 @@ class Gemm(Labelled):
         return np.asarray(b.astype(np.float64) @ a.astype(np.float64))
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Error against the reference; for a large product, of sums over the columns of C with random signs.
-
-        Args:
-            operands: A and B.
-            result: C, shape (n, m).
-        """
+        """Error of C, of shape (n, m); for a large product, of sums over the columns of C with random signs."""
         allowed = allowed_error(self.precision, self.k)
         if (self.work.flops or 0) <= FULL_CHECK_FLOPS or result.shape != (self.n, self.m):
             return compare(result, self.reference(operands), allowed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,9 @@ from ..profiling.hardware.occupancy import LIMITS, Occupancy, block_sizes_with_m
 from .compile import Compiled
 from .cubin import KernelResources, read_cubin
 from .disassembly import count_instructions
-from .ptxas_log import PtxasReport, read_ptxas_log
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 @dataclass(frozen=True)
@@ -18,11 +21,8 @@ class KernelBuild:
     """One kernel on one architecture.
 
     Attributes:
-        source: name of its source.
-        architecture: target, e.g. 80 for sm_80.
-        nvrtc: version of the compiler.
-        resources: resource use according to the cubin.
-        spills: ptxas's report, the only one that separates spills from other local memory; None if missing.
+        spilled_bytes: bytes per thread that spills store and load back, by ptxas, which alone separates them from other
+            local memory; None if missing.
         block_threads: block size that the occupancy refers to.
         occupancy: theoretical occupancy; None if the architecture's limits are unknown.
         block_sizes_with_more: occupancy by block size, for those with a higher one, up to the kernel's launch bounds.
@@ -36,7 +36,7 @@ class KernelBuild:
     architecture: int
     nvrtc: str
     resources: KernelResources
-    spills: PtxasReport | None
+    spilled_bytes: tuple[int, int] | None
     block_threads: int
     occupancy: Occupancy | None
     block_sizes_with_more: Mapping[int, float]
@@ -46,15 +46,11 @@ class KernelBuild:
 
 
 def describe_builds(compiled: Compiled, block_threads: int | None = None, mix: bool = False) -> list[KernelBuild]:
-    """Describe every kernel of a cubin.
+    """Describe every kernel of a cubin; `mix` counts instructions as well.
 
-    Args:
-        compiled: cubin and its log.
-        block_threads: block size of a launch, capped by the launch bounds; default: the launch bounds, or 256 if
-            there are none.
-        mix: whether to count instructions as well.
+    A launch of `block_threads` is capped by the launch bounds; its default is the launch bounds, or 256 without them.
     """
-    spills = read_ptxas_log(compiled.log)
+    spills = _spills(compiled.log)
     instructions: Mapping[str, Mapping[str, int]] = {}
     missing = None
     if mix:
@@ -72,7 +68,7 @@ def describe_builds(compiled: Compiled, block_threads: int | None = None, mix: b
             architecture=compiled.architecture,
             nvrtc=compiled.nvrtc,
             resources=kernel,
-            spills=spills.get(kernel.name),
+            spilled_bytes=spills.get(kernel.name),
             block_threads=threads,
             occupancy=occupancy(*launch) if has_limits else None,
             block_sizes_with_more=block_sizes_with_more(*launch, kernel.max_threads or 1024) if has_limits else {},
@@ -82,3 +78,10 @@ def describe_builds(compiled: Compiled, block_threads: int | None = None, mix: b
         )
         builds.append(build)
     return builds
+
+
+def _spills(log: str) -> dict[str, tuple[int, int]]:
+    """Bytes per thread that each kernel spills and loads back, from the log of ptxas -v."""
+    _, *parts = _ENTRY.split(log)
+    found = ((name, _SPILLS.search(text)) for name, text in zip(parts[::2], parts[1::2], strict=True))
+    return {name: (int(match[1]), int(match[2])) for name, match in found if match}

@@ -25,25 +25,19 @@ LOADS = 20_000
 
 @dataclass(frozen=True)
 class Latency(Labelled):
-    """A pointer chase through a buffer.
+    """A pointer chase of `loads` loads through a buffer of `size` bytes.
 
-    Attributes:
-        size: bytes of the buffer.
-        loads: length of the chain.
-        precision: precision of other problems; it has no effect here, as 64-bit indices are loaded.
+    The precision is that of other problems; it has no effect here, as 64-bit indices are loaded.
     """
 
     size: int
     loads: int = LOADS
     precision: str = "fp64"
+    template = "latency {size} B"
 
     def __post_init__(self) -> None:
         if self.size < 2 * LINE_BYTES or self.loads < 1:
             raise CurvescopeError(f"A pointer chase needs at least {2 * LINE_BYTES} bytes and one load.")
-
-    def label_along(self, axis: str) -> str:
-        """E.g. `latency 32768 B`."""
-        return f"latency {'*' if axis == 'size' else self.size} B"
 
     @property
     def work(self) -> Work:
@@ -74,11 +68,6 @@ class Latency(Labelled):
         return (buffer,)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:  # noqa: ARG002 - implied by the order
-        """Distance in lines between the end of the chain and the expected end.
-
-        Args:
-            operands: the buffer.
-            result: index of the last item of the chain, shape (1,).
-        """
+        """Distance in lines between the end of the chain, an index of shape (1,), and the expected end."""
         last = self.order[self.loads % self.lines] * (LINE_BYTES // ITEM_BYTES)
         return compare(result, np.asarray([float(last)]), 0.0)

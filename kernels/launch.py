@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base.errors import CurvescopeError
+from ..base.errors import check_choice
 from ..profiling.attribution.operation import Work
-from .problem import Array, Error, compare
+from .problem import Array, Error, Labelled, compare
 
 KINDS = ("call", "synchronize", "throughput", "graph")
 # Number of queued kernels: below the 1024 that CUDA queues before a launch blocks.
@@ -22,25 +22,15 @@ QUEUED = 500
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One launch of an operator that adds 1 to one number: so short that only the launch takes time.
-
-    Attributes:
-        kind: one of `KINDS`.
-        precision: number format of the number.
-    """
+class Launch(Labelled):
+    """One launch of an operator that adds 1 to one number: so short that only the launch takes time."""
 
     kind: str = "call"
     precision: str = "fp32"
+    template = "launch {kind}"
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise CurvescopeError(f"Unknown kind of launch {self.kind!r}: choose from {', '.join(KINDS)}.")
-
-    @property
-    def label(self) -> str:
-        """E.g. `launch graph`."""
-        return f"launch {self.kind}"
+        check_choice("kind of launch", self.kind, KINDS)
 
     @property
     def work(self) -> Work:
@@ -52,10 +42,5 @@ class Launch:
         return (np.zeros(1, np.float32),)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:  # noqa: ARG002 - the number starts at 0
-        """Error against 1: one launch adds 1.
-
-        Args:
-            operands: the number.
-            result: sum that one launch added, shape (1,).
-        """
+        """Error against 1: one launch adds 1 to the number, shape (1,)."""
         return compare(result, np.ones(1), 0.0)

@@ -15,10 +15,9 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True)
 class MemoryLevel:
-    """One level.
+    """One level: L1, L2, L3 or DRAM.
 
     Attributes:
-        name: L1, L2, L3 or DRAM.
         capacity_bytes: total capacity of the caches that the threads can reach; None for DRAM.
         size_bytes: working set of a benchmark: half the capacity, on a GPU a quarter, because half of an L2 may be far
             from an SM; for DRAM four times the last cache, on a GPU at least 1 GB and sixteen times, because launch and
@@ -31,17 +30,9 @@ class MemoryLevel:
 
 
 def memory_levels(device: Mapping[str, Any], processors: int | None = None, cpus: Path = _CPUS) -> list[MemoryLevel]:
-    """The levels of a device, nearest first.
-
-    Args:
-        device: `Backend.describe()`.
-        processors: number of CPU threads in use; default: all of the device.
-        cpus: sysfs folder that describes the CPUs.
-    """
-    cuda = device["kind"] == "cuda"
-    if cuda:
-        capacities = {"L2": int(device.get("l2_cache_bytes") or 0)}
-    else:
+    """The levels of a device (`Backend.describe`), nearest first; on a CPU of some of its threads."""
+    cuda, capacities = device["kind"] == "cuda", {"L2": int(device.get("l2_cache_bytes") or 0)}
+    if not cuda:
         capacities = cache_capacities(processors or int(device.get("threads") or 1), cpus)
     levels, below = [], 0
     for name, capacity in capacities.items():

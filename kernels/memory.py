@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base.errors import CurvescopeError
+from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
 from .problem import Array, Error, Labelled, allowed_error, compare, normal
@@ -46,7 +46,6 @@ class Memory(Labelled):
         kind: a key of `KINDS`.
         size: total bytes of all arrays, including elements that a stride skips.
         stride: distance in elements between accessed elements.
-        precision: fp32 or fp64.
     """
 
     kind: str
@@ -55,8 +54,7 @@ class Memory(Labelled):
     precision: str = "fp32"
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise CurvescopeError(f"Unknown kind of memory kernel {self.kind!r}: choose from {', '.join(KINDS)}.")
+        check_choice("kind of memory kernel", self.kind, KINDS)
         if precision_of(self.precision) and self.precision not in PRECISIONS_HERE:
             raise CurvescopeError(f"Memory kernels are measured in {' or '.join(PRECISIONS_HERE)}.")
         if self.stride < 1 or self.elements < 1:
@@ -64,9 +62,8 @@ class Memory(Labelled):
 
     def label_along(self, axis: str) -> str:
         """E.g. `memory triad 98304 B fp32`."""
-        size, stride = ("*" if axis == name else getattr(self, name) for name in ("size", "stride"))
-        strided = "" if stride == 1 else f" stride {stride}"
-        return f"memory {self.kind} {size} B{strided} {self.precision}"
+        strided = " stride {stride}" if self.stride > 1 or axis == "stride" else ""
+        return self._filled(f"memory {{kind}} {{size}} B{strided} {{precision}}", axis)
 
     @property
     def elements(self) -> int:
@@ -97,10 +94,8 @@ class Memory(Labelled):
             return np.full(self.elements, SCALAR)
         if self.kind == "read":
             return np.asarray([touched[0].sum()])
-        if self.kind == "copy":
-            return touched[0]
-        if self.kind == "scale":
-            return SCALAR * touched[0]
+        if len(touched) == 1:
+            return touched[0] * (SCALAR if self.kind == "scale" else 1.0)
         return touched[0] + (SCALAR if self.kind == "triad" else 1.0) * touched[1]
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import binom
 
-from .backends import Backend, Prepared, UnsupportedError
+from .backends import Backend, Prepared, UnsupportedError, run_in_turn
 from .conditions import Conditions, Note, describe_disturbance
 from .problem import Array, Error, Problem
 from .timers import Run, Sample, Timer, without_waiting
@@ -44,6 +44,9 @@ class BenchOutcome:
     NOT_VERIFIED = "not_verified"  # timed without a check
     UNSUPPORTED = "unsupported"  # the backend or the device lacks this operation
     FAILED = "failed"  # it raised an error
+
+
+_TIMED = (BenchOutcome.OK, BenchOutcome.NOT_VERIFIED)
 
 
 @dataclass(frozen=True)
@@ -96,14 +99,11 @@ class BenchMeasurement:
     """One problem on one backend: its outcome, and its samples visit by visit.
 
     Attributes:
-        problem: the measured problem.
         seed: seed of the random operands.
         calls: runs in one sample.
         inner: repetitions of the problem in one run.
-        visits: samples of each visit.
-        conditions: machine conditions during each visit.
+        conditions: machine conditions during each visit, also of those whose samples are discarded.
         discarded: number of discarded samples by reason.
-        verification: outcome of the verification; None before the first visit.
         spent_s: duration of all visits so far.
     """
 
@@ -121,22 +121,19 @@ class BenchMeasurement:
     @property
     def timed(self) -> bool:
         """Whether the outcome allows timing."""
-        return self.verification is not None and self.verification.outcome in (
-            BenchOutcome.OK,
-            BenchOutcome.NOT_VERIFIED,
-        )
+        return self.verification is not None and self.verification.outcome in _TIMED
 
     def durations_ns(self) -> list[float]:
         """Durations of all samples, ns."""
         return [sample.duration_ns for visit in self.visits for sample in visit]
 
-    def fastest_visit_ns(self) -> float | None:
-        """The smallest median of a visit, ns; None without visits."""
-        return min((statistics.median(s.duration_ns for s in visit) for visit in self.visits), default=None)
+    def visit_medians_ns(self) -> list[float]:
+        """Median duration of each visit, ns."""
+        return [statistics.median(sample.duration_ns for sample in visit) for visit in self.visits]
 
     def interval_ns(self) -> tuple[float, float] | None:
         """Interval of the median, ns; None for fewer than six visits."""
-        interval = median_interval([statistics.median(s.duration_ns for s in visit) for visit in self.visits])
+        interval = median_interval(self.visit_medians_ns())
         if interval is None:
             return None
         median = statistics.median(self.durations_ns())
@@ -273,15 +270,7 @@ def _before(backend: Backend, prepared: Prepared, method: Method) -> Run | None:
     """The function to run before every sample."""
     if method.cache == "hot":
         return prepared.before
-    if prepared.before is None:
-        return backend.flush
-    prepare = prepared.before
-
-    def both() -> None:
-        backend.flush()
-        prepare()
-
-    return both
+    return backend.flush if prepared.before is None else run_in_turn(backend.flush, prepared.before)
 
 
 def _calibrate(timer: Timer, prepared: Prepared, discarded: Counter[str]) -> tuple[int, float]:

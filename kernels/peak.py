@@ -18,26 +18,17 @@ STEPS = 100_000
 
 @dataclass(frozen=True)
 class Peak(Labelled):
-    """Independent chains on the whole device; the backend chooses how many chains keep it busy.
-
-    Attributes:
-        chains: total number of chains over all threads.
-        precision: a key of `PRECISIONS`.
-        steps: number of steps of each chain.
-    """
+    """Independent chains on the whole device; the backend chooses how many of them keep it busy."""
 
     chains: int
     precision: str = "fp32"
     steps: int = STEPS
+    template = "peak {chains} chains {precision}"
 
     def __post_init__(self) -> None:
         precision_of(self.precision)
         if self.chains < 1 or self.steps < 1:
             raise CurvescopeError("A peak needs at least one chain and one step.")
-
-    def label_along(self, axis: str) -> str:
-        """E.g. `peak 256 chains fp32`."""
-        return f"peak {'*' if axis == 'chains' else self.chains} chains {self.precision}"
 
     @property
     def work(self) -> Work:
@@ -49,27 +40,18 @@ class Peak(Labelled):
         return (normal(generator, (self.chains,), self.precision),)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
-        """Error against x_n = aⁿ x_0 + b (1 - aⁿ) / (1 - a), which is exact up to the roundings of the last step.
-
-        Args:
-            operands: initial values of the chains.
-            result: final values of the chains, shape (chains,).
-        """
+        """Error against x_n = aⁿ x_0 + b (1 - aⁿ) / (1 - a), which is exact up to the roundings of the last step."""
         shrunk = A**self.steps
         reference = shrunk * operands[0].astype(np.float64) + B * (1 - shrunk) / (1 - A)
         return compare(result, reference, 4 * PRECISIONS[self.precision].result_roundoff)
 
 
 @dataclass(frozen=True)
-class PeakRounds:
+class PeakRounds(Labelled):
     """Rounds of one of our CUDA peak kernels, in which every multiplication of 1 by 1 adds 1 to a sum.
 
-    Attributes:
-        kernel: name of the kernel.
-        threads: number of threads in the grid.
-        flops_per_thread_round: FLOPs per thread and round, from kernels/catalog.py.
-        precision: a key of `PRECISIONS`.
-        rounds: number of rounds in one launch; the default takes a few milliseconds.
+    Each thread does `flops_per_thread_round` FLOPs in a round, see kernels/catalog.py. The default number of rounds
+    takes a few milliseconds.
     """
 
     kernel: str
@@ -77,11 +59,7 @@ class PeakRounds:
     flops_per_thread_round: int
     precision: str = "fp32"
     rounds: int = 2000
-
-    @property
-    def label(self) -> str:
-        """E.g. `peak_fp16_tensor 270336 threads`."""
-        return f"{self.kernel} {self.threads} threads"
+    template = "{kernel} {threads} threads"
 
     @property
     def work(self) -> Work:
@@ -93,10 +71,5 @@ class PeakRounds:
         return ()
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:  # noqa: ARG002 - no operands
-        """Error against half the FLOPs of a round: each fused multiply-add adds 1.
-
-        Args:
-            operands: empty.
-            result: each thread's sum after one round, shape (threads,).
-        """
+        """Error of each thread's sum after one round against half its FLOPs: each fused multiply-add adds 1."""
         return compare(result, np.full(self.threads, self.flops_per_thread_round / 2), 0.0)

@@ -6,9 +6,8 @@ numbers that the kernel reads. A result that sums `terms` products has a root me
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,6 @@ from ..profiling.hardware.precisions import PRECISIONS
 
 Array = npt.NDArray[Any]
 
-
 # The largest of 10⁸ normally distributed errors lies within 6 standard deviations; Winograd's transforms cost more.
 _ALLOWED_ROUNDOFFS = 16
 # Checking every element in float64 costs as much as the problem itself; larger problems are checked on projections.
@@ -26,7 +24,7 @@ FULL_CHECK_FLOPS = 4_000_000_000
 
 
 class Problem(Protocol):
-    """One operator at one shape and precision."""
+    """One operator at one shape and precision, a key of `PRECISIONS`."""
 
     @property
     def precision(self) -> str:
@@ -47,27 +45,29 @@ class Problem(Protocol):
         """Error against the float64 reference; None where nothing can be compared."""
 
 
-class Labelled(ABC):
+class Labelled:
     """Base of the problems that can be swept along an axis."""
+
+    template: ClassVar[str]  # of the label, with the names of fields
 
     @property
     def label(self) -> str:
         """One-line name of the problem."""
         return self.label_along("")
 
-    @abstractmethod
     def label_along(self, axis: str) -> str:
         """The common label of all problems along an axis, with * for its value."""
+        return self._filled(self.template, axis)
+
+    def _filled(self, template: str, axis: str) -> str:
+        return template.format_map({**vars(self), axis: "*"})
 
 
 @dataclass(frozen=True)
 class Error:
-    """The largest error of a result and the allowed one, both in the unit of the result.
+    """The largest error of a result and the allowed one, both in the unit of the result; NaN for a result with NaN.
 
-    Attributes:
-        largest: maximum over all elements; NaN where the result contains NaN.
-        allowed: limit that follows from the roundoff of the precision.
-        projected: True where sums of elements with random signs were compared instead of single elements.
+    `projected` if sums of elements with random signs were compared instead of single elements.
     """
 
     largest: float
@@ -98,11 +98,7 @@ def normal(generator: np.random.Generator, shape: tuple[int, ...], precision: st
 
 
 def round_to_e4m3(values: Array) -> Array:
-    """Round to the nearest number of E4M3, ties to even: 3 stored bits, exponents from -6, subnormals below 2^-6.
-
-    Args:
-        values: numbers of at most 448.
-    """
+    """The nearest numbers of E4M3 to ones of at most 448, ties to even: 3 stored bits, exponents from -6."""
     with np.errstate(divide="ignore"):
         exponent = np.maximum(np.floor(np.log2(np.abs(values))), -6)
     unit = np.exp2(exponent - 3).astype(values.dtype)
@@ -110,15 +106,12 @@ def round_to_e4m3(values: Array) -> Array:
 
 
 def allowed_error(precision: str, terms: int) -> float:
-    """Largest allowed error of a sum of `terms` products of standard normal numbers.
-
-    Its root mean square is √terms.
-    """
+    """Largest allowed error of a sum of `terms` products of standard normal numbers; its root mean square is √terms."""
     return allowed_relative_error(precision, terms) * float(terms**0.5)
 
 
 def allowed_relative_error(precision: str, terms: float) -> float:
-    """Largest allowed error of a sum of `terms` random products, as a share of its root mean square.
+    """The same as a share of that root mean square.
 
     Roundoff of a running sum grows as a random walk over partial sums that themselves grow with √terms.
     """

@@ -14,7 +14,7 @@ from ..base.torch_runtime import import_torch
 from ..profiling.workload.networks import Network
 from .conv import DIRECTIONS, Conv
 from .gemm import Gemm
-from .sweeps import Sweep, along
+from .sweeps import Sweep, along, phase_of
 
 _DATA = Path(__file__).parent / "data"
 
@@ -72,16 +72,10 @@ def _halved(problem: Any, name: str) -> Any:
 
 
 def layer_sweeps(network: Network, batches: Sequence[int], kind: type, precision: str = "fp32") -> list[Sweep]:
-    """The convolutions or matrix products of a network's layers, each alone, over batch sizes.
+    """The convolutions (`kind` Conv) or matrix products (Gemm) of a network's layers, each alone, over batch sizes.
 
     A fully connected layer is three products: forward, to its data, and to its weights, where the batch is k. Layers of
     the same shape share one sweep, which names all of them. The first layer has no gradient to its data.
-
-    Args:
-        network: network that provides the layers; it is not trained.
-        batches: batch sizes, increasing.
-        kind: Conv for convolutions, Gemm for fully connected layers.
-        precision: precision of the problems.
     """
     by_batch = [_layers(network, batch, kind, precision) for batch in batches]
     paths: dict[tuple[str, tuple[Any, ...]], list[str]] = {}
@@ -91,18 +85,14 @@ def layer_sweeps(network: Network, batches: Sequence[int], kind: type, precision
             same_shape = paths.setdefault((direction, tuple(problems[direction] for _, problems in calls)), [])
             if path not in same_shape:
                 same_shape.append(path)
-    return [
-        _sweep(direction, same_shape, dict(zip(batches, problems, strict=True)))
-        for (direction, problems), same_shape in paths.items()
-    ]
-
-
-def _sweep(direction: str, paths: list[str], problems: dict[int, Any]) -> Sweep:
-    # The gradient to the weights of a fully connected layer sums over the samples.
-    axis = "k" if direction == "bwd_weights" and isinstance(next(iter(problems.values())), Gemm) else "n"
-    sweep = along(axis, problems)
-    phase = "forward" if direction == "fwd" else "backward"
-    return dataclasses.replace(sweep, label=f"{paths[0]} {sweep.label}", layers=tuple(paths), phase=phase)
+    sweeps = []
+    for (direction, problems), same_shape in paths.items():
+        # The gradient to the weights of a fully connected layer sums over the samples.
+        axis = "k" if direction == "bwd_weights" and kind is Gemm else "n"
+        sweep = along(axis, dict(zip(batches, problems, strict=True)))
+        label = f"{same_shape[0]} {sweep.label}"
+        sweeps.append(dataclasses.replace(sweep, label=label, layers=tuple(same_shape), phase=phase_of(direction)))
+    return sweeps
 
 
 def _layers(network: Network, batch: int, kind: type, precision: str) -> list[tuple[str, dict[str, Any]]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base.errors import CurvescopeError
+from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution import operator_work
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS, precision_of
@@ -37,32 +37,20 @@ _EXACT = ("relu", "embedding")
 
 @dataclass(frozen=True)
 class RowOperator(Labelled):
-    """One operator over a matrix of shape (rows, columns); an embedding looks up as many rows in a table.
-
-    Attributes:
-        rows: number of rows, e.g. samples times tokens.
-        columns: number of columns, e.g. the width of a model.
-        kind: a key of `KINDS`.
-        precision: fp64, fp32, fp16 or bf16.
-    """
+    """One operator, a key of `KINDS`, over a matrix; an embedding looks up as many rows in a table."""
 
     rows: int
     columns: int
     kind: str = "layer_norm"
     precision: str = "fp32"
+    template = "{kind} {rows}x{columns} {precision}"
 
     def __post_init__(self) -> None:
         if precision_of(self.precision) and self.precision not in PRECISIONS_HERE:
             raise CurvescopeError(f"These operators are measured in {', '.join(PRECISIONS_HERE)}.")
-        if self.kind not in KINDS:
-            raise CurvescopeError(f"Unknown operator {self.kind!r}: choose from {', '.join(KINDS)}.")
+        check_choice("operator", self.kind, KINDS)
         if min(self.rows, self.columns) < 1:
             raise CurvescopeError(f"{self.label}: every extent is at least 1.")
-
-    def label_along(self, axis: str) -> str:
-        """E.g. `layer_norm 4096x1024 bf16`: rows, columns."""
-        rows, columns = ("*" if axis == name else getattr(self, name) for name in ("rows", "columns"))
-        return f"{self.kind} {rows}x{columns} {self.precision}"
 
     @property
     def work(self) -> Work:

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ..base.masking import without_secrets
 from ..profiling.attribution.events import StepRows
@@ -24,7 +23,7 @@ from ..profiling.measure.stopping import Complete
 from ..profiling.recording.schema import OPERATOR_MODE
 from ..profiling.recording.store import RecordingWriter
 from .backends import Backend
-from .conditions import Conditions, Note
+from .conditions import Note
 from .method import BenchMeasurement, Method
 from .sweeps import Sweep
 
@@ -106,18 +105,9 @@ def run_sweep(
     path: Path,
     report: Callable[[Result], None] = lambda _: None,
 ) -> list[Result]:
-    """Measure and record the problems of one sweep.
+    """Measure the problems of one sweep, and record them in a new folder, marked if it is interrupted.
 
-    Args:
-        sweep: problems to measure.
-        backend: backend that runs them.
-        method: settings of the measurement.
-        path: folder to create for the recording.
-        report: function that receives the problem's current result after every visit.
-
-    Raises:
-        CurvescopeError: the recording cannot be written.
-        KeyboardInterrupt: raised again, after the recording is marked interrupted.
+    After every visit `report` receives the problem's current result.
     """
     meta = {
         "recording_type": "bench",
@@ -138,12 +128,8 @@ def run_sweep(
     with RecordingWriter(path, meta) as writer:
         run = _Run(sweep, backend, method, writer, report)
         try:
-            Loop(
-                conditions=tuple(sweep.problems),
-                visit=run.visit,
-                rule=Complete((0, None)),
-                finished=run.finished,
-            ).run()
+            conditions = tuple(sweep.problems)
+            Loop(conditions=conditions, visit=run.visit, rule=Complete((0, None)), finished=run.finished).run()
         finally:
             writer.update(results=[asdict(result) for result in run.results()])
     return run.results()
@@ -151,12 +137,7 @@ def run_sweep(
 
 class _Run:
     def __init__(
-        self,
-        sweep: Sweep,
-        backend: Backend,
-        method: Method,
-        writer: RecordingWriter,
-        report: Callable[[Result], None],
+        self, sweep: Sweep, backend: Backend, method: Method, writer: RecordingWriter, report: Callable[[Result], None]
     ) -> None:
         self._sweep, self._backend, self._method, self._report = sweep, backend, method, report
         self._measurements = {value: BenchMeasurement(p, SEED) for value, p in sweep.problems.items()}
@@ -171,12 +152,19 @@ class _Run:
 
     def visit(self, value: int, round_: int) -> None:
         measurement = self._measurements[value]
-        conditions_before = len(measurement.conditions)
+        before = len(measurement.conditions)
         samples = measurement.visit(self._backend, self._method)
         unprofiled = [{"start_ns": s.start_ns, "duration_ns": round(s.duration_ns)} for s in samples]
         cheap = bool(samples) and samples[0].duration_ns < self._method.time_limit_s * 1e9
         profiled = [self._profile(measurement)] if cheap and self._method.profile else []
-        clocks = [_clock_row(conditions) for conditions in measurement.conditions[conditions_before:]]
+        clocks = [
+            {
+                "start_ns": one.start_ns,
+                "sm_clock_hz": one.clock_hz,
+                "throttle_reasons": None if one.throttle_reasons is None else "|".join(one.throttle_reasons),
+            }
+            for one in measurement.conditions[before:]
+        ]
         self._visits.write(value, round_, Visit(unprofiled, profiled, clocks=clocks))
         self._report(self._result(value, measurement))
         if not self._keep:
@@ -230,7 +218,7 @@ class _Run:
             low_ns=low,
             high_ns=high,
             best_ns=min(durations, default=None),
-            fastest_visit_ns=measurement.fastest_visit_ns(),
+            fastest_visit_ns=min(measurement.visit_medians_ns(), default=None),
             clock_hz=(min(clocks), max(clocks)) if clocks else None,
             flops=work.flops,
             bytes_compulsory=work.bytes_compulsory,
@@ -238,12 +226,3 @@ class _Run:
             discarded=dict(measurement.discarded),
             notes=tuple(measurement.notes(self._backend, self._method)),
         )
-
-
-def _clock_row(conditions: Conditions) -> dict[str, Any]:
-    reasons = conditions.throttle_reasons
-    return {
-        "start_ns": conditions.start_ns,
-        "sm_clock_hz": conditions.clock_hz,
-        "throttle_reasons": None if reasons is None else "|".join(reasons),
-    }

@@ -25,7 +25,7 @@ class Sweep:
         axis: name of the axis; its values are stored in the recording's `batch` column.
         problems: problem by axis value, increasing.
         layers: module paths of the layers with this problem, if it belongs to a network.
-        phase: forward or backward, if the problem belongs to a layer.
+        phase: forward or backward, if the problem has a direction.
     """
 
     label: str
@@ -50,18 +50,14 @@ def single(problem: Any) -> Sweep:
 
 
 def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
-    """Parse `n=1,2,4..256` (a range doubles), `n=32..160:8` (steps of 8) or `transpose=NN,TN` to a name and values.
-
-    Raises:
-        CurvescopeError: the text has none of these forms.
-    """
+    """Parse `n=1,2,4..256` (a range doubles), `n=32..160:8` (steps of 8) or `transpose=NN,TN` to a name and values."""
     name, equals, listed = text.partition("=")
     values: list[str] = []
-    for part in listed.split(","):
-        if match := re.fullmatch(r"\s*(\d+)\.\.(\d+)(?::(\d+))?\s*", part):
+    for part in map(str.strip, listed.split(",")):
+        if match := re.fullmatch(r"(\d+)\.\.(\d+)(?::(\d+))?", part):
             values.extend(map(str, _range(text, int(match[1]), int(match[2]), match[3])))
         else:
-            values.append(part.strip())
+            values.append(part)
     if not equals or not name.strip() or not all(values):
         raise CurvescopeError(f"--axis {text}: write a name and values, e.g. n=1,2,4..256 or n=32..160:8.")
     return name.strip(), tuple(dict.fromkeys(values))
@@ -70,9 +66,7 @@ def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
 def _range(text: str, first: int, last: int, step: str | None) -> list[int]:
     if first < 1 or last < first or step == "0":
         raise CurvescopeError(f"--axis {text}: a range must start at 1 or more and increase, e.g. 4..256.")
-    if step is not None:
-        return list(range(first, last + 1, int(step)))
-    return list(doubled(first, last))
+    return list(doubled(first, last) if step is None else range(first, last + 1, int(step)))
 
 
 def span(base: P, axes: Sequence[str], precisions: str = "fp32", batch_axis: str = "n") -> list[Sweep]:
@@ -81,13 +75,10 @@ def span(base: P, axes: Sequence[str], precisions: str = "fp32", batch_axis: str
     If the batch axis has one value and another numeric axis has several, that axis becomes the batch axis.
 
     Args:
-        base: problem with the values of all other fields; a frozen dataclass.
+        base: problem with the values of all other fields.
         axes: options that `parse_axis` reads, over the fields of `base`.
         precisions: names, joined by commas.
         batch_axis: axis of the cost curve.
-
-    Raises:
-        CurvescopeError: a field does not exist, or does not accept a value.
     """
     fields = [f.name for f in dataclasses.fields(base)]
     values: dict[str, tuple[str, ...]] = {"precision": tuple(precisions.split(","))}
@@ -123,12 +114,7 @@ def _typed(base: Any, name: str, value: str) -> Any:
 
 
 def group(problems: Sequence[P], batch_axis: str) -> list[Sweep]:
-    """Group problems that differ only along the batch axis into sweeps.
-
-    Args:
-        problems: problems in any order.
-        batch_axis: name of a field of the problems.
-    """
+    """Group problems that differ only along the batch axis, the name of a field, into sweeps."""
     families: dict[Any, dict[int, P]] = {}
     for problem in problems:
         family = tuple(getattr(problem, f.name) for f in dataclasses.fields(problem) if f.name != batch_axis)
@@ -137,13 +123,13 @@ def group(problems: Sequence[P], batch_axis: str) -> list[Sweep]:
 
 
 def along(axis: str, problems: Mapping[int, Any]) -> Sweep:
-    """A sweep of problems that differ only along an axis.
-
-    Args:
-        axis: name of the axis.
-        problems: problem by axis value, in any order.
-    """
+    """A sweep of problems that differ only along an axis, by its values in any order."""
     ordered = dict(sorted(problems.items()))
     first = next(iter(ordered.values()))
     label = first.label if len(ordered) == 1 else first.label_along(axis)
-    return Sweep(label, axis, ordered, phase=getattr(first, "phase", None))
+    return Sweep(label, axis, ordered, phase=phase_of(getattr(first, "direction", None)))
+
+
+def phase_of(direction: str | None) -> str | None:
+    """The phase of a direction, e.g. bwd_data; None without one."""
+    return None if direction is None else "forward" if direction == "fwd" else "backward"

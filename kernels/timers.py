@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 Run = Callable[[], Any]
 # A sample for which the device may have waited for the host by more than this share of it is not the device's time.
@@ -19,37 +19,16 @@ _CYCLES_PER_NS = 3  # above every boost clock in hardware/devices_*.toml; at a l
 
 
 class Sample(NamedTuple):
-    """One timed sample.
-
-    Attributes:
-        start_ns: start on the host's monotonic clock.
-        duration_ns: duration of one call in it.
-        waits_for_host: whether the device may have waited for the host inside it.
-    """
+    """One sample: its start on the host's monotonic clock, and the duration of one call in it."""
 
     start_ns: int
     duration_ns: float
-    waits_for_host: bool = False
+    waits_for_host: bool = False  # whether the device may have waited for the host inside it
 
 
 def without_waiting(samples: Sequence[Sample]) -> list[Sample]:
     """The samples that do not wait for the host; all if each does, because then the work itself waits."""
     return [sample for sample in samples if not sample.waits_for_host] or list(samples)
-
-
-class Timer(Protocol):
-    """Takes samples."""
-
-    @property
-    def name(self) -> str:
-        """Name of the clock."""
-
-    @property
-    def resolution_ns(self) -> float:
-        """Largest error of a sample's duration, ns."""
-
-    def take(self, run: Run, calls: int, count: int, before: Run | None) -> list[Sample]:
-        """Time `count` samples of `calls` calls each; `before` runs ahead of each, outside its time."""
 
 
 class PerfCounter:
@@ -87,23 +66,14 @@ class PerfCounter:
 
 @dataclass(frozen=True)
 class EventApi:
-    """The CUDA event functions of one library.
+    """The CUDA event functions of one library."""
 
-    Attributes:
-        create: function that creates an event with timing enabled.
-        record: function that records the event in the stream of the work.
-        elapsed_ms: time from the first event to the second in ms, once both have completed.
-        synchronize: function that waits for the device.
-        done: whether the device has reached a recorded event; does not wait.
-        hold: function that keeps the stream busy for a number of clock cycles; None if the library has no such kernel.
-    """
-
-    create: Callable[[], Any]
-    record: Callable[[Any], Any]
-    elapsed_ms: Callable[[Any, Any], float]
-    synchronize: Callable[[], Any]
-    done: Callable[[Any], bool]
-    hold: Callable[[int], Any] | None = None
+    create: Callable[[], Any]  # an event with timing enabled
+    record: Callable[[Any], Any]  # in the stream of the work
+    elapsed_ms: Callable[[Any, Any], float]  # from the first event to the second, once both have completed
+    synchronize: Callable[[], Any]  # waits for the device
+    done: Callable[[Any], bool]  # whether the device has reached a recorded event; does not wait
+    hold: Callable[[int], Any] | None = None  # keeps the stream busy for clock cycles; None without such a kernel
 
 
 @dataclass
@@ -153,3 +123,8 @@ class CudaEvents:
             waits = began_early and host_ns > _MOST_WAITING * total_ns
             samples.append(Sample(began_ns + round(api.elapsed_ms(origin, start) * 1e6), total_ns / calls, waits))
         return samples
+
+
+# A timer's `take` times `count` samples of `calls` calls each; `before` runs ahead of each, outside its time. Its
+# `resolution_ns` is the largest error of a sample's duration.
+Timer = PerfCounter | CudaEvents

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base.errors import CurvescopeError
+from ..base.errors import CurvescopeError, check_choice
 from ..profiling.attribution.operation import Work
 from ..profiling.hardware.precisions import PRECISIONS
 from .problem import Array, Error, Labelled, compare, normal
 
+_ITEM_BYTES = PRECISIONS["fp32"].item_bytes
 KINDS = ("to_device", "to_host")
 HOSTS = ("pinned", "pageable")
 SIZE = 1 << 27  # bytes: 2 to 8 ms over PCIe, so that the start of a copy does not count
@@ -25,40 +26,28 @@ SIZE = 1 << 27  # bytes: 2 to 8 ms over PCIe, so that the start of a copy does n
 
 @dataclass(frozen=True)
 class Transfer(Labelled):
-    """One copy.
-
-    Attributes:
-        kind: one of `KINDS`.
-        host: one of `HOSTS`.
-        size: bytes.
-        precision: number format of the copied numbers.
-    """
+    """One copy of `size` bytes, of a kind in `KINDS`, with host memory of `HOSTS`."""
 
     kind: str = "to_device"
     host: str = "pinned"
     size: int = SIZE
     precision: str = "fp32"
+    template = "transfer {kind} {host} {size} B"
 
     def __post_init__(self) -> None:
-        for value, choices, what in ((self.kind, KINDS, "kind of copy"), (self.host, HOSTS, "host memory")):
-            if value not in choices:
-                raise CurvescopeError(f"Unknown {what} {value!r}: choose from {', '.join(choices)}.")
-        if self.precision != "fp32" or self.size < PRECISIONS["fp32"].item_bytes:
+        check_choice("kind of copy", self.kind, KINDS)
+        check_choice("host memory", self.host, HOSTS)
+        if self.precision != "fp32" or self.size < _ITEM_BYTES:
             raise CurvescopeError(f"{self.label}: copies are of fp32 numbers, at least one.")
-
-    def label_along(self, axis: str) -> str:
-        """E.g. `transfer to_device pinned 134217728 B`."""
-        kind, host, size = ("*" if axis == name else getattr(self, name) for name in ("kind", "host", "size"))
-        return f"transfer {kind} {host} {size} B"
 
     @property
     def work(self) -> Work:
         """The bytes that cross the link."""
-        return Work(0, self.size // PRECISIONS["fp32"].item_bytes * PRECISIONS["fp32"].item_bytes)
+        return Work(0, self.size // _ITEM_BYTES * _ITEM_BYTES)
 
     def operands(self, generator: np.random.Generator) -> tuple[Array]:
         """The numbers to copy."""
-        return (normal(generator, (self.size // PRECISIONS["fp32"].item_bytes,), "fp32"),)
+        return (normal(generator, (self.size // _ITEM_BYTES,), "fp32"),)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
         """Error against the numbers themselves; none is allowed."""

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from ...base.errors import CurvescopeError
+from ...base.errors import CurvescopeError, check_choice
 from ...profiling.attribution.events import StepRows
 from ...profiling.hardware.precisions import precision_of
-from ..conditions import Conditions
+from ..conditions import CpuWatch, CudaWatch
 from ..problem import Array, Problem
 from ..timers import Run, Timer
+
+# Used if the size of the last-level cache is unknown: larger than any so far (AMD's 3D caches hold 96 MB per die,
+# Hopper's L2 50 MB). Twice this size is the buffer of triton.testing.do_bench.
+_UNKNOWN_CACHE_BYTES = 128_000_000
+_MODULES = {"torch": ".pytorch", "numba": ".numba_cuda", "cupy": ".cupy", "pycuda": ".pycuda"}
+BACKENDS = tuple(_MODULES)
 
 
 class UnsupportedError(Exception):
@@ -22,14 +30,14 @@ class Prepared(NamedTuple):
     """A problem ready to run.
 
     Attributes:
-        run: function that runs the problem once; on a GPU it only queues the work, in the stream of the timer's events.
-        result: function that returns the result as float64 on the host, or None where the kernel keeps no result.
+        run: runs the problem once; on a GPU it only queues the work, in the stream of the timer's events.
+        result: returns the result as float64 on the host, or None where the kernel keeps no result.
         kernel: name of the kernel, for backends without a profiler.
         inner: repetitions of the problem in one run; short problems are repeated inside to avoid call overhead.
-        before: function that runs before every sample, untimed.
+        before: runs before every sample, untimed.
         timer: timer to use instead of the backend's.
-        once: function that runs the problem once, where `run` repeats it: for cold caches, because a repetition finds
-            its operands in them.
+        once: runs the problem once, where `run` repeats it: for cold caches, because a repetition finds its operands in
+            them.
     """
 
     run: Run
@@ -46,101 +54,109 @@ class PreparesItself(Protocol):
     """A problem of another room that makes its own call, e.g. a recorded one."""
 
     def prepare(self, device: str) -> Prepared:
-        """The call on a device.
-
-        Raises:
-            UnsupportedError: the call cannot run there.
-        """
+        """The call on a device; an UnsupportedError where it cannot run."""
 
 
-class ClockWatch(Protocol):
-    """Observes the machine's conditions during a measurement."""
+def run_in_turn(*runs: Run) -> Run:
+    """A function that runs several, one after the other."""
 
-    def begin(self) -> None:
-        """Begin to observe."""
+    def run() -> None:
+        for each in runs:
+            each()
 
-    def end(self) -> Conditions:
-        """The conditions since `begin`."""
+    return run
 
 
-class Backend(Protocol):
-    """A library on a device."""
+class Backend(ABC):
+    """A library on a device, with a cache flush by a buffer of twice the last-level cache.
 
-    @property
-    def name(self) -> str:
-        """Name on the command line."""
+    Attributes:
+        name: name on the command line.
+        timer: timer for its work.
+        watch: observer of its device.
+        peak_precisions: precisions whose arithmetic peak it can measure.
+        cache_bytes: size of the last-level cache; a large one if it is unknown.
+        flush_ns: duration of a flush; 0 before the first.
+    """
 
-    @property
-    def timer(self) -> Timer:
-        """Timer for its work."""
+    name: str
+    timer: Timer
+    watch: CpuWatch | CudaWatch
+    peak_precisions: tuple[str, ...] = ()
 
-    @property
-    def watch(self) -> ClockWatch:
-        """Observer of its device."""
+    def __init__(self, cache_bytes: int | None) -> None:
+        self.cache_bytes = cache_bytes or _UNKNOWN_CACHE_BYTES
+        self._flush_bytes = 2 * self.cache_bytes
+        self._flush: Run | None = None
+        self.flush_ns = 0
 
-    @property
-    def flush_ns(self) -> int:
-        """Duration of a cache flush, ns."""
-
+    @abstractmethod
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
-        """Copy the operands to the device and choose the kernel.
+        """Copy the operands to the device and choose the kernel; an UnsupportedError if there is none."""
 
-        Raises:
-            UnsupportedError: the backend does not support the problem.
-        """
-
-    def flush(self) -> None:
-        """Evict the operands from the caches."""
-
-    def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:
-        """Run once under a profiler; None for backends without a profiler."""
-
+    @abstractmethod
     def describe(self) -> dict[str, Any]:
         """The device, as a recording's `device` entry."""
 
+    def peak(self, precision: str) -> Problem:
+        """The arithmetic problem that keeps the whole device busy, of one of `peak_precisions`."""
+        raise UnsupportedError(precision)
 
-_MODULES = {"torch": ".pytorch", "numba": ".numba_cuda", "cupy": ".cupy", "pycuda": ".pycuda"}
-BACKENDS = tuple(_MODULES)
+    def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows | None:  # noqa: ARG002
+        """Run once under a profiler; None for backends without one, whose kernels are timed alone."""
+        return None
+
+    def flush(self) -> None:
+        """Evict the operands from the caches; on a GPU this is only queued, in the stream of the work."""
+        if self._flush is None:
+            self._flush = self._buffer_pass(self._flush_bytes)
+            self._flush()
+            # From now on its pages are mapped and its code is compiled.
+            self._synchronize()
+            began = time.perf_counter_ns()
+            self._flush()
+            self._synchronize()
+            self.flush_ns = time.perf_counter_ns() - began
+        self._flush()
+
+    @abstractmethod
+    def _buffer_pass(self, size_bytes: int) -> Run:
+        """Allocate a zeroed buffer and return a function that reads and writes all of it on every processor.
+
+        A plain fill does not serve: it may use streaming stores, which bypass the caches. On a GPU the function ends
+        with a pass that only reads: else L2 is full of changed lines, and every line that the timed kernel brings in
+        first writes one of them back.
+        """
+
+    def _synchronize(self) -> None:  # noqa: B027 - nothing to do on a CPU
+        """Wait for the device."""
 
 
 def peak_problem(backend: Backend, precision: str) -> Problem:
-    """The arithmetic problem that keeps the whole device busy.
-
-    Raises:
-        CurvescopeError: the backend has no such problem.
-    """
+    """The arithmetic problem that keeps the whole device busy; a CurvescopeError if the backend has none."""
     precision_of(precision)
-    peak = getattr(backend, "peak", None)
-    if peak is None:
+    if not backend.peak_precisions:
         raise CurvescopeError(
             f"The backend {backend.name} has no kernel for the arithmetic peak: use --backend numba on a CPU, cupy or "
             "pycuda on a GPU."
         )
     try:
-        problem: Problem = peak(precision)
+        return backend.peak(precision)
     except UnsupportedError as error:
         raise CurvescopeError(f"The arithmetic peak of {precision} cannot be measured: {error}.") from error
-    return problem
-
-
-def peak_problems(backend: Backend) -> list[Problem]:
-    """The peak problem of every precision that the backend supports."""
-    return [peak_problem(backend, precision) for precision in getattr(backend, "peak_precisions", ())]
 
 
 def open_backend(name: str, device: str | None = None) -> Backend:
-    """Open a backend on a device.
+    """Open one of `BACKENDS` on a device.
 
     Args:
-        name: one of `BACKENDS`.
+        name: name of the backend.
         device: cpu, cuda or cuda:N; None for CUDA if present, else the CPU; numba takes the CPU.
 
     Raises:
-        CurvescopeError: the backend does not exist, or cannot use the device.
-        BackendMissingError: the library is not installed.
+        CurvescopeError: the backend does not exist, its library is missing, or it cannot use the device.
     """
-    if name not in _MODULES:
-        raise CurvescopeError(f"Unknown backend {name!r}: choose from {', '.join(BACKENDS)}.")
+    check_choice("backend", name, BACKENDS)
     module = ".numba_cpu" if name == "numba" and device in (None, "cpu") else _MODULES[name]
     backend: Backend = importlib.import_module(module, __package__).open_backend(device)
     return backend

@@ -14,15 +14,14 @@ import numpy as np
 
 from ...profiling.hardware.precisions import PRECISIONS
 from ..catalog import HOPPER_KERNELS, KERNELS
-from ..compile import ARCHITECTURES, CudaSource, can_compile_wgmma, compile_source, hopper_source, own_sources
-from ..cuda_plans import Buffer, KernelLaunch, LaunchPlan, hold_launch, peak_rounds, plan
+from ..compile import ARCHITECTURES, can_compile_wgmma, compile_source, hopper_source, own_sources
+from ..cuda_plans import UNLIKELY_SUM, Buffer, KernelLaunch, LaunchPlan, hold_launch, peak_rounds, plan
 from ..launch import Launch
 from ..peak import PeakRounds
 from ..problem import Array, Problem
 from ..timers import EventApi, Run
-from . import Prepared, UnsupportedError
+from . import Prepared, UnsupportedError, run_in_turn
 from .cuda_device import CudaBackend, DeviceFacts, prepare_launch
-from .flushing import run_in_turn
 
 
 class Driver(Protocol):
@@ -49,21 +48,10 @@ class Driver(Protocol):
         """A function that queues one launch; arguments are buffers, numpy scalars or `np.void`."""
 
 
-def _own_source(name: str) -> CudaSource:
-    return next(source for source in own_sources() if source.name == name)
-
-
 class CubinBackend(CudaBackend):
-    """Runs our own CUDA kernels, timed by events."""
+    """Runs our own CUDA kernels through a wrapped library, timed by events."""
 
     def __init__(self, name: str, driver: Driver, index: int = 0) -> None:
-        """Create the backend.
-
-        Args:
-            name: name of the backend.
-            driver: wrapped library.
-            index: index of the device, for reading its clocks.
-        """
         super().__init__(driver.facts, replace(driver.events, hold=self._hold), index)
         self.name = name
         self._driver = driver
@@ -74,14 +62,9 @@ class CubinBackend(CudaBackend):
         self._architecture = max(older, default=10 * major + minor)
         self._wgmma = self._architecture == 90 and can_compile_wgmma()
         self._load = cache(self._load_once)
-        self.peak_precisions = tuple(p for p in PRECISIONS if self._has_peak(p))
+        self.peak_precisions = tuple(filter(self._has_peak, PRECISIONS))
 
     def peak(self, precision: str) -> PeakRounds:
-        """The problem that keeps the arithmetic units of every SM busy.
-
-        Raises:
-            UnsupportedError: the device does not support the precision.
-        """
         return peak_rounds(precision, self._architecture, self._facts.sm_count, self._wgmma)
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
@@ -95,13 +78,8 @@ class CubinBackend(CudaBackend):
                 raise UnsupportedError(f"the {self.name} backend does not launch graphs; the torch backend does")
             return prepare_launch(problem.kind, planned.launch.kernel, run, self._events.synchronize)
         checked = run if planned.checked is None else self._launcher(planned.checked, buffers)
-        return Prepared(
-            run,
-            self._result(planned, buffers, checked),
-            planned.launch.kernel,
-            planned.repeats,
-            once=None if planned.repeats == 1 else checked,
-        )
+        result, once = self._result(planned, buffers, checked), None if planned.repeats == 1 else checked
+        return Prepared(run, result, planned.launch.kernel, planned.repeats, once=once)
 
     def _has_peak(self, precision: str) -> bool:
         try:
@@ -133,14 +111,14 @@ class CubinBackend(CudaBackend):
         return self._driver.launcher(self._load(launch.kernel), launch.grid, launch.block, arguments)
 
     def _load_once(self, kernel: str) -> Any:
-        ours, hoppers = ({k.name: k.source for k in kernels} for kernels in (KERNELS, HOPPER_KERNELS))
-        text = hopper_source(hoppers[kernel]) if kernel in hoppers else _own_source(ours[kernel])
-        return self._driver.load(compile_source(text, self._architecture).cubin, kernel)
+        name = next(each.source for each in (*KERNELS, *HOPPER_KERNELS) if each.name == kernel)
+        ours = {source.name: source for source in own_sources()}
+        source = ours[name] if name in ours else hopper_source(name)
+        return self._driver.load(compile_source(source, self._architecture).cubin, kernel)
 
     def _buffer_pass(self, size_bytes: int) -> Run:
         buffers = [self._driver.upload(np.zeros(n, np.float32)) for n in (size_bytes // 16 * 4, 1)]
         blocks, count = (self._facts.sm_count * 8, 1, 1), (np.int64(size_bytes // 16), np.int32(1))
         scale = KernelLaunch("memory_scale", blocks, (Buffer(0), Buffer(0), np.float32(1), *count))
-        unlikely = np.float32(np.finfo(np.float32).max)
-        read = KernelLaunch("memory_read", blocks, (Buffer(0), Buffer(1), unlikely, *count))
+        read = KernelLaunch("memory_read", blocks, (Buffer(0), Buffer(1), UNLIKELY_SUM, *count))
         return run_in_turn(self._launcher(scale, buffers), self._launcher(read, buffers))

@@ -13,8 +13,7 @@ from ...profiling.hardware.stream_clock import stream_clock
 from ..conditions import CudaWatch
 from ..launch import QUEUED
 from ..timers import CudaEvents, EventApi, PerfCounter, Run
-from . import Prepared
-from .flushing import FlushingBackend
+from . import Backend, Prepared
 
 
 @dataclass(frozen=True)
@@ -32,17 +31,10 @@ class DeviceFacts:
         return {"kind": "cuda", **asdict(self), "compute_capability": "{}.{}".format(*self.compute_capability)}
 
 
-class CudaBackend(FlushingBackend):
-    """Base of the backends that only run on CUDA; their kernels are timed by events."""
+class CudaBackend(Backend):
+    """Base of the backends that only run on CUDA; their kernels are timed by events, and `index` finds the clocks."""
 
     def __init__(self, facts: DeviceFacts, events: EventApi, index: int) -> None:
-        """Create the backend.
-
-        Args:
-            facts: properties of the device.
-            events: the library's event functions.
-            index: index of the device, for reading its clocks.
-        """
         super().__init__(facts.l2_cache_bytes)
         self._facts, self._events = facts, events
         self.timer = CudaEvents(events)
@@ -56,11 +48,7 @@ class CudaBackend(FlushingBackend):
 
 
 def device_index(device: str | None, backend: str) -> int:
-    """The number in `cuda:N`; 0 for `cuda` or None.
-
-    Raises:
-        CurvescopeError: the device is not a CUDA device.
-    """
+    """The number in `cuda:N`; 0 for `cuda` or None."""
     match = re.fullmatch(r"cuda(?::(\d+))?", device or "cuda")
     if match is None:
         raise CurvescopeError(f"The backend {backend} runs on CUDA devices: --device cuda or cuda:N, not {device}.")

@@ -16,7 +16,7 @@ _NULL_STREAM = 0
 
 
 def open_backend(device: str | None) -> CubinBackend:
-    """Open the backend; see `backends.open_backend`."""
+    """See `backends.open_backend`."""
     index = device_index(device, "cupy")
     try:
         import cupy
@@ -74,31 +74,13 @@ class CupyDriver:
     def launcher(
         self, function: int, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: tuple[Any, ...]
     ) -> Run:
-        values = tuple(a if isinstance(a, np.generic) else self.address(a) for a in arguments)
-        packed = PackedArguments(values, arguments)
+        # As cuLaunchKernel wants them: values at stable addresses, and the array of those addresses.
+        values = [np.array(a if isinstance(a, np.generic) else np.uint64(self.address(a))) for a in arguments]
+        pointers = np.array([value.ctypes.data for value in values], np.uint64)
+        address = int(pointers.ctypes.data) if values else 0
         launch = self._driver.launchKernel
 
-        def run() -> None:
-            launch(function, *grid, *block, 0, _NULL_STREAM, packed.address, 0)
+        def run(_alive: Any = (arguments, values, pointers)) -> None:
+            launch(function, *grid, *block, 0, _NULL_STREAM, address, 0)
 
         return run
-
-
-class PackedArguments:
-    """Kernel arguments in the form of cuLaunchKernel: values at stable addresses, and the array of those addresses.
-
-    Attributes:
-        address: address of the array as an integer; 0 (null pointer) without arguments.
-    """
-
-    def __init__(self, values: tuple[Any, ...], alive: tuple[Any, ...] = ()) -> None:
-        """Store the values.
-
-        Args:
-            values: integers are device addresses; other values are numpy scalars, or `np.void` for a structure.
-            alive: buffers behind the addresses, kept alive as long as the arguments.
-        """
-        self._alive = alive
-        self._values = [np.array(np.uint64(v) if isinstance(v, int) else v) for v in values]
-        self._pointers = np.array([value.ctypes.data for value in self._values], np.uint64)
-        self.address = int(self._pointers.ctypes.data) if self._values else 0

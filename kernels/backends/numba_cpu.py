@@ -18,8 +18,7 @@ from ..memory import Memory
 from ..peak import A, B, Peak
 from ..problem import Array, Problem
 from ..timers import PerfCounter, Run
-from . import Prepared, UnsupportedError
-from .flushing import FlushingBackend
+from . import Backend, Prepared, UnsupportedError
 
 # Least bytes per run, reached with small arrays by repeated passes: some hundred microseconds, which makes the few
 # microseconds that starting the threads takes negligible.
@@ -30,11 +29,7 @@ _CHAIN_BYTES = (("avx512f", 1024), ("avx2", 320), ("", 256))
 
 
 def open_backend(device: str | None) -> NumbaCpuBackend:  # noqa: ARG001 - the CPU
-    """Open the backend; see `backends.open_backend`.
-
-    Raises:
-        BackendMissingError: numba is not installed.
-    """
+    """See `backends.open_backend`."""
     try:
         import numba
     except ImportError as error:
@@ -42,7 +37,7 @@ def open_backend(device: str | None) -> NumbaCpuBackend:  # noqa: ARG001 - the C
     return NumbaCpuBackend(numba)
 
 
-class NumbaCpuBackend(FlushingBackend):
+class NumbaCpuBackend(Backend):
     """numba's compiled loops, timed by the performance counter."""
 
     name = "numba"
@@ -51,8 +46,7 @@ class NumbaCpuBackend(FlushingBackend):
     def __init__(self, numba: Any) -> None:
         super().__init__(last_level_cache_bytes())
         self._threads = int(numba.get_num_threads())
-        self.timer = PerfCounter()
-        self.watch = CpuWatch()
+        self.timer, self.watch = PerfCounter(), CpuWatch()
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
         build = _BUILDERS.get(type(problem))
@@ -73,7 +67,7 @@ class NumbaCpuBackend(FlushingBackend):
         from .numba_cpu_kernels import KERNELS
 
         buffer = np.zeros(size_bytes // 4, np.float32)
-        return partial(KERNELS["scale"], 1, buffer, buffer)
+        return partial(KERNELS["scale"], 1, buffer, buffer, buffer)
 
 
 def _chain_bytes() -> int:
@@ -92,11 +86,13 @@ def _memory(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prep
     touched = [array[:: problem.stride] for array in operands]
     if problem.kind == "read":
         out = np.zeros(threads * 64, dtype)  # at least a cache line apart, to avoid false sharing
+        arrays = (*touched, out)
         result: Callable[[], Array] = lambda: out[::64].astype(np.float64).sum(keepdims=True)  # noqa: E731
     else:
         out = np.empty(problem.elements * problem.stride, dtype)[:: problem.stride]
+        arrays = (*(*touched, out, out)[:2], out)  # of less than two, the result stands for what is not read
         result = lambda: out.astype(np.float64)  # noqa: E731
-    run, once = (partial(KERNELS[problem.kind], count, *touched, out) for count in (passes, 1))
+    run, once = (partial(KERNELS[problem.kind], count, *arrays) for count in (passes, 1))
     return Prepared(run, result, f"numba {problem.kind}", passes, once=once)
 
 

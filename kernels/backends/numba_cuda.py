@@ -15,16 +15,15 @@ from ..gemm import Gemm
 from ..memory import Memory
 from ..problem import Array, Problem
 from ..timers import EventApi, Run
-from . import Prepared, UnsupportedError
+from . import Prepared, UnsupportedError, run_in_turn
 from .cuda_device import CudaBackend, DeviceFacts, device_index
-from .flushing import run_in_turn
 
 _BLOCK_THREADS = 256
 _BLOCKS_PER_SM = 8
 
 
 def open_backend(device: str) -> NumbaCudaBackend:
-    """Open the backend; see `backends.open_backend`."""
+    """See `backends.open_backend`."""
     index = device_index(device, "numba")
     try:
         from numba import cuda

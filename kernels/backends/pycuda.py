@@ -16,7 +16,7 @@ from .cuda_device import DeviceFacts, device_index
 
 
 def open_backend(device: str | None) -> CubinBackend:
-    """Open the backend; see `backends.open_backend`."""
+    """See `backends.open_backend`."""
     index = device_index(device, "pycuda")
     try:
         import pycuda.driver  # pyright: ignore[reportMissingImports]

@@ -23,20 +23,19 @@ from ..launch import Launch
 from ..memory import SCALAR, Memory
 from ..problem import Array, Problem
 from ..row_operators import RowOperator
-from ..timers import CudaEvents, EventApi, PerfCounter, Run, Timer
+from ..timers import CudaEvents, EventApi, PerfCounter, Run
 from ..transfer import Transfer
-from . import ClockWatch, Prepared, PreparesItself, UnsupportedError
+from . import Backend, Prepared, PreparesItself, UnsupportedError, run_in_turn
 from .cuda_device import prepare_launch
-from .flushing import FlushingBackend, run_in_turn
 from .torch_operators import host_array, prepare_attention, prepare_gemm, prepare_rows
 
 
 def open_backend(device: str | None) -> TorchBackend:
-    """Open the backend; see `backends.open_backend`."""
+    """See `backends.open_backend`."""
     return TorchBackend(import_torch(), pick_device(device))
 
 
-class TorchBackend(FlushingBackend):
+class TorchBackend(Backend):
     """Torch on the CPU, timed by the performance counter, or on a CUDA device, timed by events in its stream."""
 
     name = "torch"
@@ -44,11 +43,13 @@ class TorchBackend(FlushingBackend):
     def __init__(self, torch: Any, device: str) -> None:
         self._torch, self._device = torch, device
         self._cuda = device.startswith("cuda")
-        self.timer: Timer = CudaEvents(_event_api(torch, device)) if self._cuda else PerfCounter()
-        self.watch: ClockWatch = CpuWatch()
         if self._cuda:
+            self.timer = CudaEvents(_event_api(torch, device))
             self.watch = CudaWatch(ClockSampler(device), partial(stream_clock, device))
-        super().__init__(self._cache_bytes())
+            super().__init__(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", None))
+        else:
+            self.timer, self.watch = PerfCounter(), CpuWatch()
+            super().__init__(last_level_cache_bytes())
 
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:
         self._need(problem.precision)
@@ -65,8 +66,6 @@ class TorchBackend(FlushingBackend):
         return build(self._torch, problem, tensors, self._device)
 
     def record(self, run: Run, layer: str | None, phase: str | None) -> StepRows:
-        """See `Backend.record`."""
-
         def step(ranges: Callable[[str], Any]) -> None:
             with contextlib.ExitStack() as stack:
                 if phase is not None:
@@ -82,24 +81,16 @@ class TorchBackend(FlushingBackend):
         return describe_device(self._device)
 
     def _need(self, precision: str) -> None:
-        if not self._cuda:
-            if not PRECISIONS[precision].on_cpu:
-                raise UnsupportedError(f"a CPU does not support {precision.upper()}")
-            return
-        capability = self._torch.cuda.get_device_capability(self._device)
-        since = PRECISIONS[precision].cuda_since
-        if since is not None and capability < since:
+        if not self._cuda and not PRECISIONS[precision].on_cpu:
+            raise UnsupportedError(f"a CPU does not support {precision.upper()}")
+        since = PRECISIONS[precision].cuda_since if self._cuda else None
+        if since is not None and (capability := self._torch.cuda.get_device_capability(self._device)) < since:
             raise UnsupportedError(f"compute capability {'.'.join(map(str, capability))} does not support {precision}")
 
     def _buffer_pass(self, size_bytes: int) -> Run:
         buffer = self._torch.zeros(size_bytes // 4, device=self._device)
         add_one = partial(buffer.add_, 1)
         return run_in_turn(add_one, buffer.sum) if self._cuda else add_one
-
-    def _cache_bytes(self) -> int | None:
-        if not self._cuda:
-            return last_level_cache_bytes()
-        return getattr(self._torch.cuda.get_device_properties(self._device), "L2_cache_size", None)
 
     def _synchronize(self) -> None:
         if self._cuda:
@@ -150,13 +141,13 @@ def _memory(torch: Any, problem: Problem, tensors: list[Any], device: str) -> Pr
         return Prepared(partial(torch.sum, *read), lambda: host_array(torch.sum(*read)[None]), "torch.sum")
     dtype = getattr(torch, PRECISIONS[problem.precision].torch_dtype)
     out = torch.empty(problem.elements * problem.stride, dtype=dtype, device=device)[:: problem.stride]
-    run = {
-        "copy": lambda: partial(out.copy_, *read),
-        "scale": lambda: partial(torch.mul, *read, SCALAR, out=out),
-        "add": lambda: partial(torch.add, *read, out=out),
-        "triad": lambda: partial(torch.add, *read, alpha=SCALAR, out=out),
-        "write": lambda: partial(out.fill_, SCALAR),
-    }[problem.kind]()
+    run: Run = {
+        "copy": partial(out.copy_, *read),
+        "scale": partial(torch.mul, *read, SCALAR, out=out),
+        "add": partial(torch.add, *read, out=out),
+        "triad": partial(torch.add, *read, alpha=SCALAR, out=out),
+        "write": partial(out.fill_, SCALAR),
+    }[problem.kind]
     return Prepared(run, lambda: host_array(out), f"torch {problem.kind}")
 
 

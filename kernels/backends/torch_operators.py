@@ -41,10 +41,8 @@ def prepare_gemm(torch: Any, problem: Problem, tensors: list[Any], device: str) 
         unit_scale = torch.ones((), device=a.device)
         scaled = partial(torch._scaled_mm, b, a, unit_scale, unit_scale, out_dtype=torch.bfloat16)
         return Prepared(scaled, lambda: host_array(scaled()), "torch._scaled_mm")
-    c = torch.empty(
-        (problem.n, problem.m), dtype=torch.int32 if problem.precision == "int8" else a.dtype, device=a.device
-    )
-    multiply = torch._int_mm if problem.precision == "int8" else torch.mm
+    multiply, dtype = (torch._int_mm, torch.int32) if problem.precision == "int8" else (torch.mm, a.dtype)
+    c = torch.empty((problem.n, problem.m), dtype=dtype, device=a.device)
     return Prepared(partial(multiply, b, a, out=c), lambda: host_array(c), f"torch.{multiply.__name__}")
 
 
@@ -79,10 +77,13 @@ def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: 
         run = calls[algorithm]
         return Prepared(run, lambda: host_array(run()[0]), name)
     if algorithm == "math":
-        to_operands = _math_gradients(torch, operands, gradient[0], causal)
+        with torch.enable_grad():
+            leaves = [operand.detach().requires_grad_() for operand in operands]
+            forward = aten._scaled_dot_product_attention_math(*leaves, None, 0.0, causal)[0]
+        to_operands: Callable[[], Any] = partial(torch.autograd.grad, forward, leaves, gradient[0], retain_graph=True)
     else:
-        key_of_call = "flash on a CPU" if algorithm == "flash" and not cuda else algorithm
-        to_operands = _fused_gradients(aten, key_of_call, (*gradient, *operands), calls[algorithm](), causal)
+        kind = "flash on a CPU" if algorithm == "flash" and not cuda else algorithm
+        to_operands = _fused_gradients(aten, kind, (*gradient, *operands), calls[algorithm](), causal)
     return Prepared(
         to_operands,
         lambda: np.stack([host_array(gradient_of) for gradient_of in to_operands()[:3]]),
@@ -90,25 +91,12 @@ def prepare_attention(torch: Any, problem: Problem, tensors: list[Any], device: 
     )
 
 
-def _math_gradients(torch: Any, operands: tuple[Any, ...], gradient: Any, causal: bool) -> Callable[[], Any]:
-    """The gradients of attention by single operators, which autograd runs."""
-    with torch.enable_grad():
-        leaves = [operand.detach().requires_grad_() for operand in operands]
-        result = torch.ops.aten._scaled_dot_product_attention_math(*leaves, None, 0.0, causal)[0]
-    return partial(torch.autograd.grad, result, leaves, gradient, retain_graph=True)
-
-
 def _fused_gradients(
     aten: Any, algorithm: str, tensors: tuple[Any, ...], results: tuple[Any, ...], causal: bool
 ) -> Callable[[], Any]:
     """The backward operator of a fused attention, with the arguments that autograd gives it (derivatives.yaml).
 
-    Args:
-        aten: torch's operators.
-        algorithm: flash, efficient or cudnn, or "flash on a CPU".
-        tensors: gradient of the result, queries, keys and values.
-        results: results of the forward operator.
-        causal: whether a query sees only the keys up to itself.
+    The tensors are the gradient of the result, queries, keys and values; the results those of the forward operator.
     """
     if algorithm == "flash on a CPU":
         return partial(aten._scaled_dot_product_flash_attention_for_cpu_backward, *tensors, *results[:2], 0.0, causal)

@@ -16,6 +16,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ..recording.atomic_files import atomic_file, storage_error
 
 FOLDER_VARIABLE = "CURVESCOPE_DATA"
@@ -44,15 +46,11 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The measured limits of a device.
+    """The measured limits of a device, by precision and by memory level, nearest first.
 
     Attributes:
         device: `device` entry of a recording.
-        compute: compute ceilings by precision.
-        bandwidth: bandwidth ceilings by memory level, nearest first.
         clock_hz: lowest and highest clock of the device during the measurement; None if unknown.
-        versions: versions of the libraries.
-        measured_utc: time of the measurement.
         units: by precision, the peak of a GPU's units: multiply-adds of constants in registers. No data reaches it: on
             an H200 products of bf16 run at 894 TFLOP/s on zeros and at 788 on random numbers, which draw more power.
     """
@@ -84,11 +82,7 @@ def folder() -> Path:
 
 
 def save(ceilings: Ceilings) -> Path:
-    """Store the ceilings; returns the file.
-
-    Raises:
-        CurvescopeError: the folder is not writable.
-    """
+    """Store the ceilings in a new file, which is returned."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", str(ceilings.device.get("name"))).strip("-").lower()
     stamp = re.sub(r"[^0-9]", "", ceilings.measured_utc)[:14]
     target = folder()
@@ -96,8 +90,7 @@ def save(ceilings: Ceilings) -> Path:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise storage_error(target, error) from error
-    path = target / f"{name}_{stamp}.json"
-    count = 1
+    path, count = target / f"{name}_{stamp}.json", 1
     while path.exists():
         count += 1
         path = target / f"{name}_{stamp}_{count}.json"
@@ -107,17 +100,13 @@ def save(ceilings: Ceilings) -> Path:
 
 
 def load(device: Mapping[str, Any]) -> Ceilings | None:
-    """Load the newest ceilings of a device; None if none were measured.
-
-    Args:
-        device: `device` entry of a recording.
-    """
+    """The newest ceilings of a device, an entry of a recording; None if none were measured."""
     measured = []
     for path in folder().glob("*.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):  # skip files of other programs and truncated files
             document = json.loads(path.read_bytes())
             if document["format"] == _FORMAT and document["version"] <= _VERSION and _same(document["device"], device):
-                measured.append(_parse(document))
+                measured.append(msgspec.convert(document, Ceilings))
     return max(measured, key=lambda ceilings: ceilings.measured_utc, default=None)
 
 
@@ -129,16 +118,3 @@ def entry_for(device: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _same(device: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(device.get(name) == other.get(name) for name in _IDENTITY)
-
-
-def _parse(document: Mapping[str, Any]) -> Ceilings:
-    clock_hz = document["clock_hz"]
-    return Ceilings(
-        dict(document["device"]),
-        {name: Ceiling(**ceiling) for name, ceiling in document["compute"].items()},
-        {name: Ceiling(**ceiling) for name, ceiling in document["bandwidth"].items()},
-        None if clock_hz is None else (int(clock_hz[0]), int(clock_hz[1])),
-        dict(document["versions"]),
-        str(document["measured_utc"]),
-        {name: Ceiling(**peak) for name, peak in document.get("units", {}).items()},
-    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...base.errors import BackendMissingError
 from .host import cpu_frequency_hz
-from .nvml import NvmlDevice, find_device
+from .nvml import NvmlDevice, find_device, from_mhz, from_milli
 
 # Names of NVML's throttle reasons (nvml.h, nvmlClocksEventReasons), by bit. CUPTI (cupti_activity.h,
 # CUpti_EnvironmentClocksThrottleReason) shares four of them and has a different last one.
@@ -26,23 +26,15 @@ _THROTTLE_REASONS = {
     0x100: "display_clocks",
     0x8000_0000: "unspecified",
 }
-
-
 # Reasons of a clock that nothing holds down.
 _NO_LIMIT = frozenset({"idle", "application_clocks", "display_clocks"})
 _LEAST_NS = 50_000_000  # between two samples of `sample_sometimes`
 
 
 class ClockSampler:
-    """Samples at the start and the end of each block, and at every call of `sample`."""
+    """Samples a device, `cpu` or `cuda:N`, at start and end of each block, and at every call of `sample`."""
 
     def __init__(self, device: str, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        """Choose the device.
-
-        Args:
-            device: `cpu` or `cuda:N` with CUDA's device index.
-            clock_ns: clock of the samples.
-        """
         self._device, self._clock_ns = device, clock_ns
         self._rows: list[dict[str, Any]] = []
         self._last_ns: int | None = None
@@ -91,32 +83,23 @@ class ClockSampler:
         except BackendMissingError as error:
             return f"clocks are not sampled: {error}"
 
-    def _read(self, gpu: NvmlDevice) -> dict[str, Any]:
-        reasons = gpu.read("nvmlDeviceGetCurrentClocksThrottleReasons")
-        sm_mhz = gpu.read("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM")
-        memory_mhz = gpu.read("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM")
-        power_mw = gpu.read("nvmlDeviceGetPowerUsage")
-        temperature_c = gpu.read("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU")
-        use = gpu.read("nvmlDeviceGetUtilizationRates")
+    @staticmethod
+    def _read(gpu: NvmlDevice) -> dict[str, Any]:
         return {
-            "sm_clock_hz": None if sm_mhz is None else sm_mhz * 1_000_000,
-            "memory_clock_hz": None if memory_mhz is None else memory_mhz * 1_000_000,
-            "power_w": None if power_mw is None else power_mw / 1000,
-            "temperature_c": None if temperature_c is None else float(temperature_c),
-            "throttle_reasons": None if reasons is None else throttle_names(reasons),
-            "load": None if use is None else use.gpu / 100,
+            "sm_clock_hz": gpu.read("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM", into=from_mhz),
+            "memory_clock_hz": gpu.read("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM", into=from_mhz),
+            "power_w": gpu.read("nvmlDeviceGetPowerUsage", into=from_milli),
+            "temperature_c": gpu.read("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU", into=float),
+            "throttle_reasons": gpu.read("nvmlDeviceGetCurrentClocksThrottleReasons", into=throttle_names),
+            "load": gpu.read("nvmlDeviceGetUtilizationRates", into=lambda rates: rates.gpu / 100),
         }
 
 
 def reasons_of_visit(samples: Iterable[Mapping[str, Any]], start_ns: int, end_ns: int) -> dict[str, Any]:
-    """The column `throttle_reasons` of steps from samples of a GPU in a visit; empty without one, e.g. on a CPU.
+    """The column `throttle_reasons` of steps from rows of the `clocks` table; empty without a GPU's, e.g. on a CPU.
 
-    Between steps a GPU is idle, so the clock of these samples is not that of the steps.
-
-    Args:
-        samples: rows of the `clocks` table.
-        start_ns: start of the first unprofiled step.
-        end_ns: end of the last; a sample that follows it at once counts.
+    Between steps a GPU is idle, so the clock of these samples is not that of the steps. A sample that follows the last
+    unprofiled step at once counts.
     """
     inside = [
         row for row in samples if row.get("device") is not None and start_ns <= row["start_ns"] <= end_ns + _LEAST_NS

@@ -28,14 +28,12 @@ _FACTS = {
 
 
 class CudaDriver:
-    """The library. Reading its version touches no device; everything else initialises CUDA in this process."""
+    """The library; every call raises a BackendMissingError that says why it failed.
+
+    Reading its version touches no device; everything else initialises CUDA in this process.
+    """
 
     def __init__(self) -> None:
-        """Load the library.
-
-        Raises:
-            BackendMissingError: there is no driver.
-        """
         try:
             self._library = ctypes.CDLL(_LIBRARY)
         except OSError as error:
@@ -48,22 +46,14 @@ class CudaDriver:
         return f"{number.value // 1000}.{number.value % 1000 // 10}"
 
     def count_devices(self) -> int:
-        """Number of devices that this process may use.
-
-        Raises:
-            BackendMissingError: CUDA cannot be initialised, e.g. because all devices are hidden from the process.
-        """
+        """Number of devices that this process may use; an error e.g. if all are hidden from it."""
         count = ctypes.c_int()
         self._call("cuInit", 0)
         self._call("cuDeviceGetCount", ctypes.byref(count))
         return count.value
 
     def describe(self, index: int) -> dict[str, Any]:
-        """The `device` entry of a recording, in a process that uses CUDA.
-
-        Raises:
-            BackendMissingError: the device cannot be used.
-        """
+        """The `device` entry of a recording, in a process that uses CUDA."""
         device, memory_bytes, name = ctypes.c_int(), ctypes.c_size_t(), ctypes.create_string_buffer(128)
         self._call("cuDeviceGet", ctypes.byref(device), index)
         self._call("cuDeviceGetName", name, len(name), device)
@@ -78,11 +68,7 @@ class CudaDriver:
         }
 
     def current_context(self) -> int:
-        """The CUDA context of this thread, as an address.
-
-        Raises:
-            BackendMissingError: the thread has none.
-        """
+        """The CUDA context of this thread, as an address; an error if it has none."""
         context = ctypes.c_void_p()
         self._call("cuCtxGetCurrent", ctypes.byref(context))
         if context.value is None:
@@ -95,11 +81,7 @@ class CudaDriver:
 
     @contextmanager
     def empty_kernel(self, index: int = 0) -> Iterator[Any]:
-        """A function that launches an empty kernel of one thread on a device, through cuLaunchKernel.
-
-        Raises:
-            BackendMissingError: the device cannot be used.
-        """
+        """A function that launches an empty kernel of one thread on a device, through cuLaunchKernel."""
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self._call("cuInit", 0)
         self._call("cuDeviceGet", ctypes.byref(device), index)

@@ -87,11 +87,7 @@ class Device:
 
     @property
     def sm(self) -> SmLimits:
-        """Limits of one SM.
-
-        Raises:
-            CurvescopeError: the limits of the compute capability are unknown.
-        """
+        """Limits of one SM; an error if those of the compute capability are unknown."""
         limits = find_limits(self.compute_capability)
         if limits is None:
             raise CurvescopeError(f"The SM limits of compute capability {self.compute_capability} are unknown.")
@@ -128,14 +124,7 @@ class Device:
         return int(self.facts["memory_bytes"].value)
 
     def with_facts(self, changed: Mapping[str, float]) -> Device:
-        """The same GPU with changed facts, for what-if questions.
-
-        Args:
-            changed: values by the names of `facts`.
-
-        Raises:
-            CurvescopeError: a fact does not exist.
-        """
+        """The same GPU with changed facts, by name, for what-if questions; an error if one does not exist."""
         facts = dict(self.facts)
         for name, value in changed.items():
             if name not in facts:
@@ -144,22 +133,15 @@ class Device:
         return replace(self, facts=facts)
 
     def peak_flops_per_s(self, clock: str | None = None) -> float | None:
-        """fp32 peak at the base or the boost clock; None if that clock is unknown.
-
-        Args:
-            clock: base or boost; default: the running clock.
-        """
+        """fp32 peak at the base, the boost or by default the running clock; None if that clock is unknown."""
         fact = self.facts.get(f"{clock or self.running_clock}_clock_hz")
         return None if fact is None else _FLOPS_PER_FMA * self.sm_count * self.fp32_lanes_per_sm * fact.value
 
     def peak_products_per_s(self, precision: str) -> float | None:
-        """Peak FLOP/s of dense products with operands of this precision and fp32 sums; None if unknown.
+        """Peak FLOP/s of dense products of one of `PEAK_PRECISIONS` with fp32 sums; None if unknown.
 
         fp64 and int8 are summed in fp64 and int32. Where the device has no tensor cores for fp16, bf16 or TF32,
         products run in fp32, or those of fp16 in fp16 if that is faster (GP100).
-
-        Args:
-            precision: one of `PEAK_PRECISIONS`.
         """
         rates = [self.tensor_flops_per_s(precision), self.lane_flops_per_s(precision)]
         if precision in ("tf32", "fp16", "bf16") and not self._has_tensor_cores(precision):
@@ -167,11 +149,7 @@ class Device:
         return max((rate for rate in rates if rate is not None), default=None)
 
     def tensor_flops_per_s(self, precision: str) -> float | None:
-        """Peak of the tensor cores (AMD's matrix cores) on dense operands; None if it has none, or the rate is unknown.
-
-        Args:
-            precision: as in `peak_products_per_s`.
-        """
+        """Peak of the tensor cores (AMD's matrix cores) on dense operands; None if there are none, or it is unknown."""
         fmas = self.facts.get(f"{'fp16' if precision == 'bf16' else precision}_tensor_fmas_per_sm")
         # Tensor cores run fp64 at the clock of the SM (openxla/xla, cuda_core_info_table.cc).
         clock = self.facts.get(f"{self.running_clock}_clock_hz")
@@ -188,7 +166,6 @@ class Device:
         return None if fmas is None or clock is None else _FLOPS_PER_FMA * self.sm_count * fmas.value * clock.value
 
     def _has_tensor_cores(self, precision: str) -> bool:
-        """Whether the compute capability has tensor cores for the precision."""
         kind = PRECISIONS.get(precision)
         since = None if kind is None else kind.tensor_cores_since
         numbers = self.compute_capability.split(".")
@@ -201,11 +178,7 @@ def devices() -> tuple[Device, ...]:
 
 
 def get_device(name: str) -> Device:
-    """Find a GPU by key or alias, in any case, with `-` or spaces for `_`.
-
-    Raises:
-        CurvescopeError: the GPU is unknown; the message lists similar names, or all.
-    """
+    """Find a GPU by key or alias, in any case, with `-` or spaces for `_`; an error lists similar names, and all."""
     by_name = _load()
     keys = {_key(alias): device for device in by_name.values() for alias in (device.key, *device.aliases)}
     wanted = _key(name)
@@ -221,7 +194,6 @@ def _key(name: str) -> str:
 
 
 def _age(device: Device) -> tuple[bool, float, str]:
-    """Order of devices: by compute capability, AMD last."""
     number = device.compute_capability
     return (True, 0.0, number) if number.startswith("gfx") else (False, float(number), "")
 

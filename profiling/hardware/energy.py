@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from ...base.counted import counted
 from ...base.errors import BackendMissingError
-from .nvml import NvmlDevice, find_device
+from .nvml import NvmlDevice, find_device, from_milli
 
 POWERCAP = Path("/sys/class/powercap")
 # NVML averages the power of one second on GPUs after GA100 (nvml.h, nvmlDeviceGetPowerUsage).
@@ -24,11 +24,9 @@ _LAST_INSTANT_CAPABILITY = (8, 0)
 
 @dataclass(frozen=True)
 class EnergySource:
-    """Where energies come from.
+    """Where energies come from: what is read, and what consumes the energy.
 
     Attributes:
-        name: what is read, e.g. `NVML's total energy counter`.
-        scope: what consumes the energy, e.g. `the GPU's board`.
         least_s: length of the shortest interval whose energy is meaningful: several updates of the source.
         averaged: whether the power is an average over a second, so that short intervals hold power of their past.
     """
@@ -38,19 +36,9 @@ class EnergySource:
     least_s: float
     averaged: bool = False
 
-    @property
-    def entry(self) -> dict[str, Any]:
-        """The entry `energy` of `recording.json`."""
-        return asdict(self)
-
 
 class EnergyMeter(Protocol):
-    """Reads one source.
-
-    Attributes:
-        source: the source.
-        integrates: whether energies are integrals over the readings, which therefore come after every step.
-    """
+    """Reads one source; if it integrates over the readings, they must come after every step."""
 
     source: EnergySource
     integrates: bool
@@ -69,8 +57,8 @@ class CounterMeter:
         self.source = EnergySource("NVML's total energy counter", "the GPU's board", 0.2)
 
     def read(self) -> float | None:
-        millijoules = self._gpu.read("nvmlDeviceGetTotalEnergyConsumption")
-        return None if millijoules is None else millijoules / 1e3
+        joules: float | None = self._gpu.read("nvmlDeviceGetTotalEnergyConsumption", into=from_milli)
+        return joules
 
 
 class PowerMeter:
@@ -86,16 +74,12 @@ class PowerMeter:
         capability = gpu.read("nvmlDeviceGetCudaComputeCapability") or (0, 0)
         averaged = not self._instant and tuple(capability) > _LAST_INSTANT_CAPABILITY
         kind = "average of one second" if averaged else "instantaneous power"
-        self.source = EnergySource(
-            f"integral of NVML's power ({kind})", "the GPU's board", 3.0 if averaged else 0.2, averaged
-        )
+        name, least_s = f"integral of NVML's power ({kind})", 3.0 if averaged else 0.2
+        self.source = EnergySource(name, "the GPU's board", least_s, averaged)
 
     def read(self) -> float | None:
-        if self._instant:
-            power_w = _instant_power_w(self._gpu)
-        else:
-            milliwatts = self._gpu.read("nvmlDeviceGetPowerUsage")
-            power_w = None if milliwatts is None else milliwatts / 1e3
+        gpu = self._gpu
+        power_w = _instant_power_w(gpu) if self._instant else gpu.read("nvmlDeviceGetPowerUsage", into=from_milli)
         if power_w is None:
             self._last = None
             return None
@@ -117,8 +101,8 @@ class RaplMeter:
         self._ranges = [int((package / "max_energy_range_uj").read_text()) for package in packages]
         self._last = self._counts()
         self._microjoules = 0
-        count = len(packages)
-        self.source = EnergySource("RAPL", f"{counted(count, 'CPU package')}, with the work of other processes", 0.02)
+        scope = f"{counted(len(packages), 'CPU package')}, with the work of other processes"
+        self.source = EnergySource("RAPL", scope, 0.02)
 
     def read(self) -> float | None:
         try:
@@ -140,27 +124,18 @@ def _instant_power_w(gpu: NvmlDevice) -> float | None:
     fields = None if field is None else gpu.read("nvmlDeviceGetFieldValues", [field])
     if not fields or fields[0].nvmlReturn != 0:
         return None
-    return float(fields[0].value.uiVal) / 1e3
+    return from_milli(fields[0].value.uiVal)
 
 
 def find_meter(device: str) -> EnergyMeter:
-    """Find the best source of a device's energy.
-
-    Args:
-        device: `cpu` or `cuda:N` with CUDA's device index.
-
-    Raises:
-        BackendMissingError: there is none, or this user may not read it.
-    """
+    """The best source of the energy of `cpu` or `cuda:N`; an error if there is none, or this user may not read it."""
     if device == "cpu":
         return _find_rapl()
     gpu = find_device(device)
-    counter = CounterMeter(gpu)
-    if counter.read() is not None:
-        return counter
-    power = PowerMeter(gpu)
-    if power.read() is not None:
-        return power
+    for kind in (CounterMeter, PowerMeter):
+        meter: EnergyMeter = kind(gpu)
+        if meter.read() is not None:
+            return meter
     raise BackendMissingError("NVML reports neither energy nor power of this GPU")
 
 
@@ -176,7 +151,7 @@ def meter_of(device: str) -> EnergyMeter | None:
 def describe_energy(device: str) -> dict[str, Any]:
     """The entry `energy` of `recording.json`: the source, or under `missing` why there is none."""
     try:
-        return find_meter(device).source.entry
+        return asdict(find_meter(device).source)
     except BackendMissingError as error:
         return {"missing": str(error)}
 

@@ -43,9 +43,8 @@ _occupied: list[int] = []  # addresses of blocks that nothing uses
 
 def can_change() -> bool:
     """Whether the process uses glibc, and nothing in its environment sets the thresholds."""
-    library = _library()
-    named = not any(name in os.environ for name in VARIABLES)
-    return named and hasattr(library, "gnu_get_libc_version") and hasattr(library, "mallinfo2")
+    glibc = all(hasattr(_library(), name) for name in ("gnu_get_libc_version", "mallinfo2"))
+    return glibc and not any(name in os.environ for name in VARIABLES)
 
 
 def reason_against_change() -> str | None:
@@ -66,10 +65,8 @@ def keep_all_memory() -> bool:
 def hold_thresholds(block_bytes: Iterable[int]) -> None:
     """Set the thresholds for the rest of the process to what glibc chooses by itself once it has freed such blocks.
 
-    Else they depend on what the process did before, and a first call of `keep_freed_memory` would change them.
-
-    Args:
-        block_bytes: sizes of blocks; those above 32 MiB do not count.
+    Else they depend on what the process did before, and a first call of `keep_freed_memory` would change them. Blocks
+    above 32 MiB do not count.
     """
     global _threshold_bytes
     smaller = [size for size in block_bytes if size <= LARGEST_THRESHOLD]

@@ -18,10 +18,8 @@ class HostUse:
     """Totals of this process since it began.
 
     Attributes:
-        cpu_ns: CPU time of all threads, user and system.
         system_ns: part of `cpu_ns` in the kernel, which samples it: unreliable for a single short step.
-        page_faults: number of page faults.
-        major_faults: number of those that waited for a page from a disk, e.g. a swapped one.
+        major_faults: number of page faults that waited for a page from a disk, e.g. a swapped one.
         wait_ns: time in the run queue, by thread; empty if the kernel does not account for it.
     """
 
@@ -91,14 +89,11 @@ def host_use_between(before: HostUse | None, after: HostUse | None) -> dict[str,
 
 
 def wait_until_quiet() -> bool:
-    """Wait until the threads of this process use no CPU: OpenMP's spin for some time after the last operator.
+    """Wait until the threads of this process use no CPU, as OpenMP's do that spin; returns whether they do.
 
     GNU's library, which torch's wheels contain, used 8 ms of CPU time after the last product on two cores; under
     OMP_WAIT_POLICY=passive none. Intel's spins for 200 ms (KMP_BLOCKTIME). Under OMP_WAIT_POLICY=active both spin
     until the next operator, so this wait has a limit.
-
-    Returns:
-        Whether they became quiet.
     """
     began_s = time.monotonic()
     while time.monotonic() - began_s < _LONGEST_S:

@@ -39,13 +39,9 @@ class Hardware:
     """Limits of a device; None if neither the recording nor the table of GPUs has them.
 
     Attributes:
-        name: name in the recording.
         kind: cpu or cuda; None if unknown.
-        compute_capability: capability, e.g. 6.1.
-        sm_count: number of streaming multiprocessors.
         sm: limits of one SM.
         cache_bytes: size of the L2 of a GPU, or of the last level cache of a CPU.
-        memory_bytes: size of the DRAM.
         roofs: measured ceilings and peaks; the compute roof is for the recording's precision.
         other_precisions: compute roofs of the other precisions, for kernels whose names say their own.
     """
@@ -61,12 +57,7 @@ class Hardware:
     other_precisions: tuple[Roof, ...] = field(default=())
 
     def roof(self, level: str, precision: str | None = None) -> Roof | None:
-        """The limit of one level: measured if possible, else the peak.
-
-        Args:
-            level: L1, L2, DRAM or compute.
-            precision: precision of a compute roof; None for the recording's.
-        """
+        """The limit of one level: measured if possible, else the peak; None is the recording's precision."""
         named = [roof for roof in (*self.roofs, *self.other_precisions) if roof.precision == precision]
         of_level = [roof for roof in (named if precision else self.roofs) if roof.level == level]
         return next((roof for roof in of_level if roof.kind == CEILING), of_level[0] if of_level else None)
@@ -75,13 +66,8 @@ class Hardware:
         self, flops_per_s: float | None, bytes_per_s: float | None, precision: str | None = None
     ) -> tuple[str, ...]:
         """The roofs (`compute`, `DRAM`) that these rates exceed; `precision` as in `roof`."""
-        rates = {"compute": flops_per_s, "DRAM": bytes_per_s}
-        limited = (
-            (level, rate, self.roof(level, precision if level == "compute" else None)) for level, rate in rates.items()
-        )
-        return tuple(
-            level for level, rate, roof in limited if roof is not None and rate is not None and rate > roof.per_s
-        )
+        roofs = (("compute", flops_per_s, self.roof("compute", precision)), ("DRAM", bytes_per_s, self.roof("DRAM")))
+        return tuple(level for level, rate, roof in roofs if roof and rate is not None and rate > roof.per_s)
 
     def blocks_per_sm(self, threads: int, registers_per_thread: int, shared_memory_bytes: int) -> int | None:
         """Resident blocks of a kernel per SM; None if no block fits or the SM is unknown."""
@@ -91,61 +77,48 @@ class Hardware:
 
 
 def hardware_of(meta: Mapping[str, Any]) -> Hardware:
-    """The limits of a recording's device.
+    """The limits of the device of a recording, by its `recording.json`.
 
-    Args:
-        meta: contents of `recording.json`. `device` has the name, and of a modelled device its key and changed facts
-            (`what_if`); `ceilings`, if measured, has `flops_per_s` of fp32, `compute` by precision, `dram_bytes_per_s`,
-            `l2_bytes_per_s` and `l1_bytes_per_s`; `precision` defaults to fp32.
+    `device` has the name, and of a modelled device its key and changed facts (`what_if`). `ceilings`, if measured, has
+    `flops_per_s` of fp32, `compute` by precision, `dram_bytes_per_s`, `l2_bytes_per_s` and `l1_bytes_per_s`. Without a
+    `precision` it is fp32.
     """
-    facts, host = meta.get("device") or {}, meta.get("host") or {}
-    name, kind = facts.get("name"), facts.get("kind")
-    precision = meta.get("precision") or "fp32"
-    ceilings = _measured(meta.get("ceilings") or {})
-    if kind == "cpu":
-        roofs, others = _split(ceilings, precision)
-        return Hardware(
-            name, kind, cache_bytes=host.get("last_level_cache_bytes"), roofs=roofs, other_precisions=others
+    facts, precision = meta.get("device") or {}, meta.get("precision") or "fp32"
+    name, kind, device = facts.get("name"), facts.get("kind"), None
+    roofs = _measured(meta.get("ceilings") or {})
+    if kind != "cpu":
+        # A modelled recording names its device by key; its SMs may be those of a what-if.
+        device = next((one for one in devices() if one.key == facts.get("key")), None) or match_device(
+            name, facts.get("compute_capability"), facts.get("sm_count")
         )
-    # A modelled recording names its device by key; its SMs may be those of a what-if.
-    modelled = [device for device in devices() if device.key == facts.get("key")]
-    device = modelled[0] if modelled else match_device(name, facts.get("compute_capability"), facts.get("sm_count"))
-    if device is not None and facts.get("what_if"):
-        device = device.with_facts(facts["what_if"])
-    peaks = _of_driver(facts, device)
-    if device is not None:
+        if device is not None and facts.get("what_if"):
+            device = device.with_facts(facts["what_if"])
+        peaks = _of_driver(facts, device)
         said = {(roof.level, roof.precision) for roof in peaks}
-        peaks += tuple(roof for roof in _of_table(device, precision) if (roof.level, roof.precision) not in said)
-    roofs, others = _split(ceilings + peaks, precision)
-    if device is None:
-        return Hardware(
-            name,
-            kind,
-            facts.get("compute_capability"),
-            sm_count=facts.get("sm_count"),
-            sm=find_limits(facts.get("compute_capability")),
-            cache_bytes=facts.get("l2_bytes") or facts.get("l2_cache_bytes"),
-            memory_bytes=facts.get("memory_bytes"),
-            roofs=roofs,
-            other_precisions=others,
-        )
+        table = () if device is None else _of_table(device, precision)
+        roofs += peaks + tuple(roof for roof in table if (roof.level, roof.precision) not in said)
+
+    def size(*names: str) -> int | None:
+        """Of the recording, else of the table."""
+        recorded = next((facts[key] for key in names if facts.get(key)), None)
+        listed = None if device is None else device.facts.get(names[0])
+        return int(listed.value) if recorded is None and listed else recorded
+
+    of_host = (meta.get("host") or {}).get("last_level_cache_bytes")
+    capability = facts.get("compute_capability") if device is None else device.compute_capability
+    sm = find_limits(capability)
+    ours = tuple(roof for roof in roofs if roof.precision in (None, precision))
     return Hardware(
         name,
-        kind or "cuda",
-        device.compute_capability,
-        sm_count=facts.get("sm_count") or device.sm_count,
-        sm=device.sm if find_limits(device.compute_capability) else None,
-        cache_bytes=facts.get("l2_bytes") or facts.get("l2_cache_bytes") or _integer_fact(device, "l2_bytes"),
-        memory_bytes=facts.get("memory_bytes") or _integer_fact(device, "memory_bytes"),
-        roofs=roofs,
-        other_precisions=others,
+        kind if device is None else kind or "cuda",
+        capability,
+        sm_count=size("sm_count"),
+        sm=sm if device is None or sm is None else device.sm,
+        cache_bytes=of_host if kind == "cpu" else size("l2_bytes", "l2_cache_bytes"),
+        memory_bytes=size("memory_bytes"),
+        roofs=ours,
+        other_precisions=tuple(roof for roof in roofs if roof not in ours),
     )
-
-
-def _split(roofs: tuple[Roof, ...], precision: str) -> tuple[tuple[Roof, ...], tuple[Roof, ...]]:
-    """The roofs of memory and of this precision; then those of other precisions."""
-    ours = tuple(roof for roof in roofs if roof.precision in (None, precision))
-    return ours, tuple(roof for roof in roofs if roof not in ours)
 
 
 def _of_table(device: Device, precision: str) -> tuple[Roof, ...]:
@@ -185,10 +158,6 @@ def _of_driver(facts: Mapping[str, Any], device: Device | None) -> tuple[Roof, .
     return tuple(roofs)
 
 
-def _integer_fact(device: Device, fact: str) -> int | None:
-    return int(device.facts[fact].value) if fact in device.facts else None
-
-
 # The driver of a Tegra tells 0.2 GB/s, as it knows no clock of the memory it shares with the CPU; a GPU of 2009 has 6.
 _LEAST_MEMORY_BYTES_PER_S = 5e9
 # Drivers' names whose words are those of another GPU.
@@ -198,15 +167,10 @@ _ORDINARY = {"nvidia", "tesla", "geforce", "gtx", "gpu", "corporation", "amd", "
 
 
 def match_device(name: str | None, compute_capability: str | None = None, sm_count: int | None = None) -> Device | None:
-    """The GPU with a driver's name, e.g. `Tesla V100-SXM2-16GB`; None if none or several match.
+    """The GPU with a driver's name (CUDA, nsys, Kineto), e.g. `Tesla V100-SXM2-16GB`; None if none or several match.
 
     All words of a name count, in any order, so that a `SUPER`, a `Laptop GPU` or a slice of a GPU is none of its
-    namesakes.
-
-    Args:
-        name: name as CUDA, nsys or Kineto report it.
-        compute_capability: capability of the device, if known.
-        sm_count: number of its SMs, if known.
+    namesakes. Capability and number of SMs count if they are known.
     """
     if not name:
         return None

@@ -26,25 +26,22 @@ def locked_clock_hz() -> int | None:
 
 @contextmanager
 def locked_clocks(device: str, clock_mhz: int | None = None) -> Iterator[int]:
-    """Lock the SM clock of a GPU while the block runs.
+    """Lock the SM clock of `cuda:N` while the block runs, to so many MHz, which the block gets.
 
-    NVML does not say whether a clock was locked before. Afterwards the clock is unlocked.
-
-    Args:
-        device: `cuda:N` with CUDA's device index.
-        clock_mhz: clock to lock; None for the GPU's default application clock, which it holds under most loads, or
-            if it has none, its largest.
-
-    Yields:
-        The locked clock, MHz.
+    None is the GPU's default application clock, which it holds under most loads, or if it has none, its largest. NVML
+    does not say whether a clock was locked before. Afterwards the clock is unlocked.
 
     Raises:
         CurvescopeError: the device is a CPU, or this user may not lock clocks, or the GPU refuses the clock.
     """
     if device == "cpu":
         raise CurvescopeError("--lock-clocks is for a GPU, and this runs on the CPU: omit it.")
-    gpu = _find(device)
-    mhz = clock_mhz or _usual_mhz(gpu)
+    try:
+        gpu = find_device(device)
+    except BackendMissingError as error:
+        raise CurvescopeError(f"the clock cannot be locked: {error}") from error
+    mhz = clock_mhz or gpu.read("nvmlDeviceGetDefaultApplicationsClock", "NVML_CLOCK_SM")
+    mhz = mhz or gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM")
     if mhz is None:
         raise CurvescopeError("--lock-clocks: this GPU reports no clock; write one, e.g. --lock-clocks 1500.")
     restore = _raise_on_signals()
@@ -62,18 +59,6 @@ def locked_clocks(device: str, clock_mhz: int | None = None) -> Iterator[int]:
                 file=sys.stderr,
             )
         restore()
-
-
-def _find(device: str) -> NvmlDevice:
-    try:
-        return find_device(device)
-    except BackendMissingError as error:
-        raise CurvescopeError(f"the clock cannot be locked: {error}") from error
-
-
-def _usual_mhz(gpu: NvmlDevice) -> int | None:
-    usual: int | None = gpu.read("nvmlDeviceGetDefaultApplicationsClock", "NVML_CLOCK_SM")
-    return gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM") if usual is None else usual
 
 
 def _lock(gpu: NvmlDevice, mhz: int) -> None:

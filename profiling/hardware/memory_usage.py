@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 _SHORT_SHARE = 0.25  # of the memory: below it, steps of other batch sizes are not kept
 
@@ -12,10 +13,8 @@ _SHORT_SHARE = 0.25  # of the memory: below it, steps of other batch sizes are n
 def reset_peak(device: str) -> bool:
     """Reset the peaks; returns False if the system does not allow it, so that peaks would include earlier ones."""
     if device != "cpu":
-        import torch
-
-        torch.cuda.reset_peak_memory_stats(device)
-        torch.cuda.reset_accumulated_memory_stats(device)
+        _cuda().reset_peak_memory_stats(device)
+        _cuda().reset_accumulated_memory_stats(device)
         return True
     try:
         # 5 resets the peak resident size (proc(5)).
@@ -29,9 +28,7 @@ def read_peak(device: str) -> dict[str, int | None]:
     """Columns of the `steps` table: bytes at the peak, bytes reserved, allocator retries; unknown values are None."""
     if device == "cpu":
         return {"peak_memory_bytes": _kilobytes("/proc/self/status", "VmHWM")}
-    import torch
-
-    stats = torch.cuda.memory_stats(device)
+    stats = _cuda().memory_stats(device)
     return {
         "peak_memory_bytes": stats.get("allocated_bytes.all.peak"),
         "reserved_memory_bytes": stats.get("reserved_bytes.all.peak"),
@@ -41,20 +38,14 @@ def read_peak(device: str) -> dict[str, int | None]:
 
 def read_current(device: str) -> int | None:
     """Bytes held now: by tensors of the CUDA allocator, or resident memory of this process; None if unknown."""
-    if device == "cpu":
-        return _kilobytes("/proc/self/status", "VmRSS")
-    import torch
-
-    return int(torch.cuda.memory_allocated(device))
+    return _kilobytes("/proc/self/status", "VmRSS") if device == "cpu" else int(_cuda().memory_allocated(device))
 
 
 def memory_is_short(device: str) -> bool:
     """Whether less than a quarter of the memory is available: of the CUDA device, or of a CPU's machine."""
     if device != "cpu":
-        import torch
-
-        free, total = torch.cuda.mem_get_info(device)
-        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        free, total = _cuda().mem_get_info(device)
+        free += _cuda().memory_reserved(device) - _cuda().memory_allocated(device)
         return bool(free < total * _SHORT_SHARE)
     available, installed = available_bytes(device), _kilobytes("/proc/meminfo", "MemTotal")
     return available is not None and installed is not None and available < installed * _SHORT_SHARE
@@ -68,25 +59,19 @@ def limit_memory(device: str, limit_bytes: int) -> None:
         limit = _kilobytes("/proc/self/status", "VmSize") or 0
         resource.setrlimit(resource.RLIMIT_AS, (limit + limit_bytes, limit + limit_bytes))
         return
-    import torch
-
-    total = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+    total = _cuda().get_device_properties(device).total_memory
+    _cuda().set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
 
 
 def empty_cache(device: str) -> None:
     """Give blocks that the CUDA allocator of this process keeps back to the device; on a CPU nothing."""
     if device != "cpu":
-        import torch
-
-        torch.cuda.empty_cache()
+        _cuda().empty_cache()
 
 
 def allocatable_bytes(device: str) -> int:
     """Memory of a CUDA device that the allocator of this process has or can get, whatever other processes take."""
-    import torch
-
-    return int(torch.cuda.mem_get_info(device)[0]) + int(torch.cuda.memory_reserved(device))
+    return int(_cuda().mem_get_info(device)[0]) + int(_cuda().memory_reserved(device))
 
 
 def available_bytes(device: str) -> int | None:
@@ -95,11 +80,15 @@ def available_bytes(device: str) -> int | None:
     Limits of a control group count where its files are mounted as in a container (cgroups(7), version 2).
     """
     if device != "cpu":
-        import torch
-
-        return int(torch.cuda.mem_get_info(device)[0])
+        return int(_cuda().mem_get_info(device)[0])
     free = [_kilobytes("/proc/meminfo", "MemAvailable"), _control_group_bytes(Path("/sys/fs/cgroup"))]
     return min((size for size in free if size is not None), default=None)
+
+
+def _cuda() -> Any:
+    import torch
+
+    return torch.cuda
 
 
 def _control_group_bytes(folder: Path) -> int | None:

@@ -15,12 +15,11 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Other processes with a context on a GPU.
+    """Other processes with a context on a GPU, and the memory that they have there together.
 
     Attributes:
         pids: those whose number is known.
         unknown: number of the others; in a container NVML may give the numbers that the host has for them.
-        memory_bytes: memory that they have there together; None if unknown.
     """
 
     pids: tuple[int, ...]
@@ -30,9 +29,8 @@ class Neighbours:
     @property
     def sentence(self) -> str:
         """What they are and what to do."""
-        known = f"process {', '.join(map(str, self.pids))}"
         several = counted(len(self.pids) + self.unknown, "other process", "other processes")
-        which = f" ({known})" if self.pids else ""
+        which = f" (process {', '.join(map(str, self.pids))})" if self.pids else ""
         held = "" if self.memory_bytes is None else f" with {self.memory_bytes / 1e9:.1f} GB"
         return (
             f"{several}{which}{held} used this GPU while it was measured, and what they did is in the times: stop "
@@ -51,12 +49,7 @@ def find_neighbours(device: str) -> Neighbours | None:
 
 
 def neighbours_on(gpu: NvmlDevice, own: int | None = None) -> Neighbours | None:
-    """The same for a GPU of NVML.
-
-    Args:
-        gpu: the GPU.
-        own: this process; None to ask.
-    """
+    """The same for a GPU of NVML and a process, by default this one."""
     own = os.getpid() if own is None else own
     found = gpu.read("nvmlDeviceGetComputeRunningProcesses") or []
     mine = _ancestors(own)
@@ -68,9 +61,8 @@ def neighbours_on(gpu: NvmlDevice, own: int | None = None) -> Neighbours | None:
     if not here and not unknown:
         return None
     held = [one.usedGpuMemory for one in here]
-    return Neighbours(
-        tuple(sorted(one.pid for one in here)), unknown, None if unknown or None in held or not held else sum(held)
-    )
+    memory_bytes = None if unknown or None in held or not held else sum(held)
+    return Neighbours(tuple(sorted(one.pid for one in here)), unknown, memory_bytes)
 
 
 def _ancestors(pid: int) -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,42 +16,26 @@ _DRIVER_VERSION = Path("/sys/module/nvidia/version")
 
 @dataclass(frozen=True)
 class NvmlDevice:
-    """One GPU.
-
-    Attributes:
-        library: the module `pynvml`.
-        handle: NVML's handle of the GPU.
-    """
+    """One GPU: the module `pynvml`, and NVML's handle."""
 
     library: Any
     handle: Any
 
-    def read(self, query: str, *arguments: Any) -> Any:
-        """Ask one question.
+    def read(self, query: str, *arguments: Any, into: Callable[[Any], Any] = lambda answer: answer) -> Any:
+        """The answer of a function of NVML that takes the handle first; a text argument names a constant of NVML.
 
-        Args:
-            query: name of a function of NVML whose first argument is the handle.
-            arguments: arguments after the handle; a text names a constant of NVML.
-
-        Returns:
-            The answer; None where the GPU, the driver or the binding does not give it.
+        None where the GPU, the driver or the binding does not give it; else `into` converts it.
         """
         try:
             values = [getattr(self.library, word) if isinstance(word, str) else word for word in arguments]
-            return getattr(self.library, query)(self.handle, *values)
+            answer = getattr(self.library, query)(self.handle, *values)
         except (AttributeError, self.library.NVMLError):
             return None
+        return None if answer is None else into(answer)
 
 
 def open_nvml() -> Any:
-    """Open the library; a second call costs nothing.
-
-    Returns:
-        The module `pynvml`.
-
-    Raises:
-        BackendMissingError: the binding is not installed, or there is no driver.
-    """
+    """The module `pynvml`, opened, which costs nothing again; an error without binding or driver."""
     try:
         import pynvml  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -63,11 +48,7 @@ def open_nvml() -> Any:
 
 
 def find_device(device: str) -> NvmlDevice:
-    """Find the GPU that CUDA counts as `cuda:N`.
-
-    Raises:
-        BackendMissingError: see `open_nvml`; or NVML does not know the device.
-    """
+    """The GPU that CUDA counts as `cuda:N`; an error if NVML is missing or does not know it."""
     library, index = open_nvml(), int(device.partition(":")[2] or 0)
     try:
         return NvmlDevice(library, _find_handle(library, index))
@@ -78,7 +59,7 @@ def find_device(device: str) -> NvmlDevice:
 
 
 def _find_handle(library: Any, index: int) -> Any:
-    """NVML's handle of a CUDA device: NVML counts GPUs by their slots, CUDA the fastest first."""
+    """NVML counts GPUs by their slots, CUDA the fastest first."""
     if (bus_id := _cuda_bus_id(index)) is not None:
         return library.nvmlDeviceGetHandleByPciBusId(bus_id)
     visible = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
@@ -122,31 +103,29 @@ def driver_version() -> str | None:
 
 
 def describe_settings(device: str) -> dict[str, Any] | None:
-    """How a GPU is set.
-
-    Args:
-        device: `cpu` or `cuda:N` with CUDA's device index.
-
-    Returns:
-        Power limit, ECC, MIG, persistence mode and maximum clocks, None for what the GPU does not report; None for a
-        CPU and without NVML.
-    """
+    """Power limit, ECC, MIG, persistence mode and maximum clocks of `cuda:N`; None for a CPU and without NVML."""
     if device == "cpu":
         return None
     try:
         gpu = find_device(device)
     except BackendMissingError:
         return None
-    limit_mw = gpu.read("nvmlDeviceGetEnforcedPowerLimit")
-    modes = {"ecc": gpu.read("nvmlDeviceGetEccMode"), "mig": gpu.read("nvmlDeviceGetMigMode")}  # now, after a restart
-    persistence = gpu.read("nvmlDeviceGetPersistenceMode")
-    clocks_mhz = {
-        "max_sm_clock_hz": gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM"),
-        "max_memory_clock_hz": gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_MEM"),
-    }
     return {
-        "power_limit_w": None if limit_mw is None else limit_mw / 1000,
-        **{name: None if mode is None else bool(mode[0]) for name, mode in modes.items()},
-        "persistence": None if persistence is None else bool(persistence),
-        **{name: None if mhz is None else mhz * 1_000_000 for name, mhz in clocks_mhz.items()},
+        "power_limit_w": gpu.read("nvmlDeviceGetEnforcedPowerLimit", into=from_milli),
+        # Modes are a pair: now, and after a restart.
+        "ecc": gpu.read("nvmlDeviceGetEccMode", into=lambda modes: bool(modes[0])),
+        "mig": gpu.read("nvmlDeviceGetMigMode", into=lambda modes: bool(modes[0])),
+        "persistence": gpu.read("nvmlDeviceGetPersistenceMode", into=bool),
+        "max_sm_clock_hz": gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM", into=from_mhz),
+        "max_memory_clock_hz": gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_MEM", into=from_mhz),
     }
+
+
+def from_milli(value: float) -> float:
+    """NVML's unit of power and energy, e.g. mW, to ours."""
+    return value / 1000
+
+
+def from_mhz(value: int) -> int:
+    """NVML's unit of clocks, MHz, to Hz."""
+    return value * 1_000_000

@@ -22,12 +22,9 @@ _KIB = 1024
 
 @dataclass(frozen=True)
 class SmLimits:
-    """Limits of an SM of one compute capability.
+    """Limits of an SM of one compute capability: its most resident warps and blocks, 32-bit registers, and bytes.
 
     Attributes:
-        warps: maximum number of resident warps.
-        blocks: maximum number of resident blocks.
-        registers: number of 32-bit registers.
         shared_bytes: shared memory of all resident blocks.
         shared_block_bytes: maximum shared memory of one block, with opt-in.
         shared_unit_bytes: allocation unit of shared memory.
@@ -92,13 +89,9 @@ def find_limits(compute_capability: str | None) -> SmLimits | None:
 
 
 def occupancy(architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0) -> Occupancy:
-    """Theoretical occupancy of a kernel.
+    """Theoretical occupancy of a kernel on an architecture, e.g. 80 for sm_80.
 
-    Args:
-        architecture: number of the architecture, e.g. 80 for sm_80.
-        block_threads: threads per block, 1 to 1024.
-        registers_per_thread: registers allocated by the compiler.
-        shared_bytes: static plus dynamic shared memory per block, without the reserved bytes.
+    The shared memory of a block is static plus dynamic, without the reserved bytes.
 
     Raises:
         CurvescopeError: the architecture is unknown, or the block size is impossible.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...base.errors import CurvescopeError
+from ...base.errors import check_choice
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,6 @@ STEP_PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 
 def precision_of(name: str) -> Precision:
-    """The precision of that name.
-
-    Raises:
-        CurvescopeError: the name is unknown.
-    """
-    if name not in PRECISIONS:
-        raise CurvescopeError(f"Unknown precision {name!r}: choose from {', '.join(PRECISIONS)}.")
+    """The precision of that name; an error that lists them if there is none."""
+    check_choice("precision", name, PRECISIONS)
     return PRECISIONS[name]

@@ -42,19 +42,9 @@ _PTX = f"""
 
 
 class StreamClock:
-    """Measures the mean SM clock of work in a stream."""
+    """Measures the mean SM clock of work in a stream of `cuda:N`, in the context that this thread has."""
 
     def __init__(self, device: str, stream: Callable[[], int], driver: Any = None) -> None:
-        """Load the kernel, in the context that this thread has.
-
-        Args:
-            device: `cuda:N`.
-            stream: gives the stream of the work.
-            driver: driver to launch with; None for the machine's.
-
-        Raises:
-            BackendMissingError: there is no driver, or the thread uses no GPU yet.
-        """
         self._stream, self._driver = stream, driver or CudaDriver()
         index = int(device.partition(":")[2] or 0)
         self._driver.current_context()
@@ -71,11 +61,9 @@ class StreamClock:
         self._read(0)
 
     def end(self) -> int | None:
-        """Read them after it, and wait for that.
+        """Read them after it, wait for that, and return the mean clock in between, Hz, median of the SMs.
 
-        Returns:
-            The mean clock in between, Hz, median of the SMs; None if it was too short to tell, or the driver refused a
-            reading, which no step depends on.
+        None if it was too short to tell, or the driver refused a reading, which no step depends on.
         """
         self._read(1)
         (cycles, times_ns), (last_cycles, last_ns) = np.moveaxis(self._readings.astype(np.int64), 2, 1)

@@ -46,7 +46,7 @@ class FakeWatch:
 
 
 class FakeBackend:
-    name = "fake"
+    name, peak_precisions = "fake", ()
 
     def __init__(self, kernel, durations_ns=(1_000_000,), flush_ns=10_000, resolution_ns=1.0, **conditions):
         self.timer = FakeTimer(durations_ns, resolution_ns)

@@ -16,6 +16,7 @@ from curvescope.kernels.backends import UnsupportedError
 from curvescope.kernels.backends.torch_operators import prepare_attention, prepare_gemm
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.row_operators import RowOperator
+from curvescope.kernels.sweeps import single
 from curvescope.profiling.attribution.operation import Work
 
 
@@ -72,8 +73,8 @@ def test_the_backward_pass_has_five_products_for_the_two_of_the_forward_pass():
     forward, backward = (Attention(1, 2, 4, 8, "flash", 1, direction=d) for d in ("fwd", "bwd"))
     assert backward.work.flops == 2.5 * forward.work.flops
     assert backward.work.bytes_compulsory == 2 * 8 * (2 * 4 * 8)  # four operands and the result, and three gradients
-    assert (forward.phase, backward.phase) == ("forward", "backward")
-    assert backward.label.startswith("attention bwd flash")
+    assert [single(problem).phase for problem in (forward, backward)] == ["forward", "backward"]
+    assert backward.label == "attention bwd flash 1x2x4x8 causal bf16"
 
 
 def test_operators_over_rows_by_hand():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -13,7 +14,7 @@ from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.kernels.backends import UnsupportedError, cubins, open_backend, peak_problem
 from curvescope.kernels.backends.cubins import CubinBackend
 from curvescope.kernels.backends.cuda_device import DeviceFacts
-from curvescope.kernels.backends.cupy import CupyDriver, PackedArguments
+from curvescope.kernels.backends.cupy import CupyDriver
 from curvescope.kernels.backends.pycuda import PycudaDriver
 from curvescope.kernels.catalog import KERNELS
 from curvescope.kernels.compile import compile_source, own_sources
@@ -30,23 +31,23 @@ from curvescope.kernels.peak import PeakRounds
 from .fake_cuda import FakeDriver, run_kernel
 from .fake_cuda import Memory as DeviceMemory
 
-CHECKED = [
-    *(Gemm(65, 33, 130, transpose) for transpose in TRANSPOSES),
-    *(Conv(2, 4, 9, 7, 6, 3, 2, (2, 1), (1, 0), (1, 2), 2, direction) for direction in DIRECTIONS),
-    *(Memory(kind, 4800) for kind in KINDS if kind != "read"),
-    Latency(64 * 100, loads=16 * 20),
-]
+# What the other kernels make of their arguments is run by test_cuda_plans.py.
+CHECKED = [Gemm(65, 33, 130), Conv(2, 4, 9, 7, 6, 1, 1), Memory("copy", 4800), Latency(64 * 100, loads=16 * 20)]
 UNCHECKED = [Memory("read", 4800), Memory("read", 4800, 4), *(Launch(k) for k in ("call", "synchronize", "throughput"))]
 
 
-@pytest.fixture
-def backend(monkeypatch):
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
     monkeypatch.setattr(cubins, "compile_source", lambda source, sm: SimpleNamespace(cubin=f"{source.name} {sm}"))
+
+
+@pytest.fixture
+def backend():
     return CubinBackend("fake", FakeDriver())
 
 
 @pytest.mark.parametrize("problem", CHECKED, ids=lambda problem: problem.label)
-def test_what_the_sources_say_of_their_arguments_is_what_they_get(backend, problem):
+def test_a_problem_is_uploaded_set_up_checked_and_timed(backend, problem):
     measurement = BenchMeasurement(problem)
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.verification.outcome == BenchOutcome.OK, measurement.verification
@@ -106,17 +107,18 @@ def test_a_source_is_compiled_for_the_device_and_loaded_once(backend):
     ("capability", "architecture"), [((3, 5), 35), ((7, 2), 70), ((8, 7), 86), ((9, 0), 90), ((12, 1), 121)]
 )
 def test_the_nearest_older_cubin_of_the_same_major_version_is_taken(capability, architecture):
+    assert on_device(capability)._architecture == architecture
+
+
+def on_device(capability):
     driver = FakeDriver()
-    driver.facts = DeviceFacts("GPU", capability, 1, 1, 1)
-    assert CubinBackend("fake", driver)._architecture == architecture
+    driver.facts = DeviceFacts("GPU", capability, 132, 141_000_000_000, 62_914_560)
+    return CubinBackend("fake", driver)
 
 
 def hopper(monkeypatch, wgmma):
-    monkeypatch.setattr(cubins, "compile_source", lambda source, sm: SimpleNamespace(cubin=f"{source.name} {sm}"))
     monkeypatch.setattr(cubins, "can_compile_wgmma", lambda: wgmma)
-    driver = FakeDriver()
-    driver.facts = DeviceFacts("NVIDIA H200", (9, 0), 132, 141_000_000_000, 62_914_560)
-    return CubinBackend("fake", driver)
+    return on_device((9, 0))
 
 
 def test_a_hoppers_tensor_peaks_are_those_of_wgmma(monkeypatch):
@@ -139,9 +141,7 @@ def test_without_a_compiler_for_wgmma_a_hopper_has_the_older_instructions(monkey
 
 
 def test_a_kepler_has_no_half_precision_peak():
-    driver = FakeDriver()
-    driver.facts = DeviceFacts("Tesla K40m", (3, 5), 15, 12_000_000_000, 1_572_864)
-    assert CubinBackend("fake", driver).peak_precisions == ("fp64", "fp32")
+    assert on_device((3, 5)).peak_precisions == ("fp64", "fp32")
 
 
 def test_a_flush_goes_through_twice_the_cache(backend):
@@ -168,43 +168,46 @@ def test_what_our_kernels_have_not_is_unsupported(backend, problem, message):
 
 def test_the_arguments_take_as_many_bytes_as_the_cubin_says():
     try:
-        compiled = {s.name: read_cubin(compile_source(s, 80).cubin).kernels for s in own_sources()}
+        cubin_kernels = {s.name: read_cubin(compile_source(s, 80).cubin).kernels for s in own_sources()}
     except BackendMissingError as error:
         pytest.skip(str(error))
     source_of = {kernel.name: kernel.source for kernel in KERNELS}
-    peaks = [PeakRounds(k.name, 256, k.flops_per_thread_round) for k in KERNELS if k.flops_per_thread_round]
+    peaks = [
+        PeakRounds(kernel.name, 256, kernel.flops_per_thread_round, re.search("(?:tf|bf|fp|int)\\d+", kernel.name)[0])
+        for kernel in KERNELS
+        if kernel.flops_per_thread_round
+    ]
+    others = [
+        *(Gemm(65, 33, 130, transpose) for transpose in TRANSPOSES),
+        *(Conv(2, 4, 9, 7, 6, 1, 1, direction=direction) for direction in DIRECTIONS),
+        *(Memory(kind, 4800) for kind in KINDS),
+    ]
     seen = set()
-    plans = [plan(problem, problem.operands(np.random.default_rng(0)), 4) for problem in [*CHECKED, *UNCHECKED, *peaks]]
+    problems = [*CHECKED, *UNCHECKED, *peaks, *others]
+    plans = [plan(problem, problem.operands(np.random.default_rng(0)), 4) for problem in problems]
     for launch in [hold_launch(1), *(launch for planned in plans for launch in (*planned.setup, planned.launch))]:
         size = 0
         for argument in launch.arguments:
             item = 8 if isinstance(argument, Buffer) else argument.nbytes
             alignment = min(item, 8) if not isinstance(argument, np.void) else 4
             size = -(-size // alignment) * alignment + item
-        (entry,) = [k for k in compiled[source_of[launch.kernel]] if k.name == launch.kernel]
+        (entry,) = [k for k in cubin_kernels[source_of[launch.kernel]] if k.name == launch.kernel]
         assert entry.parameter_bytes == size, launch
         seen.add(launch.kernel)
     assert seen == set(source_of)
 
 
-def test_packed_arguments_are_pointers_to_values():
-    packed = PackedArguments((0x7F0000000000, np.float32(1.5), np.void(b"abcdefgh")))
-    pointers = ctypes.cast(packed.address, ctypes.POINTER(ctypes.c_uint64))
-    assert ctypes.c_uint64.from_address(pointers[0]).value == 0x7F0000000000
-    assert ctypes.c_float.from_address(pointers[1]).value == 1.5
-    assert ctypes.string_at(pointers[2], 8) == b"abcdefgh"
-    assert PackedArguments(()).address == 0
-
-
 def fake_cupy():
     """What the backend uses of CuPy, over numpy; kernels read their arguments where the driver would."""
     memory, log = DeviceMemory(), []
-    types = {"sgemm_nn": "PPPiiiff", "memory_copy": "PPqi", "spin": "q"}
+    types = {"sgemm_nn": "PPPiiiff", "convolution_forward": "PPPs", "empty": "", "spin": "q"}
 
     def launch(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra):
         pointers = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_uint64))
         readers = {"P": ctypes.c_uint64, "i": ctypes.c_int32, "f": ctypes.c_float, "q": ctypes.c_int64}
-        values = [readers[t].from_address(pointers[i]).value for i, t in enumerate(types[function])]
+        readers["s"] = ctypes.c_byte * 64  # struct Convolution
+        values = [readers[t].from_address(pointers[i]) for i, t in enumerate(types[function])]
+        values = [getattr(value, "value", value) for value in values]
         run_kernel(memory, function, (gx, gy, gz), (bx, by, bz), values)
         log.append((function, shared, stream, extra))
 
@@ -212,14 +215,8 @@ def fake_cupy():
         address = memory.put(array)
         return SimpleNamespace(data=SimpleNamespace(ptr=address))
 
-    properties = {
-        "name": b"Fake",
-        "major": 8,
-        "minor": 6,
-        "multiProcessorCount": 2,
-        "totalGlobalMem": 10,
-        "l2CacheSize": 5,
-    }
+    properties = {"name": b"Fake", "major": 8, "minor": 6, "multiProcessorCount": 2}
+    properties |= {"totalGlobalMem": 10, "l2CacheSize": 5}
     driver = SimpleNamespace(
         moduleLoadData=lambda cubin: 7, moduleGetFunction=lambda module, name: name, launchKernel=launch
     )
@@ -235,16 +232,20 @@ def fake_cupy():
     return cupy, log
 
 
-def test_cupy_launches_through_the_driver_and_times_in_the_same_stream(monkeypatch):
-    monkeypatch.setattr(cubins, "compile_source", lambda source, sm: SimpleNamespace(cubin=b"\x7fELF"))
+LAUNCHED = [(Gemm(5, 6, 7), "sgemm_nn"), (Conv(2, 4, 9, 7, 6, 1, 1), "convolution_forward")]
+
+
+@pytest.mark.parametrize(("problem", "kernel"), [*LAUNCHED, (Launch("synchronize"), "empty")])
+def test_cupy_launches_through_the_driver_and_times_in_the_same_stream(problem, kernel):
     cupy, log = fake_cupy()
     backend = CubinBackend("cupy", CupyDriver(cupy, 0))
-    measurement = BenchMeasurement(Gemm(5, 6, 7))
+    measurement = BenchMeasurement(problem)
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verification.outcome == BenchOutcome.OK
-    assert measurement.durations_ns() == [250_000 / measurement.calls]
-    assert ("sgemm_nn", 0, 0, 0) in log  # the null stream
-    assert ("event", "null stream") in log
+    assert (kernel, 0, 0, 0) in log  # the null stream
+    if kernel != "empty":
+        assert measurement.verification.outcome == BenchOutcome.OK
+        assert measurement.durations_ns() == [250_000 / measurement.calls]
+        assert ("event", "null stream") in log
     assert backend.describe()["compute_capability"] == "8.6"
 
 
@@ -279,9 +280,8 @@ def fake_pycuda():
     return driver, device, log
 
 
-@pytest.mark.parametrize("problem", [Gemm(5, 6, 7), Conv(2, 4, 9, 7, 6, 3, 2)], ids=lambda problem: problem.label)
-def test_pycuda_calls_the_function_and_times_around_it(monkeypatch, problem):
-    monkeypatch.setattr(cubins, "compile_source", lambda source, sm: SimpleNamespace(cubin=b"\x7fELF"))
+@pytest.mark.parametrize("problem", [problem for problem, _ in LAUNCHED], ids=lambda problem: problem.label)
+def test_pycuda_calls_the_function_and_times_around_it(problem):
     driver, device, log = fake_pycuda()
     backend = CubinBackend("pycuda", PycudaDriver(driver, device))
     measurement = BenchMeasurement(problem)

@@ -11,9 +11,9 @@ import pytest
 
 from curvescope.experiments.replay import run
 from curvescope.experiments.replay.run import run_term
-from curvescope.kernels.backends import Prepared, flushing
+from curvescope.kernels import backends
+from curvescope.kernels.backends import Prepared
 from curvescope.kernels.backends.cuda_device import prepare_launch
-from curvescope.kernels.backends.flushing import FlushingBackend
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.launch import QUEUED
 from curvescope.kernels.method import BenchMeasurement, Method
@@ -28,7 +28,7 @@ from .virtual_stream import VirtualStream
 FLUSH_NS, HOST_USE_NS = 100_000, 1_000_000  # an H100 reads its L2 twice; counters of 40 threads
 
 
-class Backend(FlushingBackend):
+class Backend(backends.Backend):
     """A GPU whose stream is virtual; `prepare` gives what the test wants to run."""
 
     def __init__(self, stream: VirtualStream, prepared: Prepared | None = None) -> None:
@@ -40,6 +40,9 @@ class Backend(FlushingBackend):
         assert self._prepared is not None
         return self._prepared
 
+    def describe(self) -> dict[str, Any]:
+        return {}
+
     def _buffer_pass(self, size_bytes: int) -> Any:
         return partial(self.stream.launch, FLUSH_NS)
 
@@ -50,7 +53,7 @@ class Backend(FlushingBackend):
 @pytest.fixture
 def stream(monkeypatch: pytest.MonkeyPatch) -> VirtualStream:
     stream = VirtualStream()
-    monkeypatch.setattr(flushing, "time", SimpleNamespace(perf_counter_ns=lambda: stream.host_ns))
+    monkeypatch.setattr(backends, "time", SimpleNamespace(perf_counter_ns=lambda: stream.host_ns))
     return stream
 
 

@@ -120,15 +120,16 @@ def _compiled(build: KernelBuild) -> CompiledKernel:
     from ...documents import CompiledKernel
     from ...kernels.disassembly import instruction_mix
 
-    resources, spills, occupancy = asdict(build.resources), build.spills, build.occupancy
+    resources, occupancy = asdict(build.resources), build.occupancy
+    stores, loads = build.spilled_bytes or (None, None)
     return CompiledKernel(
         source=build.source,
         kernel=resources.pop("name"),
         architecture=f"sm_{build.architecture}",
         nvrtc=build.nvrtc,
         **resources,
-        spill_store_bytes=spills.spill_store_bytes if spills else None,
-        spill_load_bytes=spills.spill_load_bytes if spills else None,
+        spill_store_bytes=stores,
+        spill_load_bytes=loads,
         block_threads=build.block_threads,
         occupancy=occupancy.fraction if occupancy else None,
         blocks_per_sm=occupancy.blocks if occupancy else None,
@@ -191,7 +192,7 @@ def _columns(build: KernelBuild) -> tuple[str, ...]:
     return (
         str(build.resources.registers_per_thread),
         f"{build.resources.shared_bytes:,}",
-        "?" if build.spills is None else f"{build.spills.spill_store_bytes:,}",
+        "?" if build.spilled_bytes is None else f"{build.spilled_bytes[0]:,}",
         f"{occupancy.fraction:.0%}" if occupancy else "no table",
         "" if occupancy is None or full else ", ".join(occupancy.limiters),
         "" if full else _remedy(build),

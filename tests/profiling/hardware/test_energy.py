@@ -86,7 +86,7 @@ def test_packages_are_added_and_counters_that_wrap_go_on(monkeypatch, tmp_path):
     (first / "energy_uj").write_text("100000\n")
     (second / "energy_uj").write_text("300000\n")
     assert meter.read() == 0.5
-    assert meter.source.entry == {
+    assert energy.describe_energy("cpu") == {
         "name": "RAPL",
         "scope": "2 CPU packages, with the work of other processes",
         "least_s": 0.02,

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from curvescope.base.errors import CurvescopeError
 from curvescope.kernels import attention
 from curvescope.kernels.attention import Attention
 from curvescope.kernels.backends import UnsupportedError
 from curvescope.kernels.backends.torch_operators import prepare_attention, prepare_gemm
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.row_operators import RowOperator
-from curvescope.kernels.sweeps import single
-from curvescope.profiling.attribution.operation import Work
 
 
 @pytest.mark.parametrize("causal", [0, 1])
@@ -34,12 +30,6 @@ def test_attention_is_checked_against_torch_in_float64(monkeypatch, causal, chec
     assert not problem.error(operands, np.where(np.arange(16)[:, None] > -1, np.nan, right)).acceptable
     other = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=not causal).numpy()
     assert not problem.error(operands, other).acceptable
-
-
-def test_a_causal_mask_does_about_half_the_work():
-    whole, masked = (Attention(1, 2, 4, 8, "math", causal).work for causal in (0, 1))
-    assert whole == Work(2 * 2 * 2 * 4 * 4 * 8, 2 * 4 * 2 * 4 * 8)
-    assert masked.flops == whole.flops * 10 / 16
 
 
 @pytest.mark.parametrize("causal", [0, 1])
@@ -69,14 +59,6 @@ def test_a_wrong_gradient_is_found_in_any_of_the_three(monkeypatch, wrong, check
     assert not problem.error(operands, result).acceptable
 
 
-def test_the_backward_pass_has_five_products_for_the_two_of_the_forward_pass():
-    forward, backward = (Attention(1, 2, 4, 8, "flash", 1, direction=d) for d in ("fwd", "bwd"))
-    assert backward.work.flops == 2.5 * forward.work.flops
-    assert backward.work.bytes_compulsory == 2 * 8 * (2 * 4 * 8)  # four operands and the result, and three gradients
-    assert [single(problem).phase for problem in (forward, backward)] == ["forward", "backward"]
-    assert backward.label == "attention bwd flash 1x2x4x8 causal bf16"
-
-
 def test_operators_over_rows_by_hand():
     x = np.array([[1.0, 3.0], [2.0, 2.0]])
     np.testing.assert_allclose(RowOperator(2, 2, "layer_norm", "fp64").reference((x,)), [[-1, 1], [0, 0]], atol=1e-4)
@@ -86,26 +68,6 @@ def test_operators_over_rows_by_hand():
     (table,) = looked_up.operands(np.random.default_rng(0))
     np.testing.assert_array_equal(looked_up.reference((table,)), table[[0, 7919, 15838]])
     assert not looked_up.error((table,), np.roll(looked_up.reference((table,)), 1, 0)).acceptable
-
-
-def test_bytes_of_an_embedding_are_those_of_the_rows_that_it_reads():
-    assert RowOperator(100, 64, "embedding", "fp16").work == Work(0, 2 * 2 * 100 * 64 + 8 * 100)
-
-
-@pytest.mark.parametrize(
-    ("problem", "message"),
-    [
-        (partial(Attention, 1, 1, 8, 8, "fast"), "choose from flash"),
-        (partial(Attention, 1, 1, 8, 8, precision="int8"), "measured in fp64"),
-        (partial(Attention, 1, 0, 8, 8), "at least 1"),
-        (partial(Attention, 1, 1, 8, 8, direction="down"), "choose from fwd"),
-        (partial(RowOperator, 8, 8, "sort"), "choose from layer_norm"),
-        (partial(RowOperator, 8, 8, precision="tf32"), "measured in fp64"),
-    ],
-)
-def test_what_is_no_problem_is_refused(problem, message):
-    with pytest.raises(CurvescopeError, match=message):
-        problem()
 
 
 class Torch:

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from curvescope.kernels.catalog import KERNELS, tile_grid
+from curvescope.kernels.catalog import tile_grid
 from curvescope.kernels.conv import Conv
 from curvescope.kernels.cuda_plans import convolution_launch
 
 from .emulation import Emulated, Guarded, compile_source
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++: apt-get install g++")
-BY_NAME = {kernel.name: kernel for kernel in KERNELS}
 
 
 def integers(*shape, seed=0):
@@ -171,17 +170,6 @@ def test_the_chase_goes_once_around(build):
         assert end.array[0] == first + 8 * int(order[(steps + 32) % 300])
 
 
-def test_the_spin_lasts_as_many_cycles_as_it_is_given(build):
-    assert build("launch").launch("spin", (1, 1, 1), np.int64(1000))
-
-
-@pytest.mark.parametrize(("name", "real"), [("peak_fp32", np.float32), ("peak_fp64", np.float64)])
-def test_the_peaks_do_as_many_fmas_as_the_catalog_says(build, name, real):
-    """With a = b = 1 every FMA adds 1."""
-    sums = Guarded(np.zeros(2 * 256, np.float32))
-    assert build("peak").launch(name, (2, 1, 1), sums, real(1), real(1), np.int32(5))
-    np.testing.assert_array_equal(sums.array, 5 * BY_NAME[name].flops_per_thread_round / 2)
-
-
-def test_the_empty_kernel_runs(build):
-    assert build("launch").launch("empty", (2, 1, 1))
+@pytest.mark.parametrize(("kernel", "arguments"), [("empty", ()), ("spin", (np.int64(1000),))])
+def test_kernels_without_a_result_end(build, kernel, arguments):
+    assert build("launch").launch(kernel, (1, 1, 1), *arguments)

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from curvescope.base.errors import CurvescopeError
 from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
 from curvescope.kernels.levels import MemoryLevel, cache_capacities, memory_levels
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.peak import Peak
-from curvescope.profiling.attribution.operation import Work
-
-
-@pytest.mark.parametrize(
-    ("kind", "work"),
-    [
-        # 2400 bytes: 300 elements of each of two arrays, 200 of three, 600 of one
-        ("copy", Work(0, 2400)),
-        ("scale", Work(300, 2400)),
-        ("add", Work(200, 2400)),
-        ("triad", Work(400, 2400)),
-        ("read", Work(600, 2400)),
-        ("write", Work(0, 2400)),
-    ],
-)
-def test_bytes_are_counted_as_stream_counts_them(kind, work):
-    assert Memory(kind, 2400).work == work
 
 
 def test_a_stride_touches_fewer_elements_of_the_same_span():
     problem = Memory("copy", 2400, 3, "fp64")
     assert problem.elements == 50
-    assert problem.work == Work(0, 800)
-    assert problem.label == "memory copy 2400 B stride 3 fp64"
-    assert problem.label_along("size") == "memory copy * B stride 3 fp64"
     (b,) = problem.operands(np.random.default_rng(0))
     assert b.size == 150
     np.testing.assert_array_equal(problem.reference((b,)), b[::3])
@@ -77,30 +54,12 @@ def test_fma_chains_converge_and_a_chain_that_stood_still_is_wrong():
     assert problem.error((start,), end).acceptable
     end[3] = start[3]
     assert not problem.error((start,), end).acceptable
-    assert problem.work == Work(2 * 16 * 3, 0)
 
 
 def test_a_launch_adds_one():
     problem = Launch("graph")
     assert problem.error(problem.operands(np.random.default_rng(0)), np.ones(1)).acceptable
     assert not problem.error(problem.operands(np.random.default_rng(0)), np.zeros(1)).acceptable
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Memory("swap", 100), "choose from copy"),
-        (lambda: Memory("copy", 7), "at least one element"),
-        (lambda: replace(Memory("copy", 100), stride=0), "stride of 1"),
-        (lambda: Memory("copy", 100, 1, "fp16"), "fp32 or fp64"),
-        (lambda: Latency(64), "128 bytes"),
-        (lambda: Peak(0), "one chain"),
-        (lambda: Launch("async"), "choose from call"),
-    ],
-)
-def test_what_is_no_problem_is_refused(make, message):
-    with pytest.raises(CurvescopeError, match=message):
-        make()
 
 
 def plant_caches(root, processors):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
 from curvescope.kernels.backends import UnsupportedError
 from curvescope.kernels.backends.pytorch import _transfer
@@ -31,8 +30,6 @@ def test_every_number_crosses_the_link_once_and_arrives(monkeypatch, kind, host)
     prepared.run()
     assert problem.error(operands, prepared.result()).acceptable
     assert pinned == [host == "pinned"]
-    assert (problem.work.flops, problem.work.bytes_compulsory) == (0, 4000)
-    assert problem.label == f"transfer {kind} {host} 4002 B"
 
 
 def test_on_a_cpu_there_is_no_link(tmp_path, capsys):
@@ -41,11 +38,3 @@ def test_on_a_cpu_there_is_no_link(tmp_path, capsys):
         _transfer(torch, Transfer(), [torch.zeros(4)], "cpu")
     assert main(["bench", "transfer", "--axis", "size=64", "--device", "cpu", "-o", str(tmp_path / "r")]) == 0
     assert "no link to a device" in "".join(capsys.readouterr())
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"kind": "sideways"}, {"host": "swapped"}, {"size": 3}, {"precision": "fp16"}], ids=str
-)
-def test_what_is_no_copy_is_refused(wrong):
-    with pytest.raises(CurvescopeError, match=r"choose from|at least one"):
-        Transfer(**wrong)

@@ -1,0 +1,127 @@
+"""Labels, work and refusals of every problem, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from curvescope.base.errors import CurvescopeError
+from curvescope.kernels.attention import Attention
+from curvescope.kernels.conv import Conv
+from curvescope.kernels.gemm import Gemm
+from curvescope.kernels.latency import Latency
+from curvescope.kernels.launch import Launch
+from curvescope.kernels.memory import Memory
+from curvescope.kernels.peak import Peak, PeakRounds
+from curvescope.kernels.row_operators import RowOperator
+from curvescope.kernels.transfer import Transfer
+from curvescope.profiling.attribution.operation import Work
+
+GROUPED = Conv(8, 4, 9, 7, 4, 3, 2, (2, 1), (1, 1), (1, 2), 2, "bwd_data", "nhwc", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("problem", "axis", "label"),
+    [
+        (Gemm(2, 3, 5, "TN", "bf16"), "n", "gemm 2x3x5 TN bf16 / gemm 2x*x5 TN bf16"),
+        (Conv(1, 3, 4, 4, 2, 3, 3), "k", "conv fwd n1 c3 4x4 k2 3x3 fp32 / conv fwd n1 c3 4x4 k* 3x3 fp32"),
+        (
+            GROUPED,
+            "groups",
+            "conv bwd_data n8 c4 9x7 k4 3x2 s2x1 p1 d1x2 g2 nhwc bf16 / "
+            "conv bwd_data n8 c4 9x7 k4 3x2 s2x1 p1 d1x2 g* nhwc bf16",
+        ),
+        (
+            Attention(1, 2, 4, 8, "math", 1, "fp32", "bwd"),
+            "length",
+            "attention bwd math 1x2x4x8 causal fp32 / attention bwd math 1x2x*x8 causal fp32",
+        ),
+        (RowOperator(4, 8), "rows", "layer_norm 4x8 fp32 / layer_norm *x8 fp32"),
+        (Memory("copy", 2400), "stride", "memory copy 2400 B fp32 / memory copy 2400 B stride * fp32"),
+        (Memory("add", 2400, 3), "size", "memory add 2400 B stride 3 fp32 / memory add * B stride 3 fp32"),
+        (Latency(3200), "size", "latency 3200 B / latency * B"),
+        (Peak(16, "fp64"), "chains", "peak 16 chains fp64 / peak * chains fp64"),
+        (PeakRounds("peak_fp32", 256, 4), "rounds", "peak_fp32 256 threads / peak_fp32 256 threads"),
+        (Launch("graph"), "kind", "launch graph / launch *"),
+        (
+            Transfer("to_host", "pageable", 4002),
+            "size",
+            "transfer to_host pageable 4002 B / transfer to_host pageable * B",
+        ),
+    ],
+)
+def test_labels(problem, axis, label):
+    assert f"{problem.label} / {problem.label_along(axis)}" == label
+
+
+@pytest.mark.parametrize(
+    ("problem", "flops", "bytes_"),
+    [
+        # 6 results of 5 products and 5 sums; 10 + 15 + 6 elements of 2 bytes
+        (Gemm(2, 3, 5, "TN", "bf16"), 60, 62),
+        (Gemm(2, 3, 5, precision="int8"), 60, 10 + 15 + 4 * 6),
+        (Gemm(2, 3, 5, "TN", "fp8"), 60, 10 + 15 + 2 * 4 + 2 * 6),  # two scales; results of bf16
+        (Conv(1, 3, 4, 4, 2, 3, 3), 2 * 8 * 27, 4 * (48 + 54 + 8)),  # 2·2·2 results of 27 products
+        (Conv(1, 3, 4, 4, 2, 3, 3, direction="bwd_weights"), 2 * 8 * 27, 4 * (8 + 48 + 54)),
+        # 8·4·5·7 gradients of 2·3·2 products each
+        (GROUPED, 2 * 8 * 4 * 5 * 7 * 12, 2 * (8 * 4 * 5 * 7 + 4 * 2 * 3 * 2 + 8 * 4 * 9 * 7)),
+        (Attention(1, 2, 4, 8, "math"), 2 * 2 * 2 * 4 * 4 * 8, 2 * 4 * 2 * 4 * 8),
+        (Attention(1, 2, 4, 8, "math", causal=1), 2 * 2 * 2 * 10 * 8, 2 * 4 * 2 * 4 * 8),
+        # five products for the two forward; four operands and the result, and three gradients
+        (Attention(1, 2, 4, 8, "flash", 1, direction="bwd"), 5 * 2 * 2 * 10 * 8, 2 * 8 * 2 * 4 * 8),
+        (RowOperator(100, 64, "embedding", "fp16"), 0, 2 * 2 * 100 * 64 + 8 * 100),  # the rows that it reads
+        # As STREAM counts: of 2400 bytes 300 elements of each of two arrays, 200 of three, 600 of one
+        (Memory("copy", 2400), 0, 2400),
+        (Memory("scale", 2400), 300, 2400),
+        (Memory("add", 2400), 200, 2400),
+        (Memory("triad", 2400), 400, 2400),
+        (Memory("read", 2400), 600, 2400),
+        (Memory("write", 2400), 0, 2400),
+        (Memory("copy", 2400, 3, "fp64"), 0, 800),
+        (Latency(64 * 50, loads=57), 0, 8 * 50),
+        (Peak(16, "fp64", steps=3), 2 * 16 * 3, 0),
+        (PeakRounds("peak_fp32", 256, 4, rounds=3), 3 * 256 * 4, 0),
+        (Transfer(size=4002), 0, 4000),
+    ],
+    ids=lambda value: getattr(value, "label", None),
+)
+def test_work(problem, flops, bytes_):
+    assert problem.work == Work(flops, bytes_)
+
+
+CONV = {"n": 1, "c": 3, "h": 4, "w": 4, "k": 2, "r": 3, "s": 3}
+ATTENTION = {"batch": 1, "heads": 1, "length": 8, "size": 8}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (Gemm, {"m": 0, "n": 1, "k": 1}, "at least 1"),
+        (Gemm, {"m": 1, "n": 1, "k": 1, "transpose": "NX"}, "Unknown transpose 'NX': choose from NN, NT, TN, TT"),
+        (Gemm, {"m": 1, "n": 1, "k": 1, "precision": "fp6"}, "precision"),
+        (Conv, {**CONV, "groups": 2}, "groups must divide channels"),
+        (Conv, {**CONV, "h": 2}, "larger than the padded image"),
+        (Conv, {**CONV, "direction": "up"}, "one of fwd"),
+        (Conv, {**CONV, "layout": "chwn"}, "one of nchw"),
+        (Conv, {**CONV, "stride": (0, 1)}, "must be 1 or more"),
+        (Attention, {**ATTENTION, "algorithm": "fast"}, "choose from flash"),
+        (Attention, {**ATTENTION, "precision": "int8"}, "measured in fp64"),
+        (Attention, {**ATTENTION, "heads": 0}, "at least 1"),
+        (Attention, {**ATTENTION, "direction": "down"}, "choose from fwd"),
+        (RowOperator, {"rows": 8, "columns": 8, "kind": "sort"}, "choose from layer_norm"),
+        (RowOperator, {"rows": 8, "columns": 8, "precision": "tf32"}, "measured in fp64"),
+        (Memory, {"kind": "swap", "size": 100}, "choose from copy"),
+        (Memory, {"kind": "copy", "size": 7}, "at least one element"),
+        (Memory, {"kind": "copy", "size": 100, "stride": 0}, "stride of 1"),
+        (Memory, {"kind": "copy", "size": 100, "precision": "fp16"}, "fp32 or fp64"),
+        (Latency, {"size": 64}, "128 bytes"),
+        (Peak, {"chains": 0}, "one chain"),
+        (Launch, {"kind": "async"}, "choose from call"),
+        (Transfer, {"kind": "sideways"}, "choose from"),
+        (Transfer, {"host": "swapped"}, "choose from"),
+        (Transfer, {"size": 3}, "at least one"),
+        (Transfer, {"precision": "fp16"}, "at least one"),
+    ],
+)
+def test_what_is_no_problem_is_refused(kind, fields, message):
+    with pytest.raises(CurvescopeError, match=message):
+        kind(**fields)

@@ -64,8 +64,8 @@ class NoNewAnomaly:
             batches: batch sizes, increasing; at least three.
             protocol: name of a protocol or a `Protocol`, whose time limit it has.
         """
-        from .profiling.measure.callable_sweep import sweep_callable
         from .profiling.measure.protocol import get_protocol
+        from .profiling.measure.sweep import sweep_callable
 
         how = get_protocol(protocol) if isinstance(protocol, str) else protocol
         found: dict[str, Finding] = {}

@@ -14,21 +14,13 @@ DEFAULT_BATCHES = "1..32"
 
 @dataclass(frozen=True)
 class Axes:
-    """Axes by name, with their values.
-
-    Attributes:
-        curve: axis of the cost curve.
-        values: values of the curve, increasing.
-        family: second axis, of which each value has a curve of its own; None for a single curve.
-        family_values: values of the family, increasing.
-        fixed: names and values of other arguments.
-    """
+    """Axes by name, with their increasing values."""
 
     curve: str
     values: tuple[int, ...]
-    family: str | None = None
+    family: str | None = None  # each of its values has a curve of its own
     family_values: tuple[int, ...] = ()
-    fixed: tuple[tuple[str, int], ...] = ()
+    fixed: tuple[tuple[str, int], ...] = ()  # other arguments
 
     @property
     def curves(self) -> list[tuple[tuple[str, int], ...]]:
@@ -41,11 +33,8 @@ class Axes:
 def parse_axes(texts: Sequence[str], batches: Sequence[int] | None = None) -> Axes:
     """Parse the values of `--axis`, e.g. `tokens=128..4096`; the forms of values are those of `--batch`.
 
-    The first axis with several values is the curve, a second one the family; a single value is fixed.
-
-    Args:
-        texts: values of the option, in their order.
-        batches: values of `--batch`, which is the last axis; None if it is not given.
+    The first axis with several values is the curve, a second one the family; a single value is fixed. The values of
+    `--batch` are those of the last axis.
 
     Raises:
         CurvescopeError: a text has no such form, an axis is named twice, or three axes have several values.
@@ -61,8 +50,7 @@ def parse_axes(texts: Sequence[str], batches: Sequence[int] | None = None) -> Ax
         values[name] = parse_batches(listed, f"--axis {name}=")
     if batches is not None:
         values[BATCH] = tuple(batches)
-    if not values:
-        values[BATCH] = parse_batches(DEFAULT_BATCHES)
+    values = values or {BATCH: parse_batches(DEFAULT_BATCHES)}
     varied = [name for name, listed in values.items() if len(listed) > 1]
     if len(varied) > 2:
         raise CurvescopeError(

@@ -29,28 +29,18 @@ EXCHANGES = 30  # the shortest counts; a busy network delays most of them
 
 @dataclass(frozen=True)
 class Reading:
-    """One exchange.
+    """One exchange."""
 
-    Attributes:
-        at_ns: time of the reading, on the other rank's clock.
-        offset_ns: reference clock minus the other rank's clock.
-        round_trip_ns: time from request to reply, on the reference clock.
-    """
-
-    at_ns: int
-    offset_ns: int
-    round_trip_ns: int
+    at_ns: int  # on the other rank's clock
+    offset_ns: int  # reference clock minus the other rank's clock
+    round_trip_ns: int  # from request to reply, on the reference clock
 
 
 @dataclass(frozen=True)
 class ClockAlignment:
-    """Conversion of one rank's times to rank 0's clock.
+    """Conversion of one rank's times to rank 0's clock."""
 
-    Attributes:
-        readings: readings in order of time; empty if the rank shares rank 0's clock.
-    """
-
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[Reading, ...] = ()  # in order of time; empty if the rank shares rank 0's clock
 
     def offset_ns(self, at_ns: int) -> int:
         """Offset to add to a time of this rank."""
@@ -93,10 +83,8 @@ def read_clock(
 ) -> Reading:
     """Compare the clock of another process with this process's clock, which is the reference.
 
-    Args:
-        request: function that makes the other process read its clock now, and returns the time, nanoseconds.
-        now_ns: the reference clock.
-        exchanges: number of exchanges; the one with the shortest round trip counts.
+    `request` makes the other process read its clock now, and returns the time, nanoseconds. The exchange with the
+    shortest round trip counts.
     """
 
     def exchange() -> Reading:

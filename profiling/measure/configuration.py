@@ -18,37 +18,23 @@ from .graphed_steps import GraphedSteps, check_device, reads_result
 
 @dataclass(frozen=True)
 class Configuration:
-    """One network in one way to run it, or one step of the user; a sweep makes one recording of each.
+    """One network in one way to run it, or one step of the user; a sweep makes one recording of each."""
 
-    Attributes:
-        network: name of a network, or `package.module:function`; for a user's step its name.
-        input_shape: shape of one sample, for a function of the user; else None.
-        sequence_length: tokens per sample, for networks that take text; None for the published number.
-        device: `cpu` or `cuda:N`.
-        mode: see `AnyWorkload`.
-        precision: see `AnyWorkload`.
-        compiled: see `AnyWorkload`.
-        memory_limit_bytes: memory limit of each visit; None for no limit.
-        step: function of a user's step, `package.module:make_step` or `file.py:make_step`; None for a network.
-        axis: name of the axis: batch, tokens for a network that takes text, or any argument of `make_step`.
-        fixed: names and values of the other arguments of `make_step`; for a network the other of batch and tokens.
-        graphed: whether each step is the replay of a CUDA graph.
-        step_module: variable of the step's file with the module whose layers are named; None to ask the step.
-    """
-
-    network: str
-    input_shape: tuple[int, ...] | None = None
-    sequence_length: int | None = None
-    device: str = "cpu"
-    mode: str = "training"
+    network: str  # by name or `package.module:function`; of a user's step its name
+    input_shape: tuple[int, ...] | None = None  # of one sample, for a function of the user
+    sequence_length: int | None = None  # tokens per sample, for networks that take text; None for the published number
+    device: str = "cpu"  # `cpu` or `cuda:N`
+    mode: str = "training"  # this and the next two as of `AnyWorkload`
     precision: str | None = "fp32"
     compiled: bool = False
-    memory_limit_bytes: int | None = None
-    step: str | None = None
-    axis: str = BATCH
+    memory_limit_bytes: int | None = None  # of each visit
+    step: str | None = None  # of a user's step, `package.module:make_step` or `file.py:make_step`
+    axis: str = BATCH  # batch, tokens for a network that takes text, or any argument of `make_step`
+    # other arguments of `make_step`; for a network the other of batch and tokens
     fixed: tuple[tuple[str, int], ...] = ()
+    # variable of the step's file with the module whose layers are named; None to ask the step
     step_module: str | None = None
-    graphed: bool = False
+    graphed: bool = False  # each step is the replay of a CUDA graph
 
     @classmethod
     def of_step(
@@ -69,10 +55,9 @@ class Configuration:
     def label(self) -> str:
         """Name of the folder of its recording."""
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in self.network)
-        how = [] if self.precision is None else [self.precision]
+        how = (self.precision, "compiled" if self.compiled else None, "graphed" if self.graphed else None)
         fixed = [f"{axis}{value}" for axis, value in self.fixed]
-        how += [*(["compiled"] if self.compiled else []), *(["graphed"] if self.graphed else [])]
-        return "_".join([name, self.mode, *how, *fixed])
+        return "_".join([name, self.mode, *(word for word in how if word is not None), *fixed])
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -94,11 +79,7 @@ class Configuration:
         }
 
     def find_network(self) -> Network:
-        """Look up the network.
-
-        Raises:
-            CurvescopeError: there is no such network, or the configuration is of a user's step.
-        """
+        """Look up the network; an error for a user's step."""
         if self.step is not None:
             raise CurvescopeError(f"{self.network} is a step of your own, not a network.")
         if ":" in self.network:
@@ -131,21 +112,16 @@ class Configuration:
                 )
 
     def build(self, find_device: bool = False) -> AnyWorkload:
-        """Build the workload, on its device.
-
-        Args:
-            find_device: whether a user's step is measured on the device that it uses, whichever this is.
-
-        Raises:
-            CurvescopeError: the network or the function of the step does not exist.
-        """
-        workload = self._build(find_device)
-        return GraphedSteps(workload) if self.graphed else workload
-
-    def _build(self, find_device: bool) -> AnyWorkload:
-        if self.step is not None:
+        """Build the workload on its device; with `find_device` a user's step on the device that it uses."""
+        if self.step is None:
+            self.check()
+            how = self.mode, self.precision or "fp32", self.compiled
+            workload: AnyWorkload = Workload(
+                self.find_network(), self.device, *how, axis=Axis(self.axis), fixed=dict(self.fixed)
+            )
+        else:
             make_step = load_make_step(self.step)
-            return OwnStep(
+            workload = OwnStep(
                 make_step,
                 None if find_device else self.device,
                 name=self.network,
@@ -154,16 +130,7 @@ class Configuration:
                 axis=Axis(self.axis),
                 fixed=dict(self.fixed),
             )
-        self.check()
-        return Workload(
-            self.find_network(),
-            self.device,
-            self.mode,
-            self.precision or "fp32",
-            self.compiled,
-            axis=Axis(self.axis),
-            fixed=dict(self.fixed),
-        )
+        return GraphedSteps(workload) if self.graphed else workload
 
 
 def configuration_of(meta: Mapping[str, Any]) -> Configuration:
@@ -173,7 +140,7 @@ def configuration_of(meta: Mapping[str, Any]) -> Configuration:
         CurvescopeError: its workload cannot be built again: another program was recorded or imported, the recording is
             of an older version, or another process cannot import the step.
     """
-    if (why := why_not_importable(meta)) is not None:
+    if (why := meta.get("step_not_importable")) is not None:
         raise CurvescopeError(
             f"The step {meta.get('network')} cannot be run again by another process: {why}. Define make_step in a file "
             "or module of its own."
@@ -183,8 +150,8 @@ def configuration_of(meta: Mapping[str, Any]) -> Configuration:
             "This recording does not say how to run its step again: only `diagnose` and `sweep` of this version record "
             "that. Measure it again."
         )
-    names = {field.name for field in fields(Configuration)}
-    entries = {name: value for name, value in meta.items() if name in names and name not in ("device", "axis", "fixed")}
+    names = {field.name for field in fields(Configuration)} - {"device", "axis", "fixed"}
+    entries = {name: value for name, value in meta.items() if name in names}
     return Configuration.from_entry(
         {
             "input_shape": None,
@@ -194,9 +161,3 @@ def configuration_of(meta: Mapping[str, Any]) -> Configuration:
             "fixed": tuple((meta.get("fixed") or {}).items()),
         }
     )
-
-
-def why_not_importable(meta: Mapping[str, Any]) -> str | None:
-    """The reason why another process cannot run a recording's step, as a clause; None if it can."""
-    why = meta.get("step_not_importable")
-    return None if why is None else str(why)

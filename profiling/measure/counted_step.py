@@ -31,15 +31,10 @@ _WARM_UP_STEPS = 2  # besides the first: libraries choose their algorithms in th
 
 @dataclass(frozen=True)
 class CountedStep:
-    """What a process counted in one step.
+    """What a process counted in one step."""
 
-    Attributes:
-        kernels: rows with `name`, grid, block and the counted columns of the `kernels` table, in launch order.
-        flops_counted: precisions in the counted FLOPs.
-    """
-
-    kernels: list[dict[str, Any]]
-    flops_counted: list[str]
+    kernels: list[dict[str, Any]]  # name, grid, block and the counted columns of the `kernels` table, in launch order
+    flops_counted: list[str]  # precisions in the counted FLOPs
 
 
 def command(configuration: Configuration, batch: int, *more: str) -> list[str]:
@@ -48,11 +43,7 @@ def command(configuration: Configuration, batch: int, *more: str) -> list[str]:
 
 
 def run_marked(workload: AnyWorkload, batch: int) -> None:
-    """Run one step in the range, after a warm-up outside it.
-
-    Raises:
-        CurvescopeError: the step failed.
-    """
+    """Run one step in the range, after a warm-up outside it."""
     import nvtx
 
     _warm_up(workload, batch)
@@ -69,12 +60,8 @@ def count_step(
 ) -> CountedStep:
     """Count the kernels of a step, which runs several times, and list the kernels of one more step.
 
-    Args:
-        workload: workload on a CUDA device.
-        batch: batch size.
-        count: function that counts the kernels which another function launches each time.
-        list_kernels: function that runs a step and returns a row with name, grid and block of each of its kernels, in
-            the order of the launches.
+    `count` counts the kernels which another function launches each time. `list_kernels` runs a step and returns a row
+    with name, grid and block of each of its kernels, in the order of the launches.
 
     Raises:
         CurvescopeError: the step failed, could not be counted, or launched another number of kernels when it was

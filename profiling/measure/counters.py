@@ -41,26 +41,15 @@ _TYPES = {column.name: column.dtype for column in KERNELS.columns}
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What was counted at one batch size; the entry of `counters` in `recording.json`.
-
-    Attributes:
-        batch: batch size.
-        kernels: kernels that the tool counted in one step.
-        unused: those of them that join no recorded kernel of any step.
-        steps: recorded profiled steps that the counts are joined to.
-        recorded: kernels of all these steps.
-        joined: those of them that have counts now.
-        by_geometry: whether grid and block were compared too; the recording may lack them.
-        tool: one of `TOOLS`.
-    """
+    """What was counted at one batch size; the entry of `counters` in `recording.json`."""
 
     batch: int
-    kernels: int
-    unused: int
-    steps: int
-    recorded: int
-    joined: int
-    by_geometry: bool
+    kernels: int  # that the tool counted in one step
+    unused: int  # those of them that join no recorded kernel of any step
+    steps: int  # recorded profiled steps that the counts are joined to
+    recorded: int  # kernels of all these steps
+    joined: int  # those of them that have counts now
+    by_geometry: bool  # whether grid and block were compared too; the recording may lack them
     tool: str = NCU
 
 
@@ -70,10 +59,7 @@ def counted_of(recording: Recording) -> list[Counted]:
 
 
 def find_tools(tool: str | None = None) -> list[str]:
-    """The tools to try, in order.
-
-    Args:
-        tool: one of `TOOLS`; None for CUPTI, then Nsight Compute.
+    """The tools to try, in order: by default CUPTI, then Nsight Compute.
 
     Raises:
         BackendMissingError: none of them is here.
@@ -226,9 +212,8 @@ def _without_partial_flops(kernels: pd.DataFrame, parts: Sequence[str]) -> pd.Da
 def _join(recording: Recording, writer: RecordingWriter, batch: int, counted: pd.DataFrame, tool: str) -> Counted:
     steps = recording.frame("steps")
     profiled = set(steps.loc[(steps["batch"] == batch) & steps["profiled"].astype(bool), "step"])
-    parts, recorded = recording.parts("kernels"), []
     columns = ["name", *GEOMETRY, "step", "start_ns", "correlation_id"]
-    sizes = []
+    recorded, sizes = [], []
     for number, piece in enumerate(recording.pieces("kernels", columns)):
         sizes.append(piece.num_rows)
         rows = piece.to_pandas(types_mapper={pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}.get)
@@ -238,15 +223,15 @@ def _join(recording: Recording, writer: RecordingWriter, batch: int, counted: pd
     by_geometry = has_geometry(rows) and has_geometry(counted)
     counterparts = _counterparts(rows, counted, by_geometry)
     rows = rows.assign(counted=counterparts)[counterparts >= 0]
+    parts = recording.parts("kernels")
     for number, of_part in rows.groupby("part"):
         values = {name: _column(name, of_part, counted, sizes[int(number)]) for name in COUNTED}
         writer.fill("kernels", parts[int(number)], values)
     writer.count_lost("kernels_without_counters", len(counterparts) - len(rows))
-    used = rows["counted"].nunique()
     return Counted(
         batch=batch,
         kernels=len(counted),
-        unused=len(counted) - used,
+        unused=len(counted) - rows["counted"].nunique(),
         steps=len(profiled),
         recorded=len(counterparts),
         joined=len(rows),
@@ -274,8 +259,6 @@ def _counterparts(rows: pd.DataFrame, counted: pd.DataFrame, by_geometry: bool) 
 def _column(name: str, rows: pd.DataFrame, counted: pd.DataFrame, size: int) -> pa.Array:
     """Values of one column for all rows of a part; null for rows that are not joined."""
     values: list[Any] = [None] * size
-    source = counted[name].tolist()
-    for row, position in zip(rows["row"], rows["counted"], strict=True):
-        value = source[position]
+    for row, value in zip(rows["row"], counted[name].iloc[rows["counted"]], strict=True):
         values[row] = None if pd.isna(value) else value
     return pa.array(values, _TYPES[name])

@@ -43,7 +43,7 @@ class SweepCluster:
             scheduler: address of a Dask scheduler, or `local` to start workers on this machine.
             workers: number of workers to start on a CPU.
             gpus: GPUs of this machine, named as in CUDA_VISIBLE_DEVICES; a worker is started for each.
-            threads: number of threads of each worker started on a CPU.
+            threads: of each worker started on a CPU.
 
         Raises:
             BackendMissingError: Dask is not installed.
@@ -87,12 +87,10 @@ class SweepCluster:
 
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         options = [{"nthreads": 1, "env": env, "silence_logs": logging.CRITICAL} for env in self._environments]
+        address = {"host": "127.0.0.1", "port": 0, "dashboard": False, "dashboard_address": "127.0.0.1:0"}
         return SpecCluster(
             workers={index: {"cls": Nanny, "options": each} for index, each in enumerate(options)},
-            scheduler={
-                "cls": Scheduler,
-                "options": {"host": "127.0.0.1", "port": 0, "dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            },
+            scheduler={"cls": Scheduler, "options": address},
             silence_logs=logging.CRITICAL,
         )
 
@@ -101,22 +99,17 @@ class SweepCluster:
         return set(self._client.nthreads())
 
     def pick_device(self, name: str | None) -> str:
-        """Find a device by name on one of the workers; see `torch_runtime.pick_device`.
-
-        Raises:
-            CurvescopeError: there is no worker, or it has no such device.
-        """
-        device = self._first_call(self._some_worker(), "pick", name)
+        """Find a device by name on one of the workers; see `torch_runtime.pick_device`."""
+        addresses = self.addresses()
+        if not addresses:
+            raise CurvescopeError(f"{self._scheduler} has no workers: start one per GPU, with one thread each.")
+        device = self._first_call(min(addresses), "pick", name)
         if isinstance(device, Empty):
             raise CurvescopeError(f"The workers cannot measure on {name}: {device.detail}")
         return str(device)
 
     def measurers(self, device: str, most: int) -> list[WorkerMeasurer]:
-        """Use workers as measurers.
-
-        Args:
-            device: device that each worker measures on.
-            most: maximum number of workers.
+        """Use at most that many workers as measurers, each on a device of that name.
 
         Raises:
             CurvescopeError: the workers are of different kinds, share a GPU, or cannot measure.
@@ -129,31 +122,10 @@ class SweepCluster:
             if isinstance(machine, Empty):
                 raise CurvescopeError(f"The worker at {address} cannot measure on {device}: {machine.detail}")
             machines[address] = machine
-        self._check(machines, device)
+        _check(list(machines.values()), device)
         chosen = addresses[:most]
         self._taken = set(chosen)
         return [WorkerMeasurer(self, address, machines[address], device) for address in chosen]
-
-    def _check(self, machines: dict[str, Machine], device: str) -> None:
-        kinds = Counter(str(machine.kind) for machine in machines.values())
-        if len(kinds) > 1:
-            listed = "; ".join(f"{count} × {kind}" for kind, count in kinds.items())
-            raise CurvescopeError(
-                f"The workers are of different kinds: {listed}. All measurements of a sweep are compared with each "
-                "other: use workers of one kind."
-            )
-        identities = [machine.identity for machine in machines.values()]
-        if device != "cpu" and len(set(identities)) < len(identities):
-            raise CurvescopeError(
-                "Several workers share one GPU: start each with its own CUDA_VISIBLE_DEVICES, e.g. "
-                "`CUDA_VISIBLE_DEVICES=1 dask worker tcp://host:8786 --nthreads 1`."
-            )
-
-    def _some_worker(self) -> str:
-        addresses = self.addresses()
-        if not addresses:
-            raise CurvescopeError(f"{self._scheduler} has no workers: start one per GPU, with one thread each.")
-        return min(addresses)
 
     def _first_call(self, address: str, name: str, *arguments: Any) -> Any:
         """Call a worker for the first time; report missing packages."""
@@ -193,15 +165,7 @@ class SweepCluster:
             self._taken.discard(address)
 
     def successor(self, lost: str, machine: Machine, device: str) -> tuple[str, Machine]:
-        """Wait for another free worker of the same kind, or the same worker if it is alive.
-
-        Args:
-            lost: address of the lost worker.
-            machine: machine of the lost worker.
-            device: device to measure on.
-
-        Returns:
-            Address and machine of the successor, which is then taken.
+        """Wait for another free worker of the same kind, or the same worker if it is alive; it is then taken.
 
         Raises:
             CurvescopeError: no such worker connects within `_SUCCESSOR_S`.
@@ -227,6 +191,21 @@ class SweepCluster:
         raise CurvescopeError(
             f"The worker at {lost} ended, and no other worker of its kind came within {_SUCCESSOR_S:.0f} s. The "
             "recordings are kept: resume with `curvescope sweep --resume`."
+        )
+
+
+def _check(machines: Sequence[Machine], device: str) -> None:
+    kinds = Counter(str(machine.kind) for machine in machines)
+    if len(kinds) > 1:
+        listed = "; ".join(f"{count} × {kind}" for kind, count in kinds.items())
+        raise CurvescopeError(
+            f"The workers are of different kinds: {listed}. All measurements of a sweep are compared with each other: "
+            "use workers of one kind."
+        )
+    if device != "cpu" and len({machine.identity for machine in machines}) < len(machines):
+        raise CurvescopeError(
+            "Several workers share one GPU: start each with its own CUDA_VISIBLE_DEVICES, e.g. "
+            "`CUDA_VISIBLE_DEVICES=1 dask worker tcp://host:8786 --nthreads 1`."
         )
 
 

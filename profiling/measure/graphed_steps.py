@@ -14,14 +14,7 @@ _STEPS_BEFORE_CAPTURE = 3  # on the side stream, as torch's documentation of CUD
 
 
 def capture(workload: Any) -> tuple[Any, object]:
-    """Capture one step of the loaded batch size.
-
-    Args:
-        workload: workload on a CUDA device.
-
-    Returns:
-        The graph, and what the captured step returned; each replay writes its result there.
-    """
+    """Capture one step of the loaded batch size; returns the graph, and where each replay writes the step's result."""
     import torch
 
     device = workload.device
@@ -58,7 +51,6 @@ class GraphedSteps(AnyWorkload):
 
     @property
     def name(self) -> str:
-        """Name of the network or step."""
         return self._workload.name
 
     @property
@@ -67,15 +59,10 @@ class GraphedSteps(AnyWorkload):
 
     @property
     def loaded(self) -> int | None:
-        """The batch size of the graph; None for none."""
         return self._batch
 
     def load(self, batch: int) -> None:
-        """Capture a step of this batch size; the graph of an earlier one is released.
-
-        Raises:
-            CurvescopeError: the step cannot be captured.
-        """
+        """Capture a step of this batch size; the graph of an earlier one is released."""
         if batch == self._batch:
             return
         self._drop()
@@ -94,11 +81,7 @@ class GraphedSteps(AnyWorkload):
         self._batch = batch
 
     def try_step(self, batch: int) -> None:
-        """Run one step as it is, capture it, and replay it.
-
-        Raises:
-            CurvescopeError: the step cannot run, does not run on a CUDA device, or cannot be captured.
-        """
+        """Run one step as it is, capture it, and replay it."""
         self._workload.try_step(batch)
         self.device = self._workload.device
         check_device(self.device)
@@ -106,7 +89,6 @@ class GraphedSteps(AnyWorkload):
         self.time_step()
 
     def release(self) -> None:
-        """Release the graph and the memory of the loaded batch size."""
         self._drop()
         self._workload.release()
 
@@ -132,11 +114,7 @@ def reads_result(precision: str | None, mode: str) -> bool:
 
 
 def check_device(device: str) -> None:
-    """Refuse a device without CUDA graphs.
-
-    Raises:
-        CurvescopeError: it is not a CUDA device.
-    """
+    """Refuse a device without CUDA graphs."""
     if not device.startswith("cuda"):
         raise CurvescopeError(
             f"--cuda-graph: only steps on a CUDA device can be captured, and this runs on {device}; omit it."

@@ -25,105 +25,63 @@ from ..recording.store import Recording, RecordingWriter, columns_of
 from .stopping import C, Look, StepRow, StoppingRule
 
 SEED = 0
+_INPUT = {"name": PHASE_RANGE + INPUT_PHASE, "kind": "push_pop", "source": "torch"}
 
 
 @dataclass(frozen=True)
 class Empty:
-    """The reason why a condition has no measurement.
+    """The reason why a condition has no measurement."""
 
-    Attributes:
-        why: reason, e.g. out of memory, killed or failed.
-        detail: message of the library or the operating system.
-    """
-
-    why: str
-    detail: str
+    why: str  # e.g. out of memory, killed or failed
+    detail: str  # message of the library or the operating system
 
 
 @dataclass(frozen=True)
 class Visit:
-    """The steps of one visit.
+    """The steps of one visit; rows lack the columns that `VisitWriter` adds, as `batch`."""
 
-    Attributes:
-        unprofiled: row of the `steps` table for each unprofiled step, without the columns that `VisitWriter` adds.
-        profiled: rows of each profiled step; each has one window.
-        profile_fits: False if a step fitted the memory only without the profiler.
-        marked: rows of the `marks` table of each marked step, without the columns that `VisitWriter` adds.
-        clocks: rows of the `clocks` table.
-        layer_classes: class of each layer, by path.
-        discarded_steps: number of steps that were not recorded.
-        lines: rows of the `lines` table, without `batch`.
-        peak: rows of the `peaks` table, without `batch`.
-        warning: what disturbed it, as a sentence; None for nothing.
-    """
-
-    unprofiled: list[StepRow]
-    profiled: list[StepRows] = field(default_factory=list)
-    profile_fits: bool = True
-    marked: list[list[dict[str, Any]]] = field(default_factory=list)
-    clocks: list[dict[str, Any]] = field(default_factory=list)
-    layer_classes: dict[str, str] = field(default_factory=dict)
-    discarded_steps: int = 1
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    peak: Sequence[dict[str, Any]] = ()
-    warning: str | None = None
+    unprofiled: list[StepRow]  # rows of `steps`
+    profiled: list[StepRows] = field(default_factory=list)  # of each step, with one window
+    profile_fits: bool = True  # False if a step fitted the memory only without the profiler
+    marked: list[list[dict[str, Any]]] = field(default_factory=list)  # rows of `marks`, by step
+    clocks: list[dict[str, Any]] = field(default_factory=list)  # rows of `clocks`
+    layer_classes: dict[str, str] = field(default_factory=dict)  # by path
+    discarded_steps: int = 1  # that were not recorded
+    lines: list[dict[str, Any]] = field(default_factory=list)  # rows of `lines`
+    peak: Sequence[dict[str, Any]] = ()  # rows of `peaks`
+    warning: str | None = None  # what disturbed it, as a sentence
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a run.
-
-    Attributes:
-        elapsed_s: seconds so far.
-        expected_s: expected seconds of the complete run.
-        doing: name of what runs now.
-        steps: rows of the `steps` table so far; empty where a run has none, or does not tell.
-    """
+    """Progress of a run."""
 
     elapsed_s: float
-    expected_s: float
+    expected_s: float  # of the complete run
     doing: str
-    steps: Sequence[StepRow] = ()
+    steps: Sequence[StepRow] = ()  # rows of `steps` so far; empty where a run has none, or does not tell
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loop(Generic[C]):
-    """Conditions, and the rules for visiting them.
+    """Conditions, and the rules for visiting them."""
 
-    Attributes:
-        conditions: values to measure, in the order of the first round; a rule may add to them between rounds.
-        visit: function that makes and records one visit of a condition in a round, counted from 0.
-        rule: what each round visits, and when the run ends.
-        finished: whether a condition needs no more visits, e.g. because it does not fit the memory.
-        visited: whether an earlier start has made the visit of a condition in a round.
-        group: group of a condition; its conditions stay together, in their order, when rounds are shuffled.
-        begin_round: function that runs before the first visit of a round.
-        rows: function that returns the rows of all steps so far, for the rule.
-        label: name of a condition in progress reports.
-        report: function that receives the progress after every visit.
-        elapsed_s: seconds of earlier starts of a resumed run.
-        clock_s: clock of the time limit.
-    """
-
-    conditions: Sequence[C]
-    visit: Callable[[C, int], object]
+    conditions: Sequence[C]  # in the order of the first round; a rule may add to them between rounds
+    visit: Callable[[C, int], object]  # makes and records one visit in a round, counted from 0
     rule: StoppingRule[C]
-    finished: Callable[[C], bool] = lambda _: False
-    visited: Callable[[C, int], bool] = lambda _, __: False
+    finished: Callable[[C], bool] = lambda _: False  # e.g. what does not fit the memory
+    visited: Callable[[C, int], bool] = lambda _, __: False  # by an earlier start
+    # stays together, in its order, when rounds are shuffled
     group: Callable[[C], Hashable] = lambda condition: condition
-    begin_round: Callable[[], object] = lambda: None
-    rows: Callable[[], Sequence[StepRow]] = lambda: ()
-    label: Callable[[C], str] = str
-    report: Callable[[Progress], object] = lambda _: None
-    elapsed_s: float = 0.0
+    begin_round: Callable[[], object] = lambda: None  # before its first visit
+    rows: Callable[[], Sequence[StepRow]] = lambda: ()  # of all steps so far, for the rule
+    label: Callable[[C], str] = str  # of a condition in progress
+    report: Callable[[Progress], object] = lambda _: None  # receives the progress after every visit
+    elapsed_s: float = 0.0  # of earlier starts of a resumed run
     clock_s: Callable[[], float] = time.monotonic
 
     def run(self) -> int:
-        """Make the missing visits.
-
-        Returns:
-            Number of rounds that were made to their end.
-        """
+        """Make the missing visits; returns the number of rounds that were made to their end."""
         began_s, done = self.clock_s() - self.elapsed_s, 0
         visit_s: dict[C, float] = {}
         for round_, order in zip(count(), self._orders(), strict=False):
@@ -167,20 +125,10 @@ class VisitWriter:
     """Adds visits to one recording, which may contain visits of an earlier start.
 
     A visit is one part file of each table, under one name. The part of `steps` is written last and completes the visit.
-
-    Attributes:
-        writer: writer of the recording.
-        steps: rows of the `steps` table so far.
-        next_step: number of the next step.
     """
 
     def __init__(self, writer: RecordingWriter, mode: str) -> None:
-        """Read the visits of the recording.
-
-        Args:
-            writer: writer of the recording.
-            mode: mode of the steps, e.g. training.
-        """
+        """Read the visits of the recording."""
         self.writer, self._mode = writer, mode
         recording = Recording(writer.path, dict(writer.meta))
         self._visited = {part.stem for part in recording.parts("steps")}
@@ -197,16 +145,7 @@ class VisitWriter:
         return batch in self._with_operators
 
     def write(self, batch: int, round_: int, visit: Visit) -> None:
-        """Record one visit.
-
-        Args:
-            batch: value of the column `batch`.
-            round_: number of the round, from 0.
-            visit: steps of the visit.
-
-        Raises:
-            CurvescopeError: the recording cannot be written.
-        """
+        """Record one visit of a round, counted from 0."""
         first, kernels, ranges, calls = len(self.steps), [], [], []
         once: dict[str, Sequence[dict[str, Any]]] = {}  # rows of one step for each batch size
         reasons: StepRow = {}
@@ -222,7 +161,10 @@ class VisitWriter:
             step = self._add(batch, round_, first, window, profiled=True)
             kernels += [{**row, "step": step} for row in profile.kernels]
             calls += [{**row, "step": step} for row in profile.api_calls]
-            ranges += [_input_range(*window, step) for window in profile.inputs]
+            ranges += [
+                {**_INPUT, "start_ns": start_ns, "duration_ns": duration_ns, "step": step}
+                for start_ns, duration_ns in profile.inputs
+            ]
             if not self.has_operators(batch) and profile.operators:
                 once = {"operators": profile.operators, "lines": visit.lines, "peaks": visit.peak}
                 self._with_operators.add(batch)
@@ -247,36 +189,18 @@ class VisitWriter:
             self.writer.write(table, columns_of(rows), part_of_visit(batch, round_))
 
     def write_unmeasured(self, batch: int, round_: int, empty: Empty) -> None:
-        """Record that a batch size could not be measured; this replaces an earlier entry of the batch size.
-
-        Args:
-            batch: the batch size.
-            round_: number of the round, from 0.
-            empty: the reason.
-        """
+        """Record that a batch size could not be measured; this replaces an earlier entry of the batch size."""
         others = [entry for entry in self.writer.meta["unmeasured"] if entry["batch"] != batch]
         self.writer.update(unmeasured=[*others, {"batch": batch, "round": round_, **asdict(empty)}])
 
     def _add(self, batch: int, round_: int, first: int, row: StepRow, *, profiled: bool) -> int:
         """Add a step to the visit whose first step is `steps[first]`; returns its number."""
-        step, index = self.next_step, len(self.steps) - first
-        key = {"step": step, "batch": batch, "round": round_, "index": index}
+        key = {"step": self.next_step, "batch": batch, "round": round_, "index": len(self.steps) - first}
         self.steps.append({**key, "mode": self._mode, "profiled": profiled, **row})
         self.next_step += 1
-        return step
+        return self.next_step - 1
 
 
 def part_of_visit(batch: int, round_: int) -> str:
     """Name of the part files of one visit."""
     return f"b{batch:07d}_r{round_:05d}"
-
-
-def _input_range(start_ns: int, duration_ns: int, step: int) -> dict[str, Any]:
-    return {
-        "name": PHASE_RANGE + INPUT_PHASE,
-        "start_ns": start_ns,
-        "duration_ns": duration_ns,
-        "kind": "push_pop",
-        "step": step,
-        "source": "torch",
-    }

@@ -20,31 +20,18 @@ from .clock_alignment import clock_identity
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A device and the machine around it.
-
-    Attributes:
-        device: result of `describe_device`.
-        device_settings: result of `describe_settings`.
-        host: result of `describe_host`.
-        versions: result of `describe_versions`.
-        ceilings: measured peaks of the device; None if there are none.
-        cudnn_workspace_limit_mib: workspace limit of cuDNN's convolutions (CUDNN_CONV_WSCAP_DBG).
-        clocks_missing: reason why clocks are not sampled; None if they are.
-        identity: text that differs between machines, and between GPUs of one machine; compared, never stored.
-        energy: source of the steps' energies, see `describe_energy`; None if unknown.
-        locked_sm_clock_hz: SM clock that Curvescope locked; None if it locked none.
-    """
+    """A device and the machine around it."""
 
     device: dict[str, Any]
     device_settings: dict[str, Any] | None
     host: dict[str, Any]
     versions: dict[str, str | None]
-    ceilings: dict[str, Any] | None
-    cudnn_workspace_limit_mib: str | None
-    clocks_missing: str | None
-    identity: str
-    energy: dict[str, Any] | None = None
-    locked_sm_clock_hz: int | None = None
+    ceilings: dict[str, Any] | None  # measured peaks of the device
+    cudnn_workspace_limit_mib: str | None  # of cuDNN's convolutions (CUDNN_CONV_WSCAP_DBG)
+    clocks_missing: str | None  # why clocks are not sampled; None if they are
+    identity: str  # differs between machines, and between GPUs of one machine; compared, never stored
+    energy: dict[str, Any] | None = None  # source of the steps' energies, see `describe_energy`
+    locked_sm_clock_hz: int | None = None  # by Curvescope; None if it locked none
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -90,10 +77,7 @@ _LIBRARIES = ("cuda", "cudnn", "driver")  # facts of a device that name its soft
 
 
 def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
-    """Compare this machine with that of a recording, before its work runs again.
-
-    Args:
-        meta: `recording.json` of the recording.
+    """Compare this machine with that of a recording, by its `recording.json`, before its work runs again.
 
     Returns:
         Differences that leave the device the same, e.g. in versions of libraries; one sentence each.

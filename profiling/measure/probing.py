@@ -56,19 +56,12 @@ def probe_sizes(sizes: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class _Line:
-    """Times so far, of the fastest step of each visit, without what rounds share.
+    """Times so far, of the fastest step of each visit, without what rounds share."""
 
-    Attributes:
-        times: time by size, ms: of the sweep's sizes and of probes.
-        visits: number of visits behind each.
-        noise: standard deviation of a visit's time, as a share of it.
-        grid: the sweep's sizes.
-    """
-
-    times: dict[int, float]
-    visits: dict[int, int]
-    noise: float
-    grid: Sequence[int]
+    times: dict[int, float]  # by size, ms: of the sweep's sizes and of probes
+    visits: dict[int, int]  # number of visits behind each
+    noise: float  # standard deviation of a visit's time, as a share of it
+    grid: Sequence[int]  # the sweep's sizes
 
     @classmethod
     def of(cls, rows: Sequence[StepRow], probed: dict[int, dict[int, float]], grid: Sequence[int]) -> _Line:
@@ -159,33 +152,24 @@ def _faster_half(logs: Iterable[float]) -> float:
 
 
 class Probing(StoppingRule[int]):
-    """The rounds of another rule; from the second on, they also visit sizes to probe.
-
-    Attributes:
-        sizes: sizes of the curve, increasing; those that are found join them.
-        places: the last size on the line and the first off it, of every jump that was found.
-        visited: every visit of a probe, as `recording.json` has it.
-    """
+    """The rounds of another rule; from the second on, they also visit sizes to probe."""
 
     def __init__(
         self, rule: StoppingRule[int], sizes: Sequence[int], limit_s: float, visit: Callable[[int], Visit | Empty]
     ) -> None:
-        """Define the rule.
+        """Define the rule, over the rounds of another one and the increasing sizes of the sweep.
 
-        Args:
-            rule: rounds of the curve.
-            sizes: sizes of the sweep, increasing.
-            limit_s: seconds that probes take together; the last may end after them.
-            visit: function that visits a size, with few steps.
+        Probes, which `visit` makes with few steps, take `limit_s` together; the last may end after them.
         """
         super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
-        self.sizes, self.places = list(sizes), tuple[Gap, ...]()
+        self.sizes = list(sizes)  # of the curve, increasing; those that are found join them
+        self.places = tuple[Gap, ...]()  # the last size on the line and the first off it, of every jump that was found
         self._rule, self._grid, self._visit = rule, tuple(sizes), visit
         self._limit_s = self._left_s = limit_s
         self._open = probe_sizes(sizes) if len(sizes) > 1 and limit_s > 0 else []
         self._ended = not self._open
         self._gaps: dict[Gap, float] = {}  # share by which a gap deviated when its search began
-        self.visited: list[dict[str, Any]] = []
+        self.visited: list[dict[str, Any]] = []  # of `recording.json`
         self._tried: dict[int, int] = {}
         self._least, self._counted_from = _LEAVES, 0
 

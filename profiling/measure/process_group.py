@@ -17,16 +17,11 @@ from .clock_alignment import EXCHANGES, Reading, clock_identity, number_nodes, r
 
 
 class ProcessGroup:
-    """All processes of a launch; a context manager that connects this process to the others.
-
-    Attributes:
-        rank_info: rank of this process in the launch.
-        nodes: node of every rank.
-    """
+    """All processes of a launch; a context manager that connects this process to the others."""
 
     def __init__(self, rank_info: RankInfo, timeout_s: float) -> None:
         self.rank_info, self._timeout = rank_info, timedelta(seconds=timeout_s)
-        self.nodes: list[int] = []
+        self.nodes: list[int] = []  # of every rank
         self._groups: dict[int, Any] = {}
 
     def __enter__(self) -> ProcessGroup:
@@ -55,11 +50,7 @@ class ProcessGroup:
             dist.destroy_process_group()
 
     def check_size(self, devices: Sequence[int]) -> None:
-        """Refuse more devices than there are processes.
-
-        Raises:
-            CurvescopeError: there are too few processes.
-        """
+        """Refuse more devices than there are processes."""
         if max(devices) > self.rank_info.world_size:
             raise CurvescopeError(
                 f"{max(devices)} devices are requested, but the launch has "

@@ -47,12 +47,7 @@ class ChildProcess:
     """A process that makes an object and calls its methods for this process, one at a time."""
 
     def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
-        """Start the process.
-
-        Args:
-            make: function of a module that makes the object; its error answers every call.
-            arguments: arguments of `make`.
-        """
+        """Start the process, in which a function of a module makes the object; its error answers every call."""
         prepare_libraries()  # the server inherits this environment, and loads torch with it
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([*PRELOADED, f"{__package__}.visit_processes"])
@@ -65,10 +60,7 @@ class ChildProcess:
     def call(self, method: str, *arguments: Any, while_waiting: Callable[[], object] = lambda: None) -> Any:
         """Call a method of the object; returns its result, or an `Empty` for an error or the end of the process.
 
-        Args:
-            method: name of the method.
-            arguments: arguments of the method.
-            while_waiting: function that is called twice a second; its errors are passed on.
+        `while_waiting` is called twice a second; its errors are passed on.
         """
         try:
             self._connection.send((method, arguments))
@@ -95,14 +87,10 @@ class Interpreter(ChildProcess):
     def __init__(
         self, python: str, folder: Path, variables: Mapping[str, str], make: Callable[..., Any], *arguments: Any
     ) -> None:
-        """Start the process.
+        """Start the process of an interpreter, which has the packages that Curvescope needs.
 
-        Args:
-            python: interpreter, with the packages that Curvescope needs.
-            folder: its working directory, searched first for modules.
-            variables: environment variables to set.
-            make: see `ChildProcess`.
-            arguments: arguments of `make`.
+        The folder is its working directory, and is searched first for modules; the variables are set in its
+        environment.
         """
         command = [python, "-c", _MAIN, str(Path(__file__).parents[2])]
         self._process, self._connection = start_with_socket(
@@ -129,13 +117,7 @@ class _Popen(subprocess.Popen[bytes]):
 def start_with_socket(
     command: Sequence[str], start: Callable[..., Any] = subprocess.Popen, **how: Any
 ) -> tuple[Any, Connection]:
-    """Start a command with the file descriptor of a socket as last argument; returns its process and our end.
-
-    Args:
-        command: the command.
-        start: function that starts it.
-        how: further arguments of `start`.
-    """
+    """Start a command with the file descriptor of a socket as last argument; returns its process and our end."""
     ours, theirs = socket.socketpair()
     with theirs:
         file = theirs.fileno()

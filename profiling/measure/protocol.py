@@ -29,10 +29,10 @@ class Protocol:
         profiled_steps: maximum number of profiled steps of one visit; 0 for none.
         time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected to
             end within them; None runs all rounds.
-        statistic: statistic of the unprofiled steps that is T(b): mean of the faster half, median or mean.
+        statistic: of the unprofiled steps that is T(b): mean of the faster half, median or mean.
         until: half-width of the widest interval of any T(b), as a share of T(b), at which to stop; None: never.
-        images: number of samples of all rounds together, so that a batch size takes images/batch steps; None: the
-            number of steps does not depend on the batch size.
+        images: samples of all rounds together, so that a batch size takes images/batch steps; None: the number of steps
+            does not depend on the batch size.
     """
 
     name: str
@@ -82,11 +82,7 @@ EXPERIMENT = Protocol("experiment", (1, 1), 1, (1, 4), 0.15, 0, None)
 
 
 def get_protocol(name: str) -> Protocol:
-    """Find a protocol by name.
-
-    Raises:
-        CurvescopeError: there is no such protocol.
-    """
+    """Find a protocol by name."""
     if name not in PROTOCOLS:
         raise CurvescopeError(f"--protocol {name}: choose one of {', '.join(PROTOCOLS)}.")
     return PROTOCOLS[name]
@@ -95,12 +91,9 @@ def get_protocol(name: str) -> Protocol:
 def parse_batches(text: str, option: str = "--batch") -> tuple[int, ...]:
     """Parse batch sizes: `1,2,4` (a list), `1..32` (the first, doubled up to the last), or `32..160:8` (steps of 8).
 
-    Args:
-        text: batch sizes, or values of another axis.
-        option: option of the command line, for messages.
-
     Raises:
-        CurvescopeError: the text has none of these forms, or the sizes are not positive and increasing.
+        CurvescopeError: the text has none of these forms, or the sizes are not positive and increasing. It names the
+            option.
     """
     form = "write a list, e.g. 1,2,4, powers of two, e.g. 1..32, or a step, e.g. 32..160:8"
     order = "batch sizes start at 1 and increase" if option == "--batch" else "values start at 1 and increase"
@@ -124,11 +117,7 @@ def doubled(first: int, last: int) -> tuple[int, ...]:
 
 
 def parse_bytes(text: str, option: str) -> int:
-    """Parse a number of bytes, e.g. 8GB (10⁹ bytes each), 8GiB, 500MB or 12e9.
-
-    Raises:
-        CurvescopeError: the text has not this form, or is not positive.
-    """
+    """Parse a number of bytes, e.g. 8GB (10⁹ bytes each), 8GiB, 500MB or 12e9."""
     units = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
     match = re.fullmatch(r"([0-9.]+(?:e[0-9]+)?)\s*([a-z]*)", text.strip().lower())
     try:

@@ -32,18 +32,14 @@ def launch(
 ) -> None:
     """Run the plan of a folder with one process per device, and wait for its end.
 
-    Args:
-        folder: folder of the plan; the output of the ranks goes to its `logs`.
-        plan: plan in the folder.
-        rank_module: module that runs one rank; its argument is the folder.
-        report: function that receives the progress a few times a second.
+    `rank_module` runs one rank; its argument is the folder, to whose `logs` the ranks write. `report` receives the
+    progress a few times a second.
 
     Raises:
         CurvescopeError: a rank failed; the others are ended. The message contains the end of its log.
         KeyboardInterrupt: passed on, after the ranks are ended.
     """
-    earlier = len(list((folder / "logs").glob("*")))  # logs of earlier starts are kept
-    logs = folder / "logs" / str(earlier + 1)
+    logs = folder / "logs" / str(len(list((folder / "logs").glob("*"))) + 1)  # those of earlier starts are kept
     logs.mkdir(parents=True)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     command += [f"--nproc-per-node={max(plan.devices)}", f"--log-dir={logs}", "--redirects=3"]
@@ -102,13 +98,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def describe_failure(output: str, logs: Path, folder: Path) -> str:
-    """Describe which rank failed first, with the end of its log.
-
-    Args:
-        output: output of torchrun.
-        logs: folder of the ranks' logs.
-        folder: folder of the run.
-    """
+    """Describe which rank failed first, by the output of torchrun, with the end of its log."""
     codes = {int(rank): int(code) for rank, code in _FAILURE.findall(output)}
     if not codes:
         tail = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:])

@@ -21,12 +21,7 @@ from .protocol import Protocol
 
 @dataclass(frozen=True, order=True)
 class ScalingPoint:
-    """A condition of a scaling run.
-
-    Attributes:
-        devices: number of devices that step together, one rank each.
-        batch: number of samples per device and step.
-    """
+    """A condition of a scaling run: devices that step together, one rank each, and samples of each per step."""
 
     devices: int
     batch: int
@@ -39,28 +34,16 @@ class ScalingPoint:
 
 @dataclass(frozen=True)
 class ScalingPlan:
-    """What a scaling run measures.
+    """What a scaling run measures."""
 
-    Attributes:
-        configuration: network and how it runs; its device is cpu or cuda, and each rank takes its own.
-        devices: numbers of devices, increasing, starting at 1.
-        batch: batch size per device in weak scaling; None for none.
-        total_batch: batch size of all devices together in strong scaling, divisible by every number of devices; None
-            for none.
-        protocol: number and length of visits.
-        threads: number of threads of each process on a CPU; None on GPUs.
-        source: input pipeline, see `make_feed`.
-        timeout_s: seconds to wait for an unresponsive rank before the run is aborted.
-    """
-
-    configuration: Configuration
-    devices: tuple[int, ...]
-    batch: int | None
-    total_batch: int | None
+    configuration: Configuration  # its device is cpu or cuda, and each rank takes its own
+    devices: tuple[int, ...]  # numbers of devices, increasing, starting at 1
+    batch: int | None  # per device in weak scaling
+    total_batch: int | None  # of all devices together in strong scaling, divisible by every number of devices
     protocol: Protocol
-    threads: int | None
-    source: str
-    timeout_s: float
+    threads: int | None  # of each process on a CPU; None on GPUs
+    source: str  # input pipeline, see `make_feed`
+    timeout_s: float  # to wait for an unresponsive rank before the run is aborted
 
     @classmethod
     def from_entry(cls, entry: dict[str, Any]) -> ScalingPlan:

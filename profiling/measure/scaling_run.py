@@ -55,24 +55,17 @@ _FRESH_STEPS = 2
 
 @dataclass(frozen=True)
 class _Command:
-    """The next visit, as rank 0 commands it.
-
-    Attributes:
-        point: number of devices, and the batch size of each.
-        round_: number of the round, from 0.
-        steps: number of unprofiled steps.
-        profiled_steps: maximum number of profiled steps.
-        rebuild: whether the number of devices changed since the last visit: every rank drops its workload, and the
-            ranks of this visit build the new one together.
-        warm_up_steps: minimum number of discarded steps, and number before each profiled step; every rank runs the
-            same number, because the ranks wait for each other in a step.
-    """
+    """The next visit, as rank 0 commands it."""
 
     point: ScalingPoint
     round_: int
-    steps: int
-    profiled_steps: int
+    steps: int  # unprofiled
+    profiled_steps: int  # at most
+    # Whether the number of devices changed since the last visit: every rank drops its workload, and the ranks of this
+    # visit build the new one together.
     rebuild: bool
+    # Least number of discarded steps, and number before each profiled step; the same on every rank, because the ranks
+    # wait for each other in a step.
     warm_up_steps: int
 
 
@@ -95,7 +88,7 @@ def run_rank(
         folder: folder of the plan, on a file system that all nodes share.
         plan: plan of the run; the same on all ranks.
         ranks: all processes of the launch, connected.
-        report: function that receives the progress of rank 0 after every visit.
+        report: receives the progress of rank 0 after every visit.
         precise: stopping rule, a function of the rows of `steps` of rank 0 at one number of devices.
         clock_s: clock of the time limit.
 
@@ -115,11 +108,7 @@ def run_rank(
 
 
 def device_of(plan: ScalingPlan, rank_info: RankInfo) -> str:
-    """The device of a rank.
-
-    Raises:
-        CurvescopeError: its node has too few devices.
-    """
+    """The device of a rank; an error if its node has too few."""
     if plan.configuration.device == "cpu":
         return "cpu"
     count = int(import_torch().cuda.device_count())
@@ -146,6 +135,7 @@ class _Rank:
         torch = import_torch()
         self._folder, self._plan, self._ranks, self._report, self._precise = folder, plan, ranks, report, precise
         self._clock_s = clock_s
+        self._leads = ranks.rank_info.rank == 0
         self._device = device_of(plan, ranks.rank_info)
         if plan.threads is not None:
             torch.set_num_threads(plan.threads)
@@ -181,10 +171,6 @@ class _Rank:
                 while (command := self._ranks.broadcast(None)) is not None:
                     self._obey(command)
 
-    @property
-    def _leads(self) -> bool:
-        return self._ranks.rank_info.rank == 0
-
     def _find_complete_visits(self) -> dict[int, set[str]] | None:
         """The visits that every rank has, by number of devices; None if the run is complete."""
         if is_complete(self._folder, self._plan):
@@ -200,9 +186,9 @@ class _Rank:
                     part.unlink()  # another rank did not finish this visit
             self._readings = list(alignment_of(recording.meta[META_KEY].get("clock")).readings)
             return RecordingWriter.resume(path, "steps")
-        plan, configuration = self._plan, self._plan.configuration
+        plan = self._plan
         batches = sorted(point.batch for point in plan.points if point.devices == devices)
-        meta = describe_sweep(configuration.entry, batches, plan.protocol)
+        meta = describe_sweep(plan.configuration.entry, batches, plan.protocol)
         meta |= {"compiled": False, "input": plan.source}
         meta |= {**describe_machine(self._device).entry, META_KEY: rank_info.entry()}
         return RecordingWriter(path, meta)
@@ -277,8 +263,10 @@ class _Rank:
         if isinstance(command, _ReadClocks):
             self._read_clocks()
             return
-        if command.rebuild:
-            self._drop_workload()
+        if command.rebuild and self._workload is not None:
+            self._workload.release()
+            self._workload = None
+            gc.collect()  # DDP and its hooks refer to each other
         if command.point.devices in self._visits:
             self._visit(command)
 
@@ -291,27 +279,25 @@ class _Rank:
             assert rank is not None
             visits.writer.update(**{META_KEY: rank.entry(ClockAlignment(tuple(self._readings)).entry())})
 
-    def _drop_workload(self) -> None:
-        if self._workload is not None:
-            self._workload.release()
-            self._workload = None
-            gc.collect()  # DDP and its hooks refer to each other
-
     def _make_workload(self, devices: int) -> Workload:
         """Build the network for steps on a number of devices."""
+        from torch.nn.parallel import DistributedDataParallel
+
         rank = self._ranks.rank_among(devices) or self._ranks.rank_info
         feed = make_feed(self._plan.source, self._network, self._device, rank.rank, devices)
         configuration = self._plan.configuration
-        wrap = self._wrap_parallel(devices) if devices > 1 else None
-        precision = configuration.precision or "fp32"
-        return Workload(self._network, self._device, configuration.mode, precision, wrap=wrap, feed=feed)
-
-    def _wrap_parallel(self, devices: int) -> Callable[[Any], Any]:
-        from torch.nn.parallel import DistributedDataParallel
-
         ids = None if self._device == "cpu" else [int(self._device.partition(":")[2])]
-        return lambda model: DistributedDataParallel(
-            model, device_ids=ids, process_group=self._ranks.group(devices), gradient_as_bucket_view=False
+
+        def wrap(model: Any) -> Any:
+            return DistributedDataParallel(model, device_ids=ids, process_group=self._ranks.group(devices))
+
+        return Workload(
+            self._network,
+            self._device,
+            configuration.mode,
+            configuration.precision or "fp32",
+            wrap=wrap if devices > 1 else None,
+            feed=feed,
         )
 
     def _visit(self, command: _Command) -> None:

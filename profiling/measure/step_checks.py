@@ -31,12 +31,7 @@ _LEAST_SLOWING = 0.2  # share of the time
 
 @dataclass
 class StepChecks:
-    """What the visits of one process show, in their order.
-
-    Attributes:
-        axis: axis of the batch sizes.
-        device: `cpu` or `cuda:N`.
-    """
+    """What the visits of one process show, in their order."""
 
     axis: Axis
     device: str

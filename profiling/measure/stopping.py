@@ -20,21 +20,13 @@ StepRow = dict[str, Any]  # a row of the `steps` table
 
 @dataclass(frozen=True, kw_only=True)
 class Look(Generic[C]):
-    """The state of a run before a round.
+    """The state of a run before a round."""
 
-    Attributes:
-        round_: number of the round, from 0.
-        elapsed_s: seconds since the run began.
-        conditions: conditions that need a visit, in the order of the round.
-        visit_s: duration of the last visit of each condition, which predicts the next.
-        rows: function that returns the rows of all steps so far.
-    """
-
-    round_: int
-    elapsed_s: float
-    conditions: Sequence[C]
-    visit_s: Mapping[C, float]
-    rows: Callable[[], Sequence[StepRow]]
+    round_: int  # from 0
+    elapsed_s: float  # since the run began
+    conditions: Sequence[C]  # that need a visit, in the order of the round
+    visit_s: Mapping[C, float]  # of the last visit of each condition, which predicts the next
+    rows: Callable[[], Sequence[StepRow]]  # of all steps so far
 
     @property
     def end_s(self) -> float:
@@ -48,15 +40,10 @@ class Look(Generic[C]):
 
 @dataclass(kw_only=True)
 class StoppingRule(ABC, Generic[C]):
-    """What the rounds of a run visit, and when it ends.
+    """What the rounds of a run visit, and when it ends."""
 
-    Attributes:
-        least: minimum number of rounds.
-        time_limit_s: expected seconds of the run; None without a limit.
-    """
-
-    least: int
-    time_limit_s: float | None
+    least: int  # number of rounds
+    time_limit_s: float | None  # expected seconds of the run; None without a limit
 
     @abstractmethod
     def next_round(self, look: Look[C]) -> Sequence[C] | None:
@@ -75,11 +62,10 @@ class Complete(StoppingRule[C]):
         """Define the rule.
 
         Args:
-            rounds: minimum and maximum number of rounds; with maximum None, rounds continue until every condition is
-                finished.
+            rounds: minimum and maximum number; with maximum None, rounds continue until every condition is finished.
             time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected
-                to end within them; None for no limit.
-            deadline_s: time within which a round must be expected to end to start at all; None for no deadline.
+                to end within them.
+            deadline_s: time within which a round must be expected to end to start at all.
         """
         super().__init__(least=rounds[0], time_limit_s=time_limit_s)
         self.most, self._deadline_s = rounds[1], deadline_s
@@ -107,12 +93,7 @@ class Until(StoppingRule[C]):
     """The rounds of another rule, until the rows so far are enough."""
 
     def __init__(self, rule: StoppingRule[C], enough: Callable[[Sequence[StepRow]], bool]) -> None:
-        """Define the rule.
-
-        Args:
-            rule: the other rule.
-            enough: whether the rows are enough; asked after each round from the minimum on.
-        """
+        """Define the rule; whether the rows are enough is asked after each round from the minimum on."""
         super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
         self._rule, self._enough = rule, enough
 

@@ -20,6 +20,7 @@ from ..recording.axis import axis_of
 from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
 from ..workload.any_workload import AnyWorkload
+from ..workload.own_step import MakeStep, OwnStep
 from .loop import SEED, Empty, Loop, Progress, Visit, VisitWriter
 from .machine import describe_machine
 from .probing import Probing, protocol_of_probes
@@ -50,11 +51,11 @@ def run_sweep(
         batches: batch sizes, increasing.
         protocol: number and length of visits.
         path: folder to create for the recording.
-        report: function that receives the progress after every visit.
+        report: receives the progress after every visit.
         rule: what each round visits, and when the sweep ends; None for the rounds of the protocol.
         clock_s: clock of the time limit.
-        probe_s: seconds for probes of sizes between the batch sizes; 0 for none. A compiled step has none: it would be
-            compiled for each.
+        probe_s: seconds for probes of sizes between the batch sizes. A compiled step has none: it would be compiled
+            for each.
 
     Raises:
         CurvescopeError: the network cannot run a step, the recording cannot be written, or no batch size fits the
@@ -64,7 +65,6 @@ def run_sweep(
     workload.try_step(min(batches))
     clocks = ClockSampler(workload.device)
     meta = describe_sweep(workload.spec, batches, protocol) | describe_machine(workload.device).entry
-
     checks = StepChecks(axis_of(meta), workload.device)
 
     def measure(batch: int) -> Visit | Empty:
@@ -98,13 +98,23 @@ def run_sweep(
         workload.release()
 
 
+def sweep_callable(
+    name: str,
+    make_step: MakeStep,
+    batches: Sequence[int],
+    protocol: Protocol,
+    path: AnyPath,
+    clock_ns: Callable[[], int] = time.monotonic_ns,
+) -> None:
+    """Time and record the steps of a function; nothing is profiled, and errors of the step are passed on."""
+    workload = OwnStep(make_step, name=name, errors_are_results=False, clock_ns=clock_ns)
+    run_sweep(workload, batches, replace(protocol, profiled_steps=0), path)
+
+
 def describe_sweep(spec: Mapping[str, Any], batches: Sequence[int], protocol: Protocol) -> dict[str, Any]:
     """Entries of `recording.json` that every sweep has, besides those of its machine.
 
-    Args:
-        spec: description of the steps, see `AnyWorkload.spec` and `Configuration.entry`.
-        batches: batch sizes, increasing.
-        protocol: number and length of visits.
+    The steps are described as in `AnyWorkload.spec` and `Configuration.entry`.
     """
     return {
         "recording_type": "sweep",
@@ -124,23 +134,12 @@ def sweep_batches(
     report: Callable[[Progress], None] = lambda _: None,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> str | None:
-    """Make the visits that are missing in the recording of a sweep.
-
-    Args:
-        visits: writer of the recording; its `batches` are measured.
-        measure: function that makes one visit of a batch size.
-        rule: what each round visits, and when the sweep ends; with probes, the rounds of `Probing`.
-        report: function that receives the progress after every visit.
-        clock_s: clock of the time limit.
+    """Make the visits that are missing in the recording of a sweep, of its `batches`, or those of `Probing`.
 
     Returns:
         The reason why no batch size could be measured; None if one was.
-
-    Raises:
-        CurvescopeError: the recording cannot be written.
     """
     writer = visits.writer
-
     probing = rule if isinstance(rule, Probing) else None
     sizes = probing.sizes if probing else writer.meta["batches"]
 

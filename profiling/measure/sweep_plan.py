@@ -34,19 +34,11 @@ Report = Callable[[str, Progress], None]
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep measures.
+    """What a sweep measures."""
 
-    Attributes:
-        configurations: networks and how they run, one recording each.
-        batches: batch sizes, increasing.
-        up_to_largest: search the largest batch size that fits; measure it, and the doubles of the last of `batches` up
-            to it. Without `batches` only the largest is measured.
-        protocol: number and length of visits.
-    """
-
-    configurations: tuple[Configuration, ...]
-    batches: tuple[int, ...]
-    up_to_largest: bool
+    configurations: tuple[Configuration, ...]  # one recording each
+    batches: tuple[int, ...]  # increasing
+    up_to_largest: bool  # measure the largest size that fits, too, and the doubles of the last of `batches` up to it
     protocol: Protocol
 
     @classmethod
@@ -87,12 +79,8 @@ def run_plan(
 ) -> list[tuple[Configuration, str]]:
     """Measure everything in a plan that is missing in `folder`.
 
-    Args:
-        folder: folder of the plan and the recordings.
-        plan: plan of the sweep.
-        report: function that receives a configuration's label and progress after every visit.
-        precise: stopping rule, see `run_sweep`.
-        measurers: run in parallel, each with one configuration at a time; by default this machine measures alone.
+    `report` receives a configuration's label and progress after every visit. Measurers run in parallel, each with one
+    configuration at a time; by default this machine measures alone.
 
     Returns:
         Configurations of which no batch size could be measured, and the reasons.
@@ -199,9 +187,9 @@ def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> N
 
 
 def find_largest(fits: Callable[[int], bool], first: int) -> tuple[int, int | None]:
-    """Search the largest batch size that fits, by doubling from `first` and then by bisection.
+    """Search the largest batch size that fits, by doubling from `first` and then by bisection to a 32nd of the size.
 
-    The search ends when the gap is within a 32nd of the size. If `first` does not fit, smaller sizes are tried.
+    If `first` does not fit, smaller sizes are tried.
 
     Returns:
         The largest size that fits, 0 for none; and the smallest size that was too large, None if all sizes fit.

@@ -52,29 +52,17 @@ Measured = tuple[str, int]  # version and batch size
 
 @dataclass(frozen=True)
 class Version:
-    """A version of the user's code.
-
-    Attributes:
-        name: name to show.
-        place: folder, or revision of the repository of the working directory.
-        python: interpreter that runs it.
-        variables: environment variables that it runs with.
-        folder: its folder; of a revision only once it is checked out.
-    """
+    """A version of the user's code."""
 
     name: str
-    place: str
-    python: str = sys.executable
-    variables: tuple[tuple[str, str], ...] = ()
-    folder: Path = Path()
+    place: str  # folder, or revision of the repository of the working directory
+    python: str = sys.executable  # interpreter that runs it
+    variables: tuple[tuple[str, str], ...] = ()  # of its environment
+    folder: Path = Path()  # of a revision only once it is checked out
 
     @classmethod
     def parse(cls, text: str) -> Version:
-        """The version that a value of `--measure` names.
-
-        Raises:
-            CurvescopeError: it has another form.
-        """
+        """The version that a value of `--measure` names."""
         name, _, rest = text.partition("=")
         where, *settings = rest.split(",")
         place, _, python = where.rpartition("@")
@@ -91,11 +79,7 @@ class Version:
 
 @contextmanager
 def checked_out(versions: Sequence[Version]) -> Iterator[list[Version]]:
-    """The versions with their folders; revisions are checked out into temporary worktrees, which end with the context.
-
-    Raises:
-        CurvescopeError: a place is neither a folder nor a revision.
-    """
+    """The versions with their folders; of revisions temporary worktrees, which end with the context."""
     with ExitStack() as made:
         yield [
             replace(
@@ -183,8 +167,8 @@ def measure_versions(
         protocol: number and length of the visits.
         folder: folder to create.
         decided: whether the rows so far, whose `factor` is the version, are enough; asked when processes end.
-        report: function that receives the progress after every visit.
-        start: function that starts a process, see `Interpreter`.
+        report: receives the progress after every visit.
+        start: starts a process, see `Interpreter`.
 
     Returns:
         The folders of the recordings, in the order of the versions.
@@ -220,12 +204,7 @@ def measure_versions(
 
 
 class _Run:
-    """The processes of a run, and what they measured.
-
-    Attributes:
-        writers: writer of each version's recording.
-        rounds: number of rounds that began.
-    """
+    """The processes of a run, and what they measured."""
 
     def __init__(
         self,
@@ -254,18 +233,15 @@ class _Run:
             )
 
     def end(self) -> None:
-        """End the processes."""
         while self._processes:
             self._processes.popitem()[1].end()
 
     def begin_round(self) -> None:
-        """Start fresh processes where the others have made their rounds."""
         if self.rounds and self.between_processes:
             self.start_processes()
         self.rounds += 1
 
     def visit(self, measured: Measured, round_: int) -> None:
-        """Visit a version at a batch size and record it."""
         name, batch = measured
         process, last = round_ // ROUNDS_OF_PROCESS, self.between_processes
         most = self._protocol.profiled_steps if last and process < _PROFILED else 0
@@ -275,11 +251,7 @@ class _Run:
         self.writers[name].write(batch, round_, result)
 
     def call(self, name: str, method: str, *arguments: Any, at: int | None = None) -> Any:
-        """Call a version's process.
-
-        Raises:
-            CurvescopeError: it failed.
-        """
+        """Call a version's process."""
         result = self._processes[name].call(method, *arguments)
         if not isinstance(result, Empty):
             return result

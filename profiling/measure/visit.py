@@ -67,11 +67,7 @@ def visit(
 ) -> Visit | Empty:
     """Measure one batch size once.
 
-    Args:
-        workload: steps to measure.
-        batch: number of samples in a step.
-        protocol: number of steps.
-        between: function that runs after every unprofiled step, outside its time, e.g. to sample clocks.
+    `between` runs after every unprofiled step, outside its time, e.g. to sample clocks.
 
     Returns:
         The steps, or `Empty` if the batch does not fit the memory, or a step of the user failed.
@@ -179,15 +175,10 @@ def warm_up_ns(device: str) -> int:
 
 
 class WarmUp(NamedTuple):
-    """Steps that are not recorded.
-
-    Attributes:
-        steps: their number.
-        last_ns: duration of the last one, nanoseconds; 0 without a step.
-    """
+    """Steps that are not recorded."""
 
     steps: int
-    last_ns: int
+    last_ns: int  # duration of the last one; 0 without a step
 
 
 def warm_up_device(workload: Steps, count: int = 0) -> WarmUp:
@@ -220,7 +211,7 @@ def time_steps(
         count: number of steps.
         between: see `visit`.
         exactly: whether no further steps may run for their energy, e.g. because the steps of ranks meet.
-        clock: reader of the SM clock in each step; None for none.
+        clock: reader of the SM clock in each step.
     """
     fresh_peak = reset_peak(workload.device)
     meter = meter_of(workload.device)
@@ -298,21 +289,12 @@ def profile_steps(
     before: Callable[[], object] = lambda: None,
     warm_up: Callable[[], object] = lambda: None,
 ) -> Iterator[StepRows]:
-    """Profile steps of the loaded batch, one profiler session each.
+    """Profile at most that many steps of the loaded batch, one profiler session each; yields the rows of each step.
 
     A session costs time besides its step: on two busy cores 30 to 60 ms for the 1,000 kernels of AlexNet, 0.2 to 0.6 s
-    for the 7,500 of GoogLeNet, 1 s for the 17,000 of BERT-Base. So time limits the number.
-
-    Args:
-        workload: network to step.
-        most: maximum number of steps; 0 profiles nothing.
-        limit_ns: time limit; a step after the first starts only if it is expected to end within it. The first use of
-            the profiler in a process, about a second, counts.
-        before: see `torch_step.record_step`.
-        warm_up: function that runs before each session.
-
-    Yields:
-        The rows of each step.
+    for the 7,500 of GoogLeNet, 1 s for the 17,000 of BERT-Base. So time limits the number: a step after the first
+    starts only if it is expected to end within it. The first use of the profiler in a process, about a second, counts.
+    `warm_up` runs before each session; for `before` see `torch_step.record_step`.
     """
     began_ns = workload.clock_ns()
     for number in range(1, most + 1):

@@ -24,13 +24,9 @@ if TYPE_CHECKING:
 
 
 class Measurer:
-    """Measures visits, one at a time.
+    """Measures visits, one at a time."""
 
-    Attributes:
-        machine: machine on which it measures; set by `describe`.
-    """
-
-    machine: Machine
+    machine: Machine  # set by `describe`
 
     def describe(self, device: str) -> Machine | Empty:
         """Describe the machine and the device, or the reason why it cannot measure."""
@@ -68,11 +64,7 @@ class LocalMeasurer(Measurer):
     """
 
     def __init__(self, while_waiting: Callable[[], None] = lambda: None) -> None:
-        """Prepare to measure.
-
-        Args:
-            while_waiting: function that is called twice a second; an error that it raises ends the visit.
-        """
+        """Prepare to measure; an error of a function that is called twice a second ends the visit."""
         self._running: ChildProcess | None = None
         self._while_waiting = while_waiting
 

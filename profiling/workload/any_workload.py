@@ -16,47 +16,28 @@ Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
 
 
 class FirstProfiled(NamedTuple):
-    """What the first profiled step of a batch size shows, slowly, for all later ones.
+    """What the first profiled step of a batch size shows, slowly, for all later ones."""
 
-    Attributes:
-        mkl_calls: MKL calls of its operators, in order.
-        lines: rows of the table `lines`, without `batch`.
-        peak: rows of the table `peaks`, without `batch`.
-        numbers: values of the column `operators.numbers`, by layer, phase, operator and arguments.
-    """
-
-    mkl_calls: list[MklCall]
-    lines: list[dict[str, Any]]
-    peak: Sequence[dict[str, Any]] = ()
+    mkl_calls: list[MklCall]  # of its operators, in order
+    lines: list[dict[str, Any]]  # rows of the table `lines`, without `batch`
+    peak: Sequence[dict[str, Any]] = ()  # rows of the table `peaks`, without `batch`
+    # Values of the column `operators.numbers`, by layer, phase, operator and arguments.
     numbers: Mapping[tuple[Any, ...], str] = MappingProxyType({})
 
 
 class AnyWorkload:
-    """Steps on one device. `network_step.Workload` runs a network, `own_step.OwnStep` a function of the user.
+    """Steps on one device. `network_step.Workload` runs a network, `own_step.OwnStep` a function of the user."""
 
-    Attributes:
-        device: `cpu` or `cuda:N`.
-        mode: one of training, forward, forward+backward, and own.
-        precision: one of `STEP_PRECISIONS`; None if only the user's step knows.
-        compiled: whether torch.compile runs the model, so that its modules are not called one by one.
-        model: module whose layers are marked; None if there is none.
-        clock_ns: clock that times steps, nanoseconds.
-        first_profiled: what the first profiled step of each batch size showed, see `measure.visit.warm_up_profiler`.
-        finds_peak: whether the first profiled step of a batch size runs once more to find what holds its memory.
-        is_users: whether the user wrote the step, so that it may do anything.
-        errors_are_results: whether an error of a step costs only its batch size.
-    """
-
-    device: str
-    mode: str
-    precision: str | None
-    compiled: bool
-    model: Any
-    clock_ns: Callable[[], int]
-    first_profiled: dict[int, FirstProfiled]
-    finds_peak: bool = True
-    is_users: bool = False
-    errors_are_results: bool = False
+    device: str  # `cpu` or `cuda:N`
+    mode: str  # training, forward, forward+backward, or own
+    precision: str | None  # one of `STEP_PRECISIONS`; None if only the user's step knows
+    compiled: bool  # by torch.compile, so that its modules are not called one by one
+    model: Any  # whose layers are marked; None if there is none
+    clock_ns: Callable[[], int]  # times steps
+    first_profiled: dict[int, FirstProfiled]  # by batch size
+    finds_peak: bool = True  # run the first profiled step of a batch size once more to find what holds its memory
+    is_users: bool = False  # the user wrote the step, so it may do anything
+    errors_are_results: bool = False  # an error of a step costs only its batch size
 
     @property
     def name(self) -> str:
@@ -79,8 +60,7 @@ class AnyWorkload:
 
     def layer_classes(self) -> dict[str, str]:
         """Class of each module, by path."""
-        modules = [] if self.model is None else layers_of(self.model)
-        return {path: type(module).__name__ for path, module in modules}
+        return {} if self.model is None else {path: type(module).__name__ for path, module in layers_of(self.model)}
 
     @property
     def loaded(self) -> int | None:
@@ -104,11 +84,7 @@ class AnyWorkload:
         return self.time_run(self.submit)
 
     def time_run(self, run: Callable[[], object]) -> tuple[int, int]:
-        """Time a function that stands for one step; see `time_step`.
-
-        Args:
-            run: function that runs it without waiting for the device.
-        """
+        """Time a function that runs one step without waiting for the device; see `time_step`."""
         self._synchronize()
         start_ns = self.clock_ns()
         run()
@@ -135,11 +111,7 @@ class AnyWorkload:
                 yield time.monotonic_ns() - start
 
     def run(self, ranges: Ranges) -> None:
-        """Run one step of the loaded batch size, and wait for the device.
-
-        Args:
-            ranges: function of a name that returns a context manager, which marks a phase.
-        """
+        """Run one step of the loaded batch size, phases in contexts of `ranges`, and wait for the device."""
         self._run(ranges)
         self._synchronize()
 
@@ -147,8 +119,7 @@ class AnyWorkload:
         """Run one step of the loaded batch size, without waiting for the device.
 
         Returns:
-            What describes its result: the loss, the output of a step that has only a forward pass, or what a user's
-            step returns.
+            What describes its result: the loss, the output of a forward pass alone, or what a user's step returns.
         """
         return self._run(lambda _: contextlib.nullcontext())
 

@@ -26,10 +26,10 @@ Feed = Callable[[int], tuple[tuple[Any, ...], Any]]  # batch size to inputs and 
 
 
 def check_precision(precision: str, device: str) -> None:
-    """Refuse a precision that the device does not support.
+    """Refuse a precision that the device does not support, as TF32 on a CPU.
 
     Raises:
-        CurvescopeError: the precision is TF32 and the device a CPU.
+        CurvescopeError: it does not.
     """
     if device == "cpu" and not PRECISIONS[precision].on_cpu:
         raise CurvescopeError(
@@ -41,19 +41,8 @@ def check_precision(precision: str, device: str) -> None:
 class Workload(AnyWorkload):
     """One network on one device. A batch is created on first use and kept until `release`.
 
-    Attributes:
-        network: network to build.
-        device: `cpu` or `cuda:N`.
-        mode: one of `axis.MODES`: training is forward, backward and optimizer; forward is in inference mode.
-        precision: one of `STEP_PRECISIONS`.
-        compiled: whether torch.compile runs the model. A kernel may span layers, see `attribution.fused_kernels`.
-        wrap: function that wraps the model for the forward pass, e.g. for data-parallel training.
-        feed: source that loads the batch of each step, inside the step; None: one random batch stays on the device.
-        axis: number that `load` varies: the batch size, or the tokens per sample of a network that takes text.
-        fixed: value of the other of these two; by default one sample, and the network's own number of tokens.
-        halved: whether the two halves of the batch run one after the other, and their gradients are added.
-        clock_ns: clock that times steps, nanoseconds; by default the monotonic clock of all recorded times.
-        first_profiled: what the first profiled step of each batch size showed.
+    Mode training is forward, backward and optimizer; forward is in inference mode. A compiled kernel may span layers,
+    see `attribution.fused_kernels`.
     """
 
     network: Network
@@ -61,11 +50,12 @@ class Workload(AnyWorkload):
     mode: str = "training"
     precision: str = "fp32"
     compiled: bool = False
-    wrap: Callable[[Any], Any] | None = None
+    wrap: Callable[[Any], Any] | None = None  # of the model for the forward pass, e.g. data-parallel
+    # Loads the batch of each step, inside the step; None: one random batch stays on the device.
     feed: Feed | None = None
-    axis: Axis = field(default_factory=Axis)
-    fixed: Mapping[str, int] = field(default_factory=dict)
-    halved: bool = False
+    axis: Axis = field(default_factory=Axis)  # what `load` varies: the batch size, or the tokens per sample
+    fixed: Mapping[str, int] = field(default_factory=dict)  # the other of these two
+    halved: bool = False  # the two halves of a batch run in turn, and their gradients are added
     clock_ns: Callable[[], int] = time.monotonic_ns
     first_profiled: dict[int, FirstProfiled] = field(init=False, default_factory=dict)
     model: Any = field(init=False)
@@ -80,14 +70,15 @@ class Workload(AnyWorkload):
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
         torch.manual_seed(_SEED)
         self.model = self.network.build().to(self.device)
-        self.model.train(self.mode != "forward")
+        trains = self.mode != "forward"
+        self.model.train(trains)
         self._optimizer = None
         parameters = [p for p in self.model.parameters() if p.requires_grad]
-        if self.mode != "forward" and not parameters:
+        if trains and not parameters:
             raise CurvescopeError(f"{self.network.name} has no parameter to train; measure it with `--mode forward`.")
         if self.mode == "training":
             self._optimizer = torch.optim.SGD(parameters, lr=_LEARNING_RATE, momentum=_MOMENTUM)
-        scaled = self.precision == "fp16" and self.mode != "forward"
+        scaled = self.precision == "fp16" and trains
         self._scaler = torch.amp.GradScaler("cuda" if self.cuda else "cpu", enabled=scaled)
         self._forward = compile_module(self.model) if self.compiled else self.model
         if self.wrap is not None:
@@ -95,12 +86,10 @@ class Workload(AnyWorkload):
 
     @property
     def name(self) -> str:
-        """Name of the network."""
         return self.network.name
 
     @property
     def spec(self) -> dict[str, Any]:
-        """Entries of `recording.json` from which `measure.configuration.configuration_of` builds it again."""
         network, is_users_model = self.network, ":" in self.network.name
         varies_tokens = TOKENS in (self.axis.name, *self.fixed)
         return {
@@ -117,12 +106,10 @@ class Workload(AnyWorkload):
 
     @property
     def loaded(self) -> int | None:
-        """The loaded batch size; None for none."""
         return None if self._batch is None else self._batch[0]
 
     def load(self, batch: int) -> None:
-        """Create the random inputs of one batch size, after releasing those of the last one."""
-        if self._batch is not None and self._batch[0] == batch:
+        if self.loaded == batch:
             return
         if self.feed is not None:
             self._batch = (batch, (), None)
@@ -137,11 +124,6 @@ class Workload(AnyWorkload):
         self._batch = (batch, inputs, targets)
 
     def try_step(self, batch: int) -> None:
-        """Run one step, to check model, data and loss before anything is recorded.
-
-        Raises:
-            CurvescopeError: the step failed.
-        """
         try:
             self.load(batch)
             self.time_step()
@@ -155,7 +137,6 @@ class Workload(AnyWorkload):
             ) from error
 
     def release(self) -> None:
-        """Release the batch, the gradients, and the allocator's memory."""
         import torch
 
         self._batch = None
@@ -191,18 +172,7 @@ class Workload(AnyWorkload):
     def _add_gradients(
         self, ranges: Ranges, inputs: tuple[Any, ...], targets: Any, share: float | None = None, *, first: bool = True
     ) -> Any:
-        """Run forward and backward.
-
-        Args:
-            ranges: see `run`.
-            inputs: inputs of the model.
-            targets: targets of the loss.
-            share: share of these samples in the batch, a weight of their loss; None for the complete batch.
-            first: whether these are the first samples of the step, so that earlier gradients are dropped.
-
-        Returns:
-            The weighted loss.
-        """
+        """Run forward and backward; returns the loss, weighted by the share of these samples in the batch."""
         with ranges(range_names.PHASE_RANGE + "forward"):
             if first:
                 self.model.zero_grad(set_to_none=True)
@@ -216,7 +186,6 @@ class Workload(AnyWorkload):
         return loss
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """The context of mixed precision; an empty one for other precisions."""
         import torch
 
         types = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -226,12 +195,7 @@ class Workload(AnyWorkload):
 
 
 def _halves(inputs: tuple[Any, ...], targets: Any) -> list[tuple[tuple[Any, ...], Any, float]]:
-    """Inputs, targets and share of samples of each half of a batch; one entry for a batch of one sample.
-
-    Args:
-        inputs: tensors whose first dimension is the batch.
-        targets: such a tensor, several, or None.
-    """
+    """Inputs, targets and share of samples of each half of a batch; one entry for a batch of one sample."""
     if targets is None:
         cut: list[Any] = [None, None]
     elif isinstance(targets, tuple):

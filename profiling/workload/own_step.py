@@ -29,24 +29,15 @@ from .networks import importing, load_function
 MODE = "own"
 _PROFILING = Path(__file__).resolve().parents[1]
 MakeStep = Callable[..., Callable[[], object]]
-_FORMS = "package.module:make_step or path/to/file.py:make_step"
 
 
 def load_make_step(spec: str) -> MakeStep:
-    """Load the function of `--step`.
-
-    Raises:
-        CurvescopeError: it cannot be loaded.
-    """
-    return load_function("--step", spec, _FORMS)
+    """Load the function of `--step`."""
+    return load_function("--step", spec, "package.module:make_step or path/to/file.py:make_step")
 
 
 def spec_of(make_step: MakeStep) -> tuple[str | None, str | None]:
-    """The value of `--step` that names a function, or the reason why another process cannot import it.
-
-    Returns:
-        The value and None, or None and the reason as a clause.
-    """
+    """The value of `--step` that names a function, or, as a clause, why another process cannot import it."""
     name, module = getattr(make_step, "__qualname__", None), getattr(make_step, "__module__", None)
     if name is None or module is None:
         return None, f"it is an object of type {type(make_step).__name__}, not a function of a module"
@@ -65,12 +56,7 @@ def spec_of(make_step: MakeStep) -> tuple[str | None, str | None]:
 
 
 def global_name(make_step: MakeStep, value: object) -> str | None:
-    """Name of the variable of a function's file that has a value, by which other processes find theirs; None if none.
-
-    Args:
-        make_step: the function.
-        value: e.g. a model; None has no name.
-    """
+    """Name of the variable of a function's file that has a value, by which other processes find theirs."""
     variables = getattr(make_step, "__globals__", {})
     return None if value is None else next((name for name, variable in variables.items() if variable is value), None)
 
@@ -81,12 +67,7 @@ def global_named(make_step: MakeStep, name: str | None) -> Any:
 
 
 class OwnStep(AnyWorkload):
-    """Steps of a user's `make_step`.
-
-    Attributes:
-        axis: axis of the values.
-        fixed: values of other arguments of `make_step`, by name.
-    """
+    """Steps of a user's `make_step`."""
 
     mode = MODE
     precision = None
@@ -117,15 +98,15 @@ class OwnStep(AnyWorkload):
             module: torch module whose layers are named; default: attribute `module` of the step or of `make_step`.
             axis: axis of the values; default: batch.
             fixed: values of other arguments of `make_step`, by name.
-            errors_are_results: whether an error of a step costs only its batch size.
-            clock_ns: clock that times steps, nanoseconds.
+            errors_are_results: see `AnyWorkload`.
+            clock_ns: see `AnyWorkload`.
         """
         self.device, self._device_is_given = device or "cpu", device is not None
         self.axis, self.fixed = axis or Axis(), dict(fixed or {})
         self.clock_ns, self.first_profiled, self.errors_are_results = clock_ns, {}, errors_are_results
-        importable_spec, self._not_importable = (spec, None) if spec is not None else spec_of(make_step)
-        self._make_step, self._spec, self._module = make_step, importable_spec, module
-        self._name: str = name or importable_spec or str(getattr(make_step, "__qualname__", type(make_step).__name__))
+        self._spec, self._not_importable = (spec, None) if spec is not None else spec_of(make_step)
+        self._make_step, self._module = make_step, module
+        self._name: str = name or self._spec or str(getattr(make_step, "__qualname__", type(make_step).__name__))
         self._kept: dict[int, Callable[[], object]] = {}
         self._calls: dict[int, int] = {}  # of each step that was made
         self._loaded: int | None = None
@@ -133,12 +114,10 @@ class OwnStep(AnyWorkload):
 
     @property
     def name(self) -> str:
-        """Name of the step."""
         return self._name
 
     @property
     def spec(self) -> dict[str, Any]:
-        """Entries of `recording.json` from which `measure.configuration.configuration_of` builds it again."""
         return {
             "network": self._name,
             "step": self._spec,
@@ -154,7 +133,6 @@ class OwnStep(AnyWorkload):
 
     @property
     def loaded(self) -> int | None:
-        """The value of the axis whose step is loaded; None for none."""
         return self._loaded
 
     def load(self, batch: int) -> None:
@@ -169,7 +147,7 @@ class OwnStep(AnyWorkload):
         inductor.keep_kernels()
         if batch not in self._kept:
             if memory_is_short(self.device):
-                self._drop_all()
+                self.release()
             self._kept[batch] = self._make(batch)
             self._calls[batch] = 0
             inductor.keep_kernels()  # if `make_step` imported torch
@@ -188,12 +166,10 @@ class OwnStep(AnyWorkload):
         try:
             self.load(batch)
             result = self._call()
-        except CurvescopeError:
-            raise
-        except Exception:
-            if not self.errors_are_results:
+        except Exception as error:
+            if isinstance(error, CurvescopeError) or not self.errors_are_results:
                 raise
-            self._drop_all()
+            self.release()
             return
         if inspect.iscoroutine(result) or inspect.isgenerator(result):
             raise CurvescopeError(
@@ -203,11 +179,12 @@ class OwnStep(AnyWorkload):
         self._settle_device()
 
     def release(self) -> None:
-        """Release every step that is kept."""
-        self._drop_all()
+        for batch in list(self._kept):
+            self._drop(batch)
+        self._loaded = self.model = None
+        self._empty_cache()
 
     def free_others(self) -> bool:
-        """Release the steps of other values; returns whether there were any."""
         others = [batch for batch in self._kept if batch != self._loaded]
         for batch in others:
             self._drop(batch)
@@ -215,7 +192,6 @@ class OwnStep(AnyWorkload):
         return bool(others)
 
     def describe_error(self, error: BaseException) -> str:
-        """What failed and how, with the line of the user's code."""
         what = super().describe_error(error)
         if isinstance(error, CurvescopeError):
             return str(error)
@@ -227,8 +203,7 @@ class OwnStep(AnyWorkload):
 
     def _make(self, batch: int) -> Callable[[], object]:
         arguments = self._arguments(batch)
-        alone = set(arguments) == {BATCH}
-        step = self._make_step(batch) if alone else self._make_step(**arguments)
+        step = self._make_step(batch) if set(arguments) == {BATCH} else self._make_step(**arguments)
         if not callable(step):
             raise CurvescopeError(
                 f"{self._called(batch)} returned {_described(step)}: return a function without arguments that runs one "
@@ -290,12 +265,6 @@ class OwnStep(AnyWorkload):
         if callable(close := getattr(step, "close", None)):
             close()
 
-    def _drop_all(self) -> None:
-        for batch in list(self._kept):
-            self._drop(batch)
-        self._loaded = self.model = None
-        self._empty_cache()
-
     def _empty_cache(self) -> None:
         if self.cuda:
             import torch
@@ -304,11 +273,7 @@ class OwnStep(AnyWorkload):
 
 
 def refuse_while_importing() -> None:
-    """Refuse to measure while the module of a `--step` is imported, which would measure without an end.
-
-    Raises:
-        CurvescopeError: a module of the user is being imported.
-    """
+    """Refuse to measure while the module of a `--step` is imported, which would measure without an end."""
     if importing():
         raise CurvescopeError(
             "curvescope.diagnose() ran while the module of its step was imported: put the call under "

@@ -14,13 +14,9 @@ from .annotate import annotate
 
 
 class TrainerCallback:
-    """Pass one to `Trainer(callbacks=[...])` of either library, for one training.
+    """Pass one to `Trainer(callbacks=[...])` of either library, for one training."""
 
-    Attributes:
-        state_key: Lightning's key for the callback's state, which is empty.
-    """
-
-    state_key = _legacy_state_key = "curvescope"
+    state_key = _legacy_state_key = "curvescope"  # Lightning's, of the state, which is empty
 
     def __init__(self) -> None:
         import nvtx
@@ -71,13 +67,9 @@ class TrainerCallback:
     def __getattr__(self, name: str) -> Any:
         # Both libraries call every hook they define, more with each version; those not named above do nothing.
         if name.startswith("on_") or name in ("setup", "teardown", "load_state_dict"):
-            return _nothing
+            return lambda *_, **__: None
         raise AttributeError(name)
 
     def _begin(self, model: Any) -> None:
         self._layers.close()
         self._layers.enter_context(annotate(model))
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    """A hook that does nothing."""

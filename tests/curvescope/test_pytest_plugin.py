@@ -11,7 +11,7 @@ pytest_plugins = "pytester"
 # A step costs 1 ms per sample and 5 ms, plus `EXTRA(batch)`; every step is a little different, as on a machine.
 STEPS = """
 import random
-import curvescope.profiling.measure.callable_sweep as callable_sweep
+import curvescope.profiling.measure.sweep as sweep
 from curvescope.profiling.measure.protocol import Protocol
 
 PROTOCOL = Protocol("test", (4, 4), 1, (2, 2), 0.0, 0, None)
@@ -30,8 +30,8 @@ def make_step(batch):
 
 
 def test_step(no_new_anomaly, monkeypatch):
-    measure = callable_sweep.sweep_callable
-    monkeypatch.setattr(callable_sweep, "sweep_callable", lambda *a: measure(*a, clock_ns=lambda: now_ns))
+    measure = sweep.sweep_callable
+    monkeypatch.setattr(sweep, "sweep_callable", lambda *a: measure(*a, clock_ns=lambda: now_ns))
     no_new_anomaly(make_step, (4, 8, 16), PROTOCOL)
 """
 STRAIGHT, JUMP = "EXTRA = lambda batch: 0\n", "EXTRA = lambda batch: 20 if batch >= 8 else 0\n"

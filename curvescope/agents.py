@@ -34,11 +34,7 @@ _INSTRUCTIONS = (
 
 
 def make_server(allow_experiments: bool = False, ask: Ask | None = None) -> MCPServer:
-    """The server with its tools.
-
-    Args:
-        allow_experiments: whether agents may run experiments on this machine.
-        ask: function that runs a command; default: `ask_command`.
+    """The server with its tools; `ask` runs a command.
 
     Raises:
         BackendMissingError: the package mcp is not installed.
@@ -117,16 +113,7 @@ def make_server(allow_experiments: bool = False, ask: Ask | None = None) -> MCPS
 
 
 async def ask_command(command: str, *options: str, paths: Sequence[str]) -> dict[str, Any]:
-    """Run a command in a process of its own.
-
-    Args:
-        command: its name.
-        options: its options besides --json.
-        paths: its positional arguments.
-
-    Raises:
-        CurvescopeError: the command refused; the message is its own.
-    """
+    """Run a command in a process of its own; a refusal has its own message."""
     import anyio
 
     line = [sys.executable, "-m", "curvescope.cli", command, *options, "--json", "--", *paths]
@@ -139,11 +126,7 @@ async def ask_command(command: str, *options: str, paths: Sequence[str]) -> dict
 
 
 def verdict_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers and the curve of an explained recording; a document of another kind keeps its findings.
-
-    Args:
-        document: document of `explain`.
-    """
+    """The answers and the curve of a document of `explain`; one of another kind keeps its findings."""
     if "answers" not in document:  # a scaling run or a table of times
         return {name: _rounded(document[name]) for name in ("schema", "run", "recording", "series") if name in document}
     answers = [

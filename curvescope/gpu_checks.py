@@ -27,19 +27,12 @@ _COMPUTE_MODES = {0: "default", 1: "exclusive to one thread", 2: "prohibited", 3
 
 @dataclass(frozen=True)
 class Check:
-    """One checked item.
+    """One checked item."""
 
-    Attributes:
-        name: name of the item.
-        found: whether it is available.
-        detail: what was found, or what it is needed for.
-        remedy: how to get it; empty if nothing helps.
-    """
-
-    name: str
-    found: bool
-    detail: str
-    remedy: str = ""
+    name: str  # name of the item
+    found: bool  # whether it is available
+    detail: str  # what was found, or what it is needed for
+    remedy: str = ""  # how to get it; empty if nothing helps
 
 
 def check_gpus() -> Iterator[Check]:

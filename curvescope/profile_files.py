@@ -48,12 +48,7 @@ def describe_imported(done: Imported) -> str:
 
 
 def describe_rows(rows: Mapping[str, int], *, on_host: bool = False) -> str:
-    """Numbers of recorded rows in words, e.g. `8772 kernels, 1 API call`.
-
-    Args:
-        rows: number of rows by table.
-        on_host: whether the rows of `kernels` are operators of the host.
-    """
+    """Numbers of recorded rows by table in words, e.g. `8772 kernels, 1 API call`; `on_host`: kernels are operators."""
     names = {**_NOUNS, "kernels": "host operators"} if on_host else _NOUNS
     nouns = ((count, names.get(table, table)) for table, count in rows.items() if count)
     return ", ".join(counted(count, noun.removesuffix("s"), noun) for count, noun in nouns) or "nothing"

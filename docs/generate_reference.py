@@ -19,7 +19,6 @@ from curvescope.analysis.diagnosis.remedies import naming
 from curvescope.base.arguments import default_experiments_s
 from curvescope.cli import COMMANDS
 from curvescope.commands.bench import BENCHES, Bench
-from curvescope.document_schema import document_schema
 from curvescope.experiments.factors import all_facts
 from curvescope.parsers import Command
 from curvescope.profiling.hardware import devices
@@ -30,6 +29,7 @@ from curvescope.profiling.recording import schema_doc
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
+from document_schema import document_schema  # noqa: E402
 from evidence_page import evidence_page  # noqa: E402
 from known_errors_page import known_errors_page  # noqa: E402
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from curvescope.analysis.render import documents
 from curvescope.profiling.hardware import heap
 
-from .shared import shared_folder
+from .shared import load_script, shared_folder
 
 # A shell starts what it puts into the background with interrupts ignored, and every process that a test starts and
 # interrupts would inherit that.
@@ -62,9 +62,7 @@ def document_validator(schema):
     """Validator of the documents of one kind, which takes no field that their schema does not name."""
     import jsonschema
 
-    from curvescope.document_schema import document_schema
-
-    whole = document_schema()
+    whole = load_script("docs/document_schema.py").document_schema()
     types = {name: one for name, one in whole["$defs"].items() if "properties" in one}
     for definition in types.values():
         definition["additionalProperties"] = False

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from .errors import CurvescopeError
+
 # Of `diagnose`: what measuring leaves of the time of both, but at least so long.
 TOTAL_S, FAST_TOTAL_S, LEAST_EXPERIMENTS_S = 140.0, 80.0, 45.0
 FAST_STEP_NS = 20_000_000  # a step under it is fast
@@ -27,31 +29,14 @@ def default_experiments_s(device: str) -> float:
 
 
 def experiments_after_s(device: str, taken_s: float, *, fast: bool) -> float:
-    """Seconds for the experiments of `diagnose` on `cpu` or `cuda:N`.
-
-    Args:
-        device: the device.
-        taken_s: seconds that measuring took.
-        fast: whether all steps are fast.
-    """
+    """Seconds for the experiments of `diagnose` on `cpu` or `cuda:N`; `fast`: all steps are."""
     if device.startswith("cuda"):
         return CUDA_EXPERIMENTS_S
     return max((FAST_TOTAL_S if fast else TOTAL_S) - taken_s, LEAST_EXPERIMENTS_S)
 
 
 def parse_share(option: str, text: str, form: str = "a share, e.g. 5% or 0.05") -> float:
-    """Parse a share written as `5%` or `0.05`, more than 0 and less than 1.
-
-    Args:
-        option: name of the option, for the message.
-        text: value of the option.
-        form: description of a valid value, for the message.
-
-    Raises:
-        CurvescopeError: the value is not such a share.
-    """
-    from .errors import CurvescopeError
-
+    """Parse a share written as `5%` or `0.05`, between 0 and 1; the option and `form` are for the message."""
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -62,27 +47,12 @@ def parse_share(option: str, text: str, form: str = "a share, e.g. 5% or 0.05") 
 
 
 def parse_duration(option: str, text: str) -> float:
-    """Parse a duration written as `60s`, `2m`, or a number of seconds; 0 for none.
-
-    Args:
-        option: name of the option, for the message.
-        text: value of the option.
-
-    Returns:
-        Seconds.
-
-    Raises:
-        CurvescopeError: the value is not such a duration.
-    """
-    from .errors import CurvescopeError
-
+    """Seconds of a duration written as `60s`, `2m`, or a number of seconds; 0 for none."""
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(s|m|min|h)?", text.strip())
-    if match is None or not math.isfinite(seconds := float(match[1]) * _SECONDS[match[2]]):
+    units = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+    if match is None or not math.isfinite(seconds := float(match[1]) * units[match[2]]):
         raise CurvescopeError(f"{option} {text}: a duration, e.g. 60s or 2m; 0 for none.")
     return seconds
-
-
-_SECONDS = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 def duration_text(seconds: float) -> str:

@@ -19,10 +19,6 @@ def without_secrets(command: Sequence[str], environment: Mapping[str, str] = os.
 
     Masked are values of options and settings named like a secret (`--token X`, `API_KEY=X`), values of environment
     variables with such names wherever they occur, and users in URLs. Other secrets are not recognised.
-
-    Args:
-        command: program and arguments.
-        environment: source of the secrets' values; nothing else of it is used.
     """
     values = [value for name, value in environment.items() if _SECRET.search(name) and len(value) >= _LEAST_LENGTH]
     return list(_masked(command, sorted(values, key=len, reverse=True)))

@@ -24,14 +24,7 @@ def read_ahead(first: _T | None, read: Callable[[], _T | None]) -> Iterator[_T]:
 
 
 def map_ahead(workers: Executor, work: Callable[..., _T], items: Iterable[tuple[Any, ...]], most: int) -> Iterator[_T]:
-    """Yield `work(*item)` of each item, in order; the workers take the next items meanwhile.
-
-    Args:
-        workers: executor that runs `work`.
-        work: function that makes a result of an item.
-        items: arguments of each call.
-        most: number of results in memory at once.
-    """
+    """Yield `work(*item)` of each item, in order; the workers take the next items meanwhile, `most` at once."""
     pending: deque[Future[_T]] = deque()
     for item in items:
         pending.append(workers.submit(work, *item))

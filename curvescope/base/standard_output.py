@@ -13,15 +13,7 @@ from typing import TextIO
 
 @contextmanager
 def redirected(stream: TextIO, descriptor: int) -> Iterator[list[bytes]]:
-    """Redirect standard output or error of this process, also of its C code.
-
-    Args:
-        stream: Python's file of it.
-        descriptor: 1 or 2.
-
-    Yields:
-        The lines that were written; empty until the block ends.
-    """
+    """Redirect standard output or error of this process, also of its C code; yields the lines, empty until the end."""
     library, lines = ctypes.CDLL(None), list[bytes]()
     stream.flush()
     library.fflush(None)

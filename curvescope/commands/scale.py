@@ -168,13 +168,7 @@ def _begin(args: argparse.Namespace, plan: ScalingPlan) -> Path:
 
 
 def _plan(args: argparse.Namespace, device_count: int, per_node: int) -> ScalingPlan:
-    """The plan for the command line.
-
-    Args:
-        args: parsed arguments.
-        device_count: total number of devices.
-        per_node: number of devices of the first node.
-    """
+    """The plan for the command line; `per_node` is the number of devices of the first node."""
     from ..profiling.measure.configuration import Configuration
     from ..profiling.measure.scaling_plan import ScalingPlan
     from ..profiling.workload.network_step import check_precision

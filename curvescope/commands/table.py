@@ -52,14 +52,7 @@ def run(args: argparse.Namespace) -> int:
 def show_table(
     recordings: Sequence[Recording], form: str, *, published: bool = False, batch: int | None = None
 ) -> None:
-    """Print step times of recordings.
-
-    Args:
-        recordings: recordings of sweeps.
-        form: one of `FORMATS`.
-        published: whether to add published times of the same networks.
-        batch: batch size to compare devices at; None for the largest that every row has.
-    """
+    """Print step times of recordings in one of `FORMATS`; `batch` None: compare at the largest that every row has."""
     from ..analysis import step_table
 
     cells = [cell for recording in recordings for cell in step_table.cells_of(recording)]

@@ -13,8 +13,12 @@ import pytest
 from curvescope.analysis.render.documents import kind_of
 from curvescope.cli import COMMANDS, main
 from curvescope.commands.bench import BENCHES
-from curvescope.document_schema import DOCUMENTS, document_schema
 from tests.conftest import document_validator
+
+from ..shared import load_script
+
+schema_script = load_script("docs/document_schema.py")
+DOCUMENTS, document_schema = schema_script.DOCUMENTS, schema_script.document_schema
 
 # The kinds of documents that each command prints; None: it prints none.
 KINDS = {

@@ -23,21 +23,13 @@ _OWN = {"backend": "numba", **_SHORT}  # by kernels of our own, which need a com
 
 
 class Bench(NamedTuple):
-    """A benchmark that times problems.
-
-    Attributes:
-        name: name of the benchmark.
-        help: line in `curvescope bench --help`.
-        make_problems: sweeps to measure, from the options and the backend; its docstring is the description.
-        add_options: declares the options that choose problems; None: there are none.
-        defaults: defaults of other options, by name.
-    """
+    """A benchmark that times problems."""
 
     name: str
-    help: str
-    make_problems: Callable[[argparse.Namespace, Backend], list[Sweep]]
-    add_options: Callable[[argparse.ArgumentParser], None] | None = None
-    defaults: Mapping[str, Any] = {}
+    help: str  # line in `curvescope bench --help`
+    make_problems: Callable[[argparse.Namespace, Backend], list[Sweep]]  # its docstring is the description
+    add_options: Callable[[argparse.ArgumentParser], None] | None = None  # declares the options that choose problems
+    defaults: Mapping[str, Any] = {}  # of other options, by name
 
     def build(self) -> tuple[CommandParser, Run]:
         """Its parser, and what runs it."""

@@ -17,29 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Cost of one layer and phase at one batch size, in a step and alone.
+    """Cost of one layer and phase at one batch size, in a step and alone."""
 
-    Attributes:
-        layer: module path.
-        phase: forward or backward.
-        batch: number of samples in the step.
-        in_step_ms: exclusive time of the layer's kernels in the profiled steps.
-        alone_ms: sum of the medians of the layer's operators alone; backward is the sum over data and weights.
-    """
-
-    layer: str
-    phase: str
-    batch: int
-    in_step_ms: float
+    layer: str  # module path
+    phase: str  # forward or backward
+    batch: int  # number of samples in the step
+    in_step_ms: float  # exclusive time of the layer's kernels in the profiled steps
+    # sum of the medians of the layer's operators alone; backward is the sum over data and weights
     alone_ms: float
 
 
 def compare_with_step(recording_path: Path, measured: Sequence[tuple[Sweep, Sequence[Result]]]) -> list[LayerCost]:
-    """The cost of layers in a recorded step and alone.
-
-    Args:
-        recording_path: recording of the network.
-        measured: sweeps of its layers with their results; layers with a problem that was not timed are omitted.
+    """The cost of layers in a recorded step and alone; layers with a problem that was not timed are omitted.
 
     Raises:
         CurvescopeError: the recording does not exist, or contains none of the layers and batch sizes.

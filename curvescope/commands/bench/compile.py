@@ -228,14 +228,7 @@ def _mix_table(builds: Sequence[KernelBuild]) -> TextTable:
 
 
 def _merge_rows(rows: Mapping[int, tuple[str, ...]]) -> list[tuple[tuple[str, ...], str]]:
-    """Merge equal rows of successive architectures; `50..61` means all requested architectures in that range.
-
-    Args:
-        rows: row by architecture.
-
-    Returns:
-        Each row with its architectures.
-    """
+    """Each row with its successive architectures; `50..61` means all requested architectures in that range."""
     merged = []
     for row, group in groupby(sorted(rows.items()), lambda entry: entry[1]):
         first, *others = (architecture for architecture, _ in group)

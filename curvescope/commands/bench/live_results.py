@@ -28,14 +28,7 @@ class LiveResults(LiveView):
         shown: Console | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Define the view.
-
-        Args:
-            problems: number of problems of all sweeps.
-            time_limit_s: time limit of each problem, seconds.
-            shown: console; None for standard error.
-            clock_s: clock, seconds.
-        """
+        """Define the view of so many problems in all sweeps, each with a time limit; `shown` None: standard error."""
         super().__init__(shown)
         self._limit_s, self._clock_s, self._began_s = problems * time_limit_s, clock_s, clock_s()
         self._results: dict[str, Result] = {}

@@ -39,13 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_method(
     parser: argparse.ArgumentParser, time_limit_s: float = 3.0, device: str = "cuda if there is one"
 ) -> None:
-    """Declare the options of device, method and output.
-
-    Args:
-        parser: parser of the benchmark.
-        time_limit_s: default of --time-limit.
-        device: default of --device, in words.
-    """
+    """Declare the options of device, method and output; `device` is the default of --device, in words."""
     how = group(parser, HOW)
     add(parser, "--device", help=f"cpu, cuda or cuda:N (default: {device})")
     how.add_argument(
@@ -70,11 +64,7 @@ def add_method(
 
 
 def method_of(args: argparse.Namespace) -> Method:
-    """The settings of the measurement, from the options of `add_arguments`.
-
-    Raises:
-        CurvescopeError: --until or --time-limit is out of range.
-    """
+    """The settings of the measurement, from the options of `add_method`."""
     from ...kernels.method import Method
 
     until = parse_share("--until", args.until, "a share of the median, e.g. 1% or 0.01")
@@ -98,16 +88,9 @@ def own_kernels(library: Backend, device: str | None) -> Backend:
 
 
 class MeasuredSweep(NamedTuple):
-    """A sweep with its results.
+    """A sweep with its results."""
 
-    Attributes:
-        path: folder of the recording.
-        backend: name of the backend.
-        sweep: the measured sweep.
-        results: result of each problem.
-    """
-
-    path: Path
+    path: Path  # of the recording
     backend: str
     sweep: Sweep
     results: list[Result]
@@ -122,7 +105,7 @@ def collect(
     """Measure and record; progress goes to standard error.
 
     Args:
-        args: parsed options of `add_arguments`.
+        args: parsed options of `add_method`.
         what: name of the benchmark.
         jobs: backend and sweep of each recording. A single recording is the output folder; several are folders in it.
         ended: takes the number of each job from 0 and its results, when it has ended.
@@ -166,11 +149,7 @@ def _device(args: argparse.Namespace, backend: Backend) -> str:
 
 
 def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:
-    """Print the results, as a table or as one JSON document.
-
-    Returns:
-        The exit code: 1 where a result was incorrect or a problem failed.
-    """
+    """Print the results; returns the exit code, 1 where a result was incorrect or a problem failed."""
     from ...kernels.method import BenchOutcome
 
     recording = getattr(args, "against", None)

@@ -191,12 +191,7 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
 def _problems_of(args: argparse.Namespace, base: Gemm | Conv) -> list[Sweep]:
     """The sweeps that the options of `add_problems` choose.
 
-    Args:
-        args: parsed arguments.
-        base: problem whose fields `--axis` changes; its type chooses the problems of a set or network.
-
-    Raises:
-        CurvescopeError: the options contradict each other, or choose no problem.
+    `--axis` changes fields of `base`, whose type chooses the problems of a set or network.
     """
     from ...kernels import problem_sets, sweeps
     from ...kernels.gemm import Gemm

@@ -51,11 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay, record and print.
-
-    Raises:
-        CurvescopeError: the recording has no such operators, or none of them can run.
-    """
     from ...experiments.replay.problem import replayed_kernels
     from ...experiments.replay.recorded_call import device_of
     from ...kernels.backends import open_backend

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import is_dataclass
 from typing import Any
 
 import msgspec
 
-from . import documents as here
-from .analysis.render import documents, energy, memory, series
-from .analysis.render.documents import kind_of
+from curvescope import documents as here
+from curvescope.analysis.render import documents, energy, memory, series
+from curvescope.analysis.render.documents import kind_of
 
 _TYPES = {name: one for module in (documents, energy, memory, series, here) for name, one in vars(module).items()}
 DOCUMENTS = tuple(one for name, one in _TYPES.items() if name.endswith("Document"))
-_FIELD = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+_ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+_COMMENTED = re.compile(r"((?:^    # .+\n)*)^    (\w+): [^#\n]+(?:  # (.+))?$", re.MULTILINE)
 
 
 def document_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of all documents; `$defs` has one definition per type, with its docstrings."""
+    """The JSON Schema (draft 2020-12) of all documents; `$defs` has one definition per type."""
     references, types = msgspec.json.schema_components(DOCUMENTS, ref_template="#/$defs/{name}")
     for name, definition in types.items():
         del definition["title"]
@@ -30,12 +32,17 @@ def document_schema() -> dict[str, Any]:
         definition["required"] += [field for field, one in properties.items() if one.pop("default", ...) is not ...]
         kind = _TYPES.get(name)
         summaries = [base.__doc__ or "" for base in reversed(kind.__mro__)] if kind else [definition["description"]]
+        said = {}
         for text in map(inspect.cleandoc, summaries):
             summary, _, attributes = text.partition("\n\nAttributes:")
             definition["description"] = _sentence(summary)
-            for field, said in _FIELD.findall(attributes):
-                if field in properties:
-                    properties[field] = {"description": _sentence(said), **properties[field]}
+            said |= dict(_ATTRIBUTE.findall(attributes))
+        for base in filter(is_dataclass, kind.__mro__ if kind else ()):
+            for above, field, beside in _COMMENTED.findall(inspect.getsource(base)):
+                if comment := (above.replace("#", "") + beside).strip():
+                    said[field] = f"{comment}."
+        for field in properties.keys() & said:
+            properties[field] = {"description": _sentence(said[field]), **properties[field]}
     for name in ("Estimate", "Change"):  # an infinite end of an interval is null: unknown
         for field in ("low", "high", "p"):
             if end := types[name]["properties"].get(field):
@@ -54,5 +61,5 @@ def document_schema() -> dict[str, Any]:
 
 
 def _sentence(text: str) -> str:
-    """Text of a docstring on one line, with JSON's word for a missing value."""
+    """Text of a docstring or comment on one line, with JSON's word for a missing value."""
     return re.sub(r"\bNone\b", "null", " ".join(text.split()))

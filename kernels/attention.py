@@ -28,22 +28,16 @@ _BACKWARD_RULE = ("aten::_scaled_dot_product_flash_attention_backward", 4, 11)
 
 @dataclass(frozen=True)
 class Attention(Labelled):
-    """One pass over queries, keys and values of shape (batch, heads, length, size): length is that of queries and keys.
-
-    Attributes:
-        algorithm: one of `ALGORITHMS`.
-        causal: 1 if a query sees only the keys up to itself, else 0.
-        direction: fwd, or bwd for the gradients of queries, keys and values together.
-    """
+    """One pass over queries, keys and values of shape (batch, heads, length, size)."""
 
     batch: int
     heads: int
     length: int
     size: int
     algorithm: str = "flash"
-    causal: int = 0
+    causal: int = 0  # 1 if a query sees only the keys up to itself, else 0
     precision: str = "bf16"
-    direction: str = "fwd"
+    direction: str = "fwd"  # fwd, or bwd for the gradients of all three together
 
     def __post_init__(self) -> None:
         if precision_of(self.precision) and self.precision not in PRECISIONS_HERE:
@@ -66,7 +60,7 @@ class Attention(Labelled):
 
     @property
     def work(self) -> Work:
-        """FLOPs of the products over the pairs that the mask leaves, two forward, five backward; each operand once."""
+        """FLOPs of the products that the mask leaves, two forward, five backward; each operand moved once."""
         op, operands, before = _RULE if self.direction == "fwd" else _BACKWARD_RULE
         dtypes = [PRECISIONS[self.precision].profiler_dtype] * operands
         return operator_work.work(op, [self.shape] * operands, dtypes, [*[None] * before, bool(self.causal)])
@@ -86,14 +80,10 @@ class Attention(Labelled):
         if result.shape != (self.shape if forward else (3, *self.shape)):
             return Error(float("inf"), 0.0)
         whole = (self.work.flops or 0) <= FULL_CHECK_FLOPS
-        allowed, worst = allowed_relative_error(self.precision, self.size + self.length), 0.0
-        pairs = self._forward_pairs if forward else self._gradient_pairs
-        for computed, reference in pairs(operands, result, whole):
-            error = compare(computed, reference, allowed)
-            worst = max(worst, error.largest) if error.largest == error.largest else float("nan")
-            if worst != worst:
-                break
-        return Error(worst, allowed, not whole)
+        allowed = allowed_relative_error(self.precision, self.size + self.length)
+        pairs = (self._forward_pairs if forward else self._gradient_pairs)(operands, result, whole)
+        worst = np.max([compare(computed, reference, allowed).largest for computed, reference in pairs])
+        return Error(float(worst), allowed, not whole)
 
     def _forward_pairs(self, operands: tuple[Array, ...], result: Array, whole: bool) -> Iterator[tuple[Array, Array]]:
         """Results and references of every head, of all queries or of some."""
@@ -123,7 +113,6 @@ class Attention(Labelled):
             yield from zip(result[(slice(None), *head)], (to_query, to_key, to_value), strict=True)
 
     def _weights(self, query: Array, key: Array, rows: Array) -> Array:
-        """Weights of the keys for some queries of a head; shape (rows, length)."""
         scores = query[rows] @ key.T / self.size**0.5
         if self.causal:
             scores[np.arange(self.length) > rows[:, None]] = -np.inf

@@ -15,20 +15,13 @@ TILE = 128
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """One `__global__` function of a source file.
-
-    Attributes:
-        source: file in kernels/cuda, without `.cu`.
-        block_threads: threads per block at launch, which is also the largest block.
-        since: first architecture that supports it, e.g. 80 for sm_80.
-        flops_per_thread_round: FLOPs of a peak kernel per thread and round, one FMA counted as two.
-    """
+    """One `__global__` function of a source file."""
 
     name: str
-    source: str
-    block_threads: int = 256
-    since: int = 35
-    flops_per_thread_round: int | None = None
+    source: str  # file in kernels/cuda, without `.cu`
+    block_threads: int = 256  # at launch, which is also the largest block
+    since: int = 35  # first architecture that supports it
+    flops_per_thread_round: int | None = None  # of a peak kernel, one FMA counted as two
 
 
 # A round of an arithmetic peak: 16 steps on each of 8 chains; each thread does 1/32 of a matrix instruction.

@@ -1,8 +1,7 @@
 """Compile CUDA C++ to cubins with NVRTC, without GPU or CUDA toolkit, and with a cache.
 
-NVRTC 11.8 (package nvidia-cuda-nvrtc-cu11, installed by default on Linux x86-64) is the last version that supports
-Kepler and the first that supports Hopper; newer architectures need a newer NVRTC. Each architecture is compiled by the
-oldest installed NVRTC that supports it, so the same source gives the same cubin on every machine.
+Each architecture is compiled by the oldest installed NVRTC that supports it, so the same source gives the same cubin on
+every machine: 11.8, installed by default on Linux x86-64, is the last with Kepler and the first with Hopper.
 """
 
 from __future__ import annotations
@@ -47,18 +46,12 @@ _GET_NVRTC = (
 
 @dataclass(frozen=True)
 class CudaSource:
-    """A CUDA C++ source with the headers beside it; both determine the cubin.
+    """A CUDA C++ source with the headers beside it; both determine the cubin."""
 
-    Attributes:
-        name: file name without `.cu`.
-        headers: (file name, text) of every `.cuh` and `.h` in the same folder.
-        target: the only target, e.g. sm_90a, for instructions that one architecture alone has; None for all.
-    """
-
-    name: str
+    name: str  # of the file, without `.cu`
     text: str
-    headers: tuple[tuple[str, str], ...] = ()
-    target: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()  # name and text of every `.cuh` and `.h` in its folder
+    target: str | None = None  # the only one, e.g. sm_90a, for instructions that one architecture alone has
 
 
 @dataclass(frozen=True)

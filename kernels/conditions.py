@@ -1,7 +1,6 @@
 """Disturbances of a measurement: other work on the processor, a changed clock, a throttled device.
 
-On Linux every thread's `schedstat` counts the nanoseconds in which the thread was ready but did not run, i.e. the
-disturbance itself; /proc/stat counts the processor time of all processes. Unknown shares are None.
+On Linux `schedstat` counts the nanoseconds in which a thread was ready but did not run.
 """
 
 from __future__ import annotations
@@ -59,22 +58,14 @@ class Note:
 
 @dataclass(frozen=True)
 class Conditions:
-    """The machine's conditions during one visit; None if unknown.
+    """The machine's conditions during one visit; None if unknown."""
 
-    Attributes:
-        start_ns: start on the monotonic clock.
-        waiting_share: time in which threads were ready but had no processor, as a fraction of wall time.
-        others_share: processor time of other processes, as a fraction of that of all processors.
-        clock_hz: processor's clock at the end, or mean SM clock.
-        throttle_reasons: reasons why the device lowered its clock; empty without a reason.
-    """
-
-    start_ns: int
+    start_ns: int  # on the monotonic clock
     wall_ns: int
-    waiting_share: float | None
-    others_share: float | None
-    clock_hz: int | None
-    throttle_reasons: tuple[str, ...] | None = None
+    waiting_share: float | None  # of wall time, in which threads were ready but had no processor
+    others_share: float | None  # of the time of all processors, used by other processes
+    clock_hz: int | None  # the processor's at the end, or the mean SM clock
+    throttle_reasons: tuple[str, ...] | None = None  # empty without a reason
 
 
 def read_snapshot() -> Snapshot:
@@ -100,11 +91,9 @@ class CpuWatch:
         self._began = read()
 
     def begin(self) -> None:
-        """Begin to observe."""
         self._began = self._read()
 
     def end(self) -> Conditions:
-        """The conditions since `begin`."""
         began, now = self._began, self._read()
         wall_ns = max(now.wall_ns - began.wall_ns, 1)
         waiting = others = None
@@ -125,7 +114,6 @@ class CudaWatch:
         self._began_ns = time.monotonic_ns()
 
     def begin(self) -> None:
-        """Begin to observe."""
         self._sampler.take()
         self._sampler.sample()
         self._began_ns = time.monotonic_ns()

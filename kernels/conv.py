@@ -1,12 +1,10 @@
-"""Two-dimensional convolutions: forward, and backward to the data or to the weights.
+"""Two-dimensional convolutions: forward, and backward to the data or to the weights, without flipping the filter.
 
-Arrays are (samples, channels, height, width) and (filters, channels per group, height, width) in any memory layout:
-NHWC only changes the strides. As in torch and cuDNN, the filter is not flipped.
+Arrays are (samples, channels, height, width) and (filters, channels per group, height, width), NCHW or NHWC in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,16 +21,7 @@ LAYOUTS = ("nchw", "nhwc")
 
 @dataclass(frozen=True)
 class Conv(Labelled):
-    """A convolution of n images of c channels with k filters of r x s.
-
-    Attributes:
-        stride: (vertical, horizontal) step, like padding and dilation.
-        padding: zeros added on each side.
-        dilation: distance between filter elements.
-        groups: number of independent groups of channels and filters.
-        direction: fwd, bwd_data or bwd_weights.
-        layout: memory layout of all arrays, nchw or nhwc.
-    """
+    """A convolution of n images of c channels with k filters of r x s; pairs are vertical and horizontal."""
 
     n: int
     c: int
@@ -42,11 +31,11 @@ class Conv(Labelled):
     r: int
     s: int
     stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
-    groups: int = 1
-    direction: str = "fwd"
-    layout: str = "nchw"
+    padding: tuple[int, int] = (0, 0)  # zeros added on each side
+    dilation: tuple[int, int] = (1, 1)  # distance between filter elements
+    groups: int = 1  # independent groups of channels and filters
+    direction: str = "fwd"  # one of `DIRECTIONS`
+    layout: str = "nchw"  # of all arrays in memory, one of `LAYOUTS`
     precision: str = "fp32"
 
     def __post_init__(self) -> None:
@@ -121,10 +110,27 @@ class Conv(Labelled):
         return normal(generator, first, self.precision), normal(generator, second, self.precision)
 
     def reference(self, operands: tuple[Array, ...]) -> Array:
-        """The result in float64: one matrix product per filter element, over all its positions at once."""
+        """The result in float64: one matrix product per filter element and group, over all its positions at once."""
         first, second = (array.astype(np.float64) for array in operands)
-        compute = {"fwd": self._forward, "bwd_data": self._to_data, "bwd_weights": self._to_weights}[self.direction]
-        return compute(first, second)
+        to_data, (top, left) = self.direction == "bwd_data", self.padding
+        image = np.zeros(self.image_shape) if to_data else first
+        padded, result = np.pad(image, ((0, 0), (0, 0), (top, top), (left, left))), np.zeros(self.shape)
+        c, k = self.c // self.groups, self.k // self.groups
+        for i, j, g in np.ndindex(self.r, self.s, self.groups):
+            channels, filters = slice(g * c, (g + 1) * c), slice(g * k, (g + 1) * k)
+            starts = (i * self.dilation[0], j * self.dilation[1])
+            rows, columns = (
+                slice(start, start + step * (count - 1) + 1, step)
+                for start, step, count in zip(starts, self.stride, self.output, strict=True)
+            )
+            seen = padded[:, channels, rows, columns]  # by this filter element; a view
+            if self.direction == "fwd":
+                result[:, filters] += np.moveaxis(np.tensordot(seen, second[filters, :, i, j], ([1], [1])), 3, 1)
+            elif to_data:
+                seen += np.moveaxis(np.tensordot(first[:, filters], second[filters, :, i, j], ([1], [0])), 3, 1)
+            else:
+                result[filters, :, i, j] = np.tensordot(second[:, filters], seen, ([0, 2, 3], [0, 2, 3]))
+        return padded[:, :, top : top + self.h, left : left + self.w] if to_data else result
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
         """Error against the reference; for a large convolution, of sums over channels with random signs.
@@ -157,43 +163,3 @@ class Conv(Labelled):
         """Shape of the direction's result."""
         shapes = {"fwd": self.result_shape, "bwd_data": self.image_shape, "bwd_weights": self.weights_shape}
         return shapes[self.direction]
-
-    def _products(self) -> Iterator[tuple[int, int, slice, slice, slice, slice]]:
-        """Each filter element in each group: (i, j, channels, filters, rows, columns).
-
-        Rows and columns are the positions of the element in the padded image, for all results at once.
-        """
-        c, k = self.c // self.groups, self.k // self.groups
-        for i, j, g in np.ndindex(self.r, self.s, self.groups):
-            starts = (i * self.dilation[0], j * self.dilation[1])
-            rows, columns = (
-                slice(start, start + step * (count - 1) + 1, step)
-                for start, step, count in zip(starts, self.stride, self.output, strict=True)
-            )
-            yield i, j, slice(g * c, (g + 1) * c), slice(g * k, (g + 1) * k), rows, columns
-
-    def _padded(self, image: Array) -> Array:
-        top, left = self.padding
-        return np.pad(image, ((0, 0), (0, 0), (top, top), (left, left)))
-
-    def _forward(self, image: Array, weights: Array) -> Array:
-        padded, result = self._padded(image), np.zeros(self.result_shape)
-        for i, j, channels, filters, rows, columns in self._products():
-            seen = padded[:, channels, rows, columns]
-            result[:, filters] += np.moveaxis(np.tensordot(seen, weights[filters, :, i, j], ([1], [1])), 3, 1)
-        return result
-
-    def _to_data(self, gradient: Array, weights: Array) -> Array:
-        padded = self._padded(np.zeros(self.image_shape))
-        for i, j, channels, filters, rows, columns in self._products():
-            spread = np.tensordot(gradient[:, filters], weights[filters, :, i, j], ([1], [0]))
-            padded[:, channels, rows, columns] += np.moveaxis(spread, 3, 1)
-        top, left = self.padding
-        return padded[:, :, top : top + self.h, left : left + self.w]
-
-    def _to_weights(self, image: Array, gradient: Array) -> Array:
-        padded, result = self._padded(image), np.zeros(self.weights_shape)
-        for i, j, channels, filters, rows, columns in self._products():
-            seen = padded[:, channels, rows, columns]
-            result[filters, :, i, j] = np.tensordot(gradient[:, filters], seen, ([0, 2, 3], [0, 2, 3]))
-        return result

@@ -1,10 +1,7 @@
 """Reads the resources of a cubin's kernels from the ELF file: registers, shared, local and constant memory.
 
-A cubin is an ELF64 file for machine 190. Each kernel `k` has sections `.text.k`, `.nv.shared.k`, `.nv.constant<bank>.k`
-and `.nv.info.k`; attributes are stored there and, by symbol, in `.nv.info`. NVIDIA publishes no specification: the
-layout follows `readelf` and the listing of `nvdisasm`, which names every attribute. Every value is tested against
-ptxas's report of the same kernel, for all architectures from sm_35 to sm_90, and for sm_100 and sm_120 if a compiler
-for them is installed.
+NVIDIA publishes no specification: the layout follows `readelf` and the listing of `nvdisasm`, which names every
+attribute. Every value is tested against ptxas's report of the same kernel.
 """
 
 from __future__ import annotations
@@ -36,25 +33,16 @@ _RESERVED_SHARED_BYTES = 1024
 
 @dataclass(frozen=True)
 class KernelResources:
-    """Resource use of one kernel.
+    """Resource use of one kernel."""
 
-    Attributes:
-        name: name of the entry; mangled unless the source declares it extern "C".
-        shared_bytes: static shared memory per block; a cubin does not contain the dynamic shared memory of a launch.
-        local_bytes: stack frame per thread in local memory: arrays indexed at run time, and spilled registers.
-        constant_bytes: bytes by bank; bank 0 holds values of the driver and then the launch's parameters.
-        code_bytes: bytes of instructions, including padding at the end.
-        max_threads: largest block according to `__launch_bounds__`; None without launch bounds.
-    """
-
-    name: str
+    name: str  # of the entry; mangled unless the source declares it extern "C"
     registers_per_thread: int
-    shared_bytes: int
-    local_bytes: int
-    constant_bytes: Mapping[int, int]
+    shared_bytes: int  # static, per block; the dynamic shared memory of a launch is not in a cubin
+    local_bytes: int  # stack frame per thread: arrays indexed at run time, and spilled registers
+    constant_bytes: Mapping[int, int]  # by bank; bank 0 holds values of the driver and then the parameters
     parameter_bytes: int
-    code_bytes: int
-    max_threads: int | None
+    code_bytes: int  # with padding at the end
+    max_threads: int | None  # largest block by `__launch_bounds__`; None without
 
 
 @dataclass(frozen=True)

@@ -51,24 +51,14 @@ class KernelLaunch:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """A problem as launches.
+    """A problem as launches."""
 
-    Attributes:
-        buffers: initial contents of device memory.
-        launch: the timed launch.
-        read: returns the result, from a function that fetches a buffer and one that returns its address; None where the
-            kernel keeps no result.
-        setup: launches to run once before timing.
-        checked: launch for the verification, where it differs from the timed one.
-        repeats: repetitions of the problem in the timed launch; `checked` has one.
-    """
-
-    buffers: tuple[Array, ...]
-    launch: KernelLaunch
-    read: Callable[[Callable[[int], Array], Callable[[int], int]], Array] | None
-    setup: tuple[KernelLaunch, ...] = ()
-    checked: KernelLaunch | None = None
-    repeats: int = 1
+    buffers: tuple[Array, ...]  # initial contents of device memory
+    launch: KernelLaunch  # the timed one
+    read: Callable[[Callable[[int], Array], Callable[[int], int]], Array] | None  # None: it keeps no result
+    setup: tuple[KernelLaunch, ...] = ()  # run once before timing
+    checked: KernelLaunch | None = None  # the one to verify, where it is not the timed one
+    repeats: int = 1  # of the problem in the timed launch; `checked` has one
 
 
 def plan(problem: Problem, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:

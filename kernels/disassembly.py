@@ -1,7 +1,6 @@
-"""Counts the instructions of a cubin's kernels by class, with an installed disassembler.
+"""Counts the instructions in the code of a cubin's kernels by class, with an installed disassembler.
 
-NVIDIA's nvdisasm drops old architectures together with CUDA: version 13 begins at sm_75, version 12 at sm_50, and
-version 11.8 covers all up to sm_90. Counts are static: instructions in the code, not executed ones.
+nvdisasm drops old architectures together with CUDA: 13 begins at sm_75, 12 at sm_50, and 11.8 covers all up to sm_90.
 """
 
 from __future__ import annotations

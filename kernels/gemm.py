@@ -1,8 +1,7 @@
 """Matrix products: C = op(A) · op(B), column-major as in BLAS, cuBLAS and DeepBench.
 
-A is stored as m × k, or k × m if transposed; B as k × n or n × k; C as m × n. An array in C order holds the matrix with
-its extents reversed: C is an array of shape (n, m). For a torch layer `y = x · Wᵀ`, m is the number of outputs, k of
-inputs and n of samples, A is W (transposed) and B is x.
+An array in C order holds a matrix with its extents reversed: C is an array of shape (n, m). For a torch layer
+`y = x · Wᵀ`, m is the number of outputs, k of inputs and n of samples, A is W (transposed) and B is x.
 """
 
 from __future__ import annotations
@@ -23,19 +22,12 @@ _BF16 = 15  # number of the type, c10/core/ScalarType.h: that of the results of 
 
 @dataclass(frozen=True)
 class Gemm(Labelled):
-    """A matrix product.
+    """A matrix product."""
 
-    Attributes:
-        m: rows of C.
-        n: columns of C; the batch size if the product belongs to a layer.
-        k: number of products summed in each element of C.
-        transpose: N or T for A and B, e.g. NT.
-    """
-
-    m: int
-    n: int
-    k: int
-    transpose: str = "NN"
+    m: int  # rows of C
+    n: int  # columns of C; the batch size if the product belongs to a layer
+    k: int  # products summed in each element of C
+    transpose: str = "NN"  # N or T for A and B
     precision: str = "fp32"
     template = "gemm {m}x{n}x{k} {transpose} {precision}"
 
@@ -67,7 +59,6 @@ class Gemm(Labelled):
         return a if self.transpose[0] == "N" else a.T, b if self.transpose[1] == "N" else b.T
 
     def reference(self, operands: tuple[Array, ...]) -> Array:
-        """C in float64, shape (n, m)."""
         a, b = self.views(operands)
         return np.asarray(b.astype(np.float64) @ a.astype(np.float64))
 

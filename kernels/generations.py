@@ -18,31 +18,19 @@ _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 @dataclass(frozen=True)
 class KernelBuild:
-    """One kernel on one architecture.
-
-    Attributes:
-        spilled_bytes: bytes per thread that spills store and load back, by ptxas, which alone separates them from other
-            local memory; None if missing.
-        block_threads: block size that the occupancy refers to.
-        occupancy: theoretical occupancy; None if the architecture's limits are unknown.
-        block_sizes_with_more: occupancy by block size, for those with a higher one, up to the kernel's launch bounds.
-        registers_for_more: most registers per thread that give this block size a higher occupancy; None if fewer
-            registers would not help.
-        instructions: number of each instruction in the code; None if not requested or unavailable.
-        instructions_missing: reason that `instructions` is unavailable, and how to get a disassembler.
-    """
+    """One kernel on one architecture."""
 
     source: str
     architecture: int
     nvrtc: str
     resources: KernelResources
-    spilled_bytes: tuple[int, int] | None
-    block_threads: int
-    occupancy: Occupancy | None
-    block_sizes_with_more: Mapping[int, float]
-    registers_for_more: int | None
-    instructions: Mapping[str, int] | None
-    instructions_missing: str | None
+    spilled_bytes: tuple[int, int] | None  # per thread, stored and loaded back; None if ptxas says nothing
+    block_threads: int  # block size that the occupancy refers to
+    occupancy: Occupancy | None  # None if the architecture's limits are unknown
+    block_sizes_with_more: Mapping[int, float]  # occupancy by block size, up to the launch bounds
+    registers_for_more: int | None  # most registers per thread with a higher occupancy at this block size
+    instructions: Mapping[str, int] | None  # number of each in the code; None if not requested or unavailable
+    instructions_missing: str | None  # why they are unavailable, and how to get a disassembler
 
 
 def describe_builds(compiled: Compiled, block_threads: int | None = None, mix: bool = False) -> list[KernelBuild]:

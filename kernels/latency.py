@@ -1,7 +1,6 @@
 """Latency of the memory levels, by a chain of dependent loads: each loads the index of the next.
 
-The items lie a cache line apart and form one random cycle, so no prefetcher can predict the next one. Beyond the reach
-of the TLB, a load's time includes TLB misses.
+The items form one random cycle, which no prefetcher predicts. Beyond the reach of the TLB its misses are in the time.
 """
 
 from __future__ import annotations

@@ -34,11 +34,9 @@ class Launch(Labelled):
 
     @property
     def work(self) -> Work:
-        """Negligible work."""
         return Work(0, 0)
 
     def operands(self, generator: np.random.Generator) -> tuple[Array]:  # noqa: ARG002 - the operand is 0
-        """The number, 0."""
         return (np.zeros(1, np.float32),)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:  # noqa: ARG002 - the number starts at 0

@@ -1,7 +1,7 @@
 """Memory traffic: STREAM's four kernels, reads alone and writes alone, with a stride, at any size.
 
-Bytes are counted like in STREAM (McCalpin, https://www.cs.virginia.edu/stream/ref.html): those that the kernel reads
-and writes, without the lines that a cache fetches before writing them; with a stride, only the accessed elements.
+Bytes are counted like in STREAM (https://www.cs.virginia.edu/stream/ref.html): those that the kernel reads and writes,
+without the lines that a cache fetches before writing them; with a stride, only the accessed elements.
 """
 
 from __future__ import annotations
@@ -40,17 +40,11 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Memory(Labelled):
-    """One pass over the arrays.
-
-    Attributes:
-        kind: a key of `KINDS`.
-        size: total bytes of all arrays, including elements that a stride skips.
-        stride: distance in elements between accessed elements.
-    """
+    """One pass over the arrays, of a kind in `KINDS`."""
 
     kind: str
-    size: int
-    stride: int = 1
+    size: int  # bytes of all arrays, with elements that a stride skips
+    stride: int = 1  # distance in elements between accessed elements
     precision: str = "fp32"
 
     def __post_init__(self) -> None:
@@ -73,7 +67,6 @@ class Memory(Labelled):
 
     @property
     def work(self) -> Work:
-        """FLOPs and bytes of all accessed elements."""
         reads, writes, flops = KINDS[self.kind]
         item_bytes = PRECISIONS[self.precision].item_bytes
         return Work(flops * self.elements, (reads + writes) * item_bytes * self.elements)

@@ -1,10 +1,7 @@
 """How a problem is measured: verified first, then sampled in visits until its median is known well enough.
 
-A visit runs the problem at least once without keeping the time, then takes samples for a while. The problems of a sweep
-are visited in turn, so slow drift of the machine affects all of them equally. The interval of the median is taken from
-the medians of the visits, which contain the drift, unlike single samples. Two order statistics of six or more
-independent values bracket the median of any distribution with 95 % confidence (David and Nagaraja, Order Statistics,
-3rd edition, section 7.1).
+The problems of a sweep are visited in turn, so slow drift of the machine affects all of them equally. The interval of
+the median is taken from the medians of the visits, which contain the drift, unlike single samples.
 """
 
 from __future__ import annotations
@@ -78,6 +75,7 @@ class Method:
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Two of the values that bracket the median of their distribution with 95 % confidence; None for fewer than six."""
+    # Two order statistics bracket the median: David and Nagaraja, Order Statistics, 3rd edition, section 7.1.
     ordered = sorted(values)
     # The j-th smallest lies above the median if fewer than j values lie below it: a binomial count with p = 1/2.
     j = int(binom.ppf((1 - CONFIDENCE) / 2, len(ordered), 0.5))
@@ -96,26 +94,17 @@ class Verification(NamedTuple):
 
 @dataclass
 class BenchMeasurement:
-    """One problem on one backend: its outcome, and its samples visit by visit.
-
-    Attributes:
-        seed: seed of the random operands.
-        calls: runs in one sample.
-        inner: repetitions of the problem in one run.
-        conditions: machine conditions during each visit, also of those whose samples are discarded.
-        discarded: number of discarded samples by reason.
-        spent_s: duration of all visits so far.
-    """
+    """One problem on one backend: its outcome, and its samples visit by visit."""
 
     problem: Problem
-    seed: int = 0
-    calls: int = 1
-    inner: int = 1
+    seed: int = 0  # of the random operands
+    calls: int = 1  # runs in one sample
+    inner: int = 1  # repetitions of the problem in one run
     visits: list[list[Sample]] = field(default_factory=list)
-    conditions: list[Conditions] = field(default_factory=list)
-    discarded: Counter[str] = field(default_factory=Counter)
+    conditions: list[Conditions] = field(default_factory=list)  # of all visits, also discarded ones
+    discarded: Counter[str] = field(default_factory=Counter)  # number of samples by reason
     verification: Verification | None = None
-    spent_s: float = 0.0
+    spent_s: float = 0.0  # duration of all visits so far
     _prepared: Prepared | None = None
 
     @property

@@ -63,11 +63,9 @@ class PeakRounds(Labelled):
 
     @property
     def work(self) -> Work:
-        """FLOPs of all rounds."""
         return Work(self.flops_per_thread_round * self.threads * self.rounds, 0)
 
     def operands(self, generator: np.random.Generator) -> tuple[Array, ...]:  # noqa: ARG002 - the ones are arguments
-        """No operands."""
         return ()
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:  # noqa: ARG002 - no operands

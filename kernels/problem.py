@@ -1,7 +1,6 @@
 """What all operator problems share: a label, FLOPs and bytes, random operands, and a check against float64.
 
-Operands are standard normal and already rounded to the problem's precision, so the reference starts from exactly the
-numbers that the kernel reads. A result that sums `terms` products has a root mean square of √terms.
+Operands are standard normal and rounded to the problem's precision, so the reference starts from the kernel's numbers.
 """
 
 from __future__ import annotations

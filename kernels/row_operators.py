@@ -54,7 +54,6 @@ class RowOperator(Labelled):
 
     @property
     def work(self) -> Work:
-        """FLOPs and bytes by the rules for recorded operators."""
         dtype = PRECISIONS[self.precision].profiler_dtype
         shapes: list[tuple[int, ...]] = [(self.rows, self.columns)] * _OPERANDS.get(self.kind, 1)
         dtypes = [dtype] * len(shapes)

@@ -18,21 +18,13 @@ P = TypeVar("P", bound=Any)
 
 @dataclass(frozen=True)
 class Sweep:
-    """Problems along one axis: one cost curve and one recording.
+    """Problems along one axis: one cost curve and one recording."""
 
-    Attributes:
-        label: name of the problems' common properties.
-        axis: name of the axis; its values are stored in the recording's `batch` column.
-        problems: problem by axis value, increasing.
-        layers: module paths of the layers with this problem, if it belongs to a network.
-        phase: forward or backward, if the problem has a direction.
-    """
-
-    label: str
-    axis: str
-    problems: Mapping[int, Problem]
-    layers: tuple[str, ...] = ()
-    phase: str | None = None
+    label: str  # the problems' common properties
+    axis: str  # its values are stored in the recording's `batch` column
+    problems: Mapping[int, Problem]  # by axis value, increasing
+    layers: tuple[str, ...] = ()  # module paths of the layers with this problem, if it belongs to a network
+    phase: str | None = None  # forward or backward, if the problem has a direction
 
     @property
     def layer(self) -> str | None:
@@ -55,18 +47,15 @@ def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
     values: list[str] = []
     for part in map(str.strip, listed.split(",")):
         if match := re.fullmatch(r"(\d+)\.\.(\d+)(?::(\d+))?", part):
-            values.extend(map(str, _range(text, int(match[1]), int(match[2]), match[3])))
+            first, last, step = int(match[1]), int(match[2]), match[3]
+            if first < 1 or last < first or step == "0":
+                raise CurvescopeError(f"--axis {text}: a range must start at 1 or more and increase, e.g. 4..256.")
+            values += map(str, doubled(first, last) if step is None else range(first, last + 1, int(step)))
         else:
             values.append(part)
     if not equals or not name.strip() or not all(values):
         raise CurvescopeError(f"--axis {text}: write a name and values, e.g. n=1,2,4..256 or n=32..160:8.")
     return name.strip(), tuple(dict.fromkeys(values))
-
-
-def _range(text: str, first: int, last: int, step: str | None) -> list[int]:
-    if first < 1 or last < first or step == "0":
-        raise CurvescopeError(f"--axis {text}: a range must start at 1 or more and increase, e.g. 4..256.")
-    return list(doubled(first, last) if step is None else range(first, last + 1, int(step)))
 
 
 def span(base: P, axes: Sequence[str], precisions: str = "fp32", batch_axis: str = "n") -> list[Sweep]:

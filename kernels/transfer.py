@@ -1,10 +1,7 @@
 """Copies between the host's memory and the device's: what the link (PCIe or NVLink) and pageable memory allow.
 
-to_device   from the host's memory
-to_host     to the host's memory
-
-The host's memory is pinned, which the device reads and writes by itself, or pageable, which the driver copies through
-pinned memory of its own. Bytes are counted once: those that cross the link.
+Pinned memory is read and written by the device itself; pageable memory the driver copies through pinned memory of its
+own. Bytes are counted once: those that cross the link.
 """
 
 from __future__ import annotations
@@ -42,11 +39,9 @@ class Transfer(Labelled):
 
     @property
     def work(self) -> Work:
-        """The bytes that cross the link."""
         return Work(0, self.size // _ITEM_BYTES * _ITEM_BYTES)
 
     def operands(self, generator: np.random.Generator) -> tuple[Array]:
-        """The numbers to copy."""
         return (normal(generator, (self.size // _ITEM_BYTES,), "fp32"),)
 
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from ...base.errors import CurvescopeError, check_choice
+from ...base.errors import BackendMissingError, CurvescopeError, check_choice
 from ...profiling.attribution.events import StepRows
 from ...profiling.hardware.precisions import precision_of
 from ..conditions import CpuWatch, CudaWatch
@@ -27,26 +27,15 @@ class UnsupportedError(Exception):
 
 
 class Prepared(NamedTuple):
-    """A problem ready to run.
-
-    Attributes:
-        run: runs the problem once; on a GPU it only queues the work, in the stream of the timer's events.
-        result: returns the result as float64 on the host, or None where the kernel keeps no result.
-        kernel: name of the kernel, for backends without a profiler.
-        inner: repetitions of the problem in one run; short problems are repeated inside to avoid call overhead.
-        before: runs before every sample, untimed.
-        timer: timer to use instead of the backend's.
-        once: runs the problem once, where `run` repeats it: for cold caches, because a repetition finds its operands in
-            them.
-    """
+    """A problem ready to run; on a GPU runs only queue the work, in the stream of the timer's events."""
 
     run: Run
-    result: Callable[[], Array | None]
-    kernel: str
-    inner: int = 1
-    before: Run | None = None
-    timer: Timer | None = None
-    once: Run | None = None
+    result: Callable[[], Array | None]  # as float64 on the host, or None where the kernel keeps no result
+    kernel: str  # name of the kernel, for backends without a profiler
+    inner: int = 1  # repetitions of the problem in one run, to avoid call overhead
+    before: Run | None = None  # runs before every sample, untimed
+    timer: Timer | None = None  # instead of the backend's
+    once: Run | None = None  # one repetition, for cold caches, where `run` makes several
 
 
 @runtime_checkable
@@ -55,6 +44,14 @@ class PreparesItself(Protocol):
 
     def prepare(self, device: str) -> Prepared:
         """The call on a device; an UnsupportedError where it cannot run."""
+
+
+def import_library(module: str, remedy: str) -> Any:
+    """The module; where it is missing, an error that says how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise BackendMissingError(remedy) from error
 
 
 def run_in_turn(*runs: Run) -> Run:
@@ -68,27 +65,18 @@ def run_in_turn(*runs: Run) -> Run:
 
 
 class Backend(ABC):
-    """A library on a device, with a cache flush by a buffer of twice the last-level cache.
+    """A library on a device, with a cache flush by a buffer of twice the last-level cache."""
 
-    Attributes:
-        name: name on the command line.
-        timer: timer for its work.
-        watch: observer of its device.
-        peak_precisions: precisions whose arithmetic peak it can measure.
-        cache_bytes: size of the last-level cache; a large one if it is unknown.
-        flush_ns: duration of a flush; 0 before the first.
-    """
-
-    name: str
+    name: str  # on the command line
     timer: Timer
-    watch: CpuWatch | CudaWatch
-    peak_precisions: tuple[str, ...] = ()
+    watch: CpuWatch | CudaWatch  # observer of its device
+    peak_precisions: tuple[str, ...] = ()  # those whose arithmetic peak it can measure
 
     def __init__(self, cache_bytes: int | None) -> None:
         self.cache_bytes = cache_bytes or _UNKNOWN_CACHE_BYTES
         self._flush_bytes = 2 * self.cache_bytes
         self._flush: Run | None = None
-        self.flush_ns = 0
+        self.flush_ns = 0  # duration of a flush; 0 before the first
 
     @abstractmethod
     def prepare(self, problem: Problem, operands: tuple[Array, ...]) -> Prepared:

@@ -9,6 +9,7 @@ import numpy as np
 from ...base.errors import BackendMissingError
 from ..problem import Array
 from ..timers import EventApi, Run
+from . import import_library
 from .cubins import CubinBackend
 from .cuda_device import DeviceFacts, device_index
 
@@ -18,13 +19,11 @@ _NULL_STREAM = 0
 def open_backend(device: str | None) -> CubinBackend:
     """See `backends.open_backend`."""
     index = device_index(device, "cupy")
-    try:
-        import cupy
-    except ImportError as error:
-        raise BackendMissingError(
-            "This needs CuPy: `pip install 'curvescope[cuda12]'`, or `'curvescope[cuda13]'` for CUDA 13 and "
-            "`'curvescope[cuda11]'` for older drivers; Kepler needs `cupy-cuda11x==12.3`."
-        ) from error
+    cupy = import_library(
+        "cupy",
+        "This needs CuPy: `pip install 'curvescope[cuda12]'`, or `'curvescope[cuda13]'` for CUDA 13 and "
+        "`'curvescope[cuda11]'` for older drivers; Kepler needs `cupy-cuda11x==12.3`.",
+    )
     try:
         cupy.cuda.Device(index).use()
         cupy.cuda.runtime.free(0)  # creates the context, which before CUDA 12 the choice of a device does not

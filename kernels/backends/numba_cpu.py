@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ...base.errors import BackendMissingError
 from ...profiling.hardware.host import cpu_name, last_level_cache_bytes
 from ...profiling.hardware.precisions import PRECISIONS
 from ..conditions import CpuWatch
@@ -18,7 +17,7 @@ from ..memory import Memory
 from ..peak import A, B, Peak
 from ..problem import Array, Problem
 from ..timers import PerfCounter, Run
-from . import Backend, Prepared, UnsupportedError
+from . import Backend, Prepared, UnsupportedError, import_library
 
 # Least bytes per run, reached with small arrays by repeated passes: some hundred microseconds, which makes the few
 # microseconds that starting the threads takes negligible.
@@ -30,11 +29,8 @@ _CHAIN_BYTES = (("avx512f", 1024), ("avx2", 320), ("", 256))
 
 def open_backend(device: str | None) -> NumbaCpuBackend:  # noqa: ARG001 - the CPU
     """See `backends.open_backend`."""
-    try:
-        import numba
-    except ImportError as error:
-        raise BackendMissingError("This needs numba. Install it with `pip install 'curvescope[numba]'`.") from error
-    return NumbaCpuBackend(numba)
+    remedy = "This needs numba. Install it with `pip install 'curvescope[numba]'`."
+    return NumbaCpuBackend(import_library("numba", remedy))
 
 
 class NumbaCpuBackend(Backend):

@@ -1,8 +1,7 @@
 """The memory, latency and peak kernels for the CPU, compiled by numba at their first call.
 
-Each has a function for one thread and a wrapper that gives every thread its slice. The inner functions are separate
-because LLVM vectorises them fully; written inside the parallel loop they reached a quarter of the L1 bandwidth. Passes
-are repeated inside the inner function, so that with small caches the kernel is timed and not the start of the threads.
+The functions for one thread are separate because LLVM vectorises them fully; inside the parallel loop they reached a
+quarter of the L1 bandwidth. They repeat passes, so that with small caches not the start of the threads is timed.
 """
 
 from __future__ import annotations
@@ -98,10 +97,9 @@ def chase(loads, buffer, last):
 
 
 def fused_multiply_adds(width):
-    """Create the kernel that runs `width` chains in every thread.
+    """Create the kernel that runs `width` chains in every thread: a constant, so that LLVM keeps them in registers.
 
-    The number is a constant for LLVM, which keeps the chains in registers. Contraction of x · a + b to one instruction
-    is allowed because it is what the benchmark measures.
+    Contraction of x · a + b to one instruction is allowed because it is what the benchmark measures.
     """
 
     @njit(parallel=True, fastmath={"contract"})

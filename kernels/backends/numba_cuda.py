@@ -15,7 +15,7 @@ from ..gemm import Gemm
 from ..memory import Memory
 from ..problem import Array, Problem
 from ..timers import EventApi, Run
-from . import Prepared, UnsupportedError, run_in_turn
+from . import Prepared, UnsupportedError, import_library, run_in_turn
 from .cuda_device import CudaBackend, DeviceFacts, device_index
 
 _BLOCK_THREADS = 256
@@ -25,12 +25,8 @@ _BLOCKS_PER_SM = 8
 def open_backend(device: str) -> NumbaCudaBackend:
     """See `backends.open_backend`."""
     index = device_index(device, "numba")
-    try:
-        from numba import cuda
-    except ImportError as error:
-        raise BackendMissingError(
-            "This needs numba: `pip install 'curvescope[numba]'`, and numba-cuda for a new CUDA."
-        ) from error
+    remedy = "This needs numba: `pip install 'curvescope[numba]'`, and numba-cuda for a new CUDA."
+    cuda = import_library("numba.cuda", remedy)
     if not cuda.is_available():
         raise BackendMissingError(
             "numba finds no CUDA device or no CUDA toolkit: `curvescope doctor`, and `pip install numba-cuda`."

@@ -1,7 +1,6 @@
-"""The memory kernels and a tiled SGEMM for CUDA in numba; numba's simulator runs them without a GPU.
+"""The memory kernels and a tiled SGEMM for CUDA in numba, to compare numba's code with that of kernels/cuda.
 
-Compared with the same kernels in CUDA C++ (kernels/cuda) they show the cost of numba's code generation. Blocks of the
-memory kernels advance by the whole grid, so any grid covers any size.
+Blocks of the memory kernels advance by the whole grid, so any grid covers any size.
 """
 
 from __future__ import annotations

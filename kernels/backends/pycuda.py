@@ -11,6 +11,7 @@ import numpy as np
 from ...base.errors import BackendMissingError
 from ..problem import Array
 from ..timers import EventApi, Run
+from . import import_library
 from .cubins import CubinBackend
 from .cuda_device import DeviceFacts, device_index
 
@@ -18,14 +19,11 @@ from .cuda_device import DeviceFacts, device_index
 def open_backend(device: str | None) -> CubinBackend:
     """See `backends.open_backend`."""
     index = device_index(device, "pycuda")
-    try:
-        import pycuda.driver  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise BackendMissingError(
-            "This needs PyCUDA: `pip install 'curvescope[pycuda]'`. It is built against the CUDA toolkit: nvcc must be "
-            "on PATH."
-        ) from error
-    driver = pycuda.driver
+    driver = import_library(
+        "pycuda.driver",
+        "This needs PyCUDA: `pip install 'curvescope[pycuda]'`. It is built against the CUDA toolkit: nvcc must be on "
+        "PATH.",
+    )
     try:
         driver.init()
         opened = driver.Device(index)

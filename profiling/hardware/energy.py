@@ -24,17 +24,12 @@ _LAST_INSTANT_CAPABILITY = (8, 0)
 
 @dataclass(frozen=True)
 class EnergySource:
-    """Where energies come from: what is read, and what consumes the energy.
+    """Where energies come from."""
 
-    Attributes:
-        least_s: length of the shortest interval whose energy is meaningful: several updates of the source.
-        averaged: whether the power is an average over a second, so that short intervals hold power of their past.
-    """
-
-    name: str
-    scope: str
-    least_s: float
-    averaged: bool = False
+    name: str  # what is read
+    scope: str  # what consumes the energy
+    least_s: float  # shortest interval whose energy is meaningful: several updates of the source
+    averaged: bool = False  # power is an average over a second: short intervals hold power of their past
 
 
 class EnergyMeter(Protocol):

@@ -1,8 +1,7 @@
 """What glibc does with memory that a process frees, as far as it can be set while the process runs.
 
-glibc maps a block above a threshold by itself and unmaps it when it is freed, so that the next use takes a page fault
-for each 4 KiB again. The threshold follows the largest block freed so far, up to 32 MiB, until a program sets it or one
-of its relatives (mallopt(3), "M_MMAP_THRESHOLD"); then it stays.
+It maps a block above a threshold by itself and unmaps it when it is freed, so that the next use takes a page fault for
+each 4 KiB again. The threshold follows the largest block freed so far, up to 32 MiB, until a program sets it.
 """
 
 from __future__ import annotations

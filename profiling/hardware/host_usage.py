@@ -15,19 +15,13 @@ _QUIET_S, _QUIET_SHARE, _LONGEST_S = 0.002, 0.1, 0.5
 
 @dataclass(frozen=True)
 class HostUse:
-    """Totals of this process since it began.
-
-    Attributes:
-        system_ns: part of `cpu_ns` in the kernel, which samples it: unreliable for a single short step.
-        major_faults: number of page faults that waited for a page from a disk, e.g. a swapped one.
-        wait_ns: time in the run queue, by thread; empty if the kernel does not account for it.
-    """
+    """Totals of this process since it began."""
 
     cpu_ns: int
-    system_ns: int
+    system_ns: int  # part of `cpu_ns` in the kernel, which samples it: unreliable for a single short step
     page_faults: int
-    major_faults: int
-    wait_ns: dict[str, int]
+    major_faults: int  # those that waited for a page from a disk, e.g. a swapped one
+    wait_ns: dict[str, int]  # in the run queue, by thread; empty if the kernel does not account for it
 
 
 def read_page_faults() -> int:

@@ -36,25 +36,17 @@ class Roof:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Limits of a device; None if neither the recording nor the table of GPUs has them.
-
-    Attributes:
-        kind: cpu or cuda; None if unknown.
-        sm: limits of one SM.
-        cache_bytes: size of the L2 of a GPU, or of the last level cache of a CPU.
-        roofs: measured ceilings and peaks; the compute roof is for the recording's precision.
-        other_precisions: compute roofs of the other precisions, for kernels whose names say their own.
-    """
+    """Limits of a device; None if neither the recording nor the table of GPUs has them."""
 
     name: str | None
-    kind: str | None
+    kind: str | None  # cpu or cuda
     compute_capability: str | None = None
     sm_count: int | None = None
-    sm: SmLimits | None = None
-    cache_bytes: int | None = None
+    sm: SmLimits | None = None  # limits of one SM
+    cache_bytes: int | None = None  # L2 of a GPU, last-level cache of a CPU
     memory_bytes: int | None = None
-    roofs: tuple[Roof, ...] = field(default=())
-    other_precisions: tuple[Roof, ...] = field(default=())
+    roofs: tuple[Roof, ...] = field(default=())  # compute is that of the recording's precision
+    other_precisions: tuple[Roof, ...] = field(default=())  # for kernels whose names say their own
 
     def roof(self, level: str, precision: str | None = None) -> Roof | None:
         """The limit of one level: measured if possible, else the peak; None is the recording's precision."""

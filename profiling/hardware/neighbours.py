@@ -15,15 +15,10 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Other processes with a context on a GPU, and the memory that they have there together.
+    """Other processes with a context on a GPU, and the memory that they have there together."""
 
-    Attributes:
-        pids: those whose number is known.
-        unknown: number of the others; in a container NVML may give the numbers that the host has for them.
-    """
-
-    pids: tuple[int, ...]
-    unknown: int
+    pids: tuple[int, ...]  # those whose number is known
+    unknown: int  # number of others; in a container NVML may give the numbers that the host has for them
     memory_bytes: int | None
 
     @property

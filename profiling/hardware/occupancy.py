@@ -1,8 +1,7 @@
-"""Theoretical occupancy: resident warps of a kernel per SM, the limiting resources, and changes that raise it.
+"""Theoretical occupancy: resident warps of a kernel per SM over the most that an SM holds, and what would raise it.
 
-Occupancy is resident warps divided by the most that an SM can hold. It follows from resources alone and is not a speed:
-a kernel with enough independent instructions per thread, e.g. our SGEMM, is fast at 25 %. The SM's shared memory has
-its largest size here, as the driver configures it for a kernel that less would limit.
+It follows from resources alone and is not a speed: our SGEMM is fast at 25 %. The SM's shared memory has its largest
+size here, as the driver configures it for a kernel that less would limit.
 """
 
 from __future__ import annotations
@@ -22,24 +21,16 @@ _KIB = 1024
 
 @dataclass(frozen=True)
 class SmLimits:
-    """Limits of an SM of one compute capability: its most resident warps and blocks, 32-bit registers, and bytes.
+    """Limits of an SM of one compute capability."""
 
-    Attributes:
-        shared_bytes: shared memory of all resident blocks.
-        shared_block_bytes: maximum shared memory of one block, with opt-in.
-        shared_unit_bytes: allocation unit of shared memory.
-        shared_reserved_bytes: shared memory that the system reserves in each block.
-        partitions: number of schedulers; registers and warps are divided among them.
-    """
-
-    warps: int
+    warps: int  # resident at most, as blocks
     blocks: int
-    registers: int
-    shared_bytes: int
-    shared_block_bytes: int
-    shared_unit_bytes: int = 256
-    shared_reserved_bytes: int = 0
-    partitions: int = 4
+    registers: int  # of 32 bits
+    shared_bytes: int  # of all resident blocks
+    shared_block_bytes: int  # of one block at most, with opt-in
+    shared_unit_bytes: int = 256  # allocation unit
+    shared_reserved_bytes: int = 0  # of each block, by the system
+    partitions: int = 4  # schedulers; registers and warps are divided among them
 
 
 # Warps, blocks, registers, shared memory per SM and per block. 11.8 still lists Kepler, 13.0 has Blackwell too.
@@ -67,19 +58,12 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Occupancy of an SM by a kernel.
+    """Resident blocks and warps of a kernel on an SM."""
 
-    Attributes:
-        blocks: number of resident blocks; 0 if the kernel cannot be launched.
-        warps: number of resident warps.
-        fraction: resident warps divided by the maximum.
-        limiters: resources that allow no further block: warps, blocks, registers, shared memory.
-    """
-
-    blocks: int
+    blocks: int  # 0 if the kernel cannot be launched
     warps: int
-    fraction: float
-    limiters: tuple[str, ...]
+    fraction: float  # resident warps divided by the most
+    limiters: tuple[str, ...]  # what allows no further block: warps, blocks, registers, shared memory
 
 
 def find_limits(compute_capability: str | None) -> SmLimits | None:

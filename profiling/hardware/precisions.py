@@ -9,28 +9,16 @@ from ...base.errors import check_choice
 
 @dataclass(frozen=True)
 class Precision:
-    """A number format of a matrix product. Roundoff is relative: half a unit in the last place.
-
-    Attributes:
-        item_bytes: size of one stored element.
-        torch_dtype: name of the stored type in torch.
-        profiler_dtype: name of the stored type in torch.profiler.
-        operand_roundoff: roundoff of operands in a multiplier that keeps fewer bits than are stored; else 0.
-        sum_roundoff: roundoff of the accumulator.
-        result_roundoff: roundoff of the stored result.
-        cuda_since: first compute capability with the format; None for all.
-        tensor_cores_since: first compute capability with the format in tensor cores; earlier ones compute in fp32.
-        on_cpu: whether CPUs support it.
-    """
+    """A number format of a matrix product. Roundoff is relative: half a unit in the last place."""
 
     item_bytes: int
-    torch_dtype: str
+    torch_dtype: str  # names of the stored type
     profiler_dtype: str
-    operand_roundoff: float
-    sum_roundoff: float
-    result_roundoff: float
-    cuda_since: tuple[int, int] | None = None
-    tensor_cores_since: tuple[int, int] | None = None
+    operand_roundoff: float  # in a multiplier that keeps fewer bits than are stored; else 0
+    sum_roundoff: float  # of the accumulator
+    result_roundoff: float  # of the stored result
+    cuda_since: tuple[int, int] | None = None  # first compute capability with the format; None for all
+    tensor_cores_since: tuple[int, int] | None = None  # earlier ones compute in fp32
     on_cpu: bool = True
 
 

@@ -73,8 +73,7 @@ class Attention(Labelled):
     def error(self, operands: tuple[Array, ...], result: Array) -> Error:
         """Error against float64; of a large problem, of some queries of every head, or the gradients of some heads.
 
-        A result is a mean of values of the order of 1, whose weights have the roundoff of the precision; so are the
-        gradients, of shape (3, *shape), because the weights of a query add up to 1.
+        Values of the order of 1 have weights that add up to 1, with its roundoff. Gradients are (3, *shape).
         """
         forward = self.direction == "fwd"
         if result.shape != (self.shape if forward else (3, *self.shape)):

@@ -38,8 +38,8 @@ MEMORY_KINDS = ("copy", "triad", "read", "write")
 def ceiling_problems(streams: Backend, library: Backend) -> list[tuple[Backend, str, Sweep]]:
     """Problems to measure: backend, what the result stands for, and sweep.
 
-    It stands for a precision, whose products (of `library`) have random operands, for a memory level, or for the units
-    of a precision, e.g. `units fp32`, where a GPU's kernel (of `streams`) multiplies constants.
+    That is a precision, whose products (of `library`) have random operands, a memory level, or the units of one, e.g.
+    `units fp32`, where a GPU's kernel (of `streams`) multiplies constants.
     """
     problems: list[tuple[Backend, str, Sweep]] = []
     extent = GEMM_EXTENTS[library.describe()["kind"]]

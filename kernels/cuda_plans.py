@@ -80,12 +80,10 @@ def _float64(index: int, shape: tuple[int, ...]) -> Callable[[Callable[[int], Ar
 
 def _gemm(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchPlan:  # noqa: ARG001
     # Column-major C = op(A) op(B) is row-major Cᵀ = op(B)ᵀ op(A)ᵀ, and an array in C order is the transposed matrix.
-    a, b = operands
-    kernel = f"sgemm_{problem.transpose[::-1].lower()}"
-    extents = (np.int32(problem.n), np.int32(problem.m), np.int32(problem.k), np.float32(1), np.float32(0))
-    launch = KernelLaunch(kernel, tile_grid(problem.n, problem.m), (Buffer(1), Buffer(0), Buffer(2), *extents))
-    shape = (problem.n, problem.m)
-    return LaunchPlan((a, b, np.zeros(shape, np.float32)), launch, _float64(2, shape))
+    kernel, shape = f"sgemm_{problem.transpose[::-1].lower()}", (problem.n, problem.m)
+    scalars = (*map(np.int32, (*shape, problem.k)), np.float32(1), np.float32(0))
+    launch = KernelLaunch(kernel, tile_grid(*shape), (Buffer(1), Buffer(0), Buffer(2), *scalars))
+    return LaunchPlan((*operands, np.zeros(shape, np.float32)), launch, _float64(2, shape))
 
 
 def convolution_launch(problem: Conv) -> KernelLaunch:
@@ -121,8 +119,7 @@ def _memory(problem: Any, operands: tuple[Array, ...], sm_count: int) -> LaunchP
         raise UnsupportedError("Curvescope's CUDA memory kernels need a multiple of four elements")
     count = problem.elements if strided else problem.elements // 4
     blocks = min(-(-count // _BLOCK_THREADS), sm_count * _BLOCKS_PER_SM)
-    out = Buffer(len(operands))
-    inputs = tuple(Buffer(i) for i in range(len(operands)))
+    *inputs, out = (Buffer(i) for i in range(len(operands) + 1))
     end: tuple[np.generic, ...] = (np.int64(count),)
     if problem.kind in ("scale", "triad", "write"):
         end = (np.float32(SCALAR), *end)
@@ -145,10 +142,8 @@ def _latency(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Launch
     if problem.loads % _CHASE_UNROLL:
         raise UnsupportedError(f"Curvescope's CUDA pointer chase needs a multiple of {_CHASE_UNROLL} loads")
     following = operands[0].astype(np.uint32)
-    chain = np.zeros(following.size, np.uint64)
-    count = np.uint32(following.size)
     blocks = -(-following.size // _BLOCK_THREADS)
-    link = KernelLaunch("chase_link", (blocks, 1, 1), (Buffer(0), Buffer(1), count))
+    link = KernelLaunch("chase_link", (blocks, 1, 1), (Buffer(0), Buffer(1), np.uint32(following.size)))
 
     def chase(goes_on: bool) -> KernelLaunch:
         arguments = (Buffer(0), np.int64(problem.loads), Buffer(2), Buffer(3), np.int32(goes_on))
@@ -158,7 +153,7 @@ def _latency(problem: Any, operands: tuple[Array, ...], sm_count: int) -> Launch
         # 8 bytes for each item; in float64 the difference is exact.
         return (fetch(3) - np.uint64(address(0))).astype(np.float64) / 8
 
-    buffers = (chain, following, np.zeros(1, np.int64), np.zeros(1, np.uint64))
+    buffers = (np.zeros(following.size, np.uint64), following, np.zeros(1, np.int64), np.zeros(1, np.uint64))
     return LaunchPlan(buffers, chase(True), read, (link, chase(False)), checked=chase(False))
 
 
@@ -205,26 +200,17 @@ _PLANS: dict[type, Callable[[Any, tuple[Array, ...], int], LaunchPlan]] = {
 }
 
 _HOPPER = 90
-# The peak kernels of each precision, best first.
-_PEAKS = {
-    "fp64": ("peak_fp64_tensor", "peak_fp64"),
-    "fp32": ("peak_fp32",),
-    "tf32": ("peak_tf32_tensor",),
-    "fp16": ("peak_fp16_tensor", "peak_fp16x2"),
-    "bf16": ("peak_bf16_tensor", "peak_bf16x2"),
-    "int8": ("peak_int8_tensor",),
-}
+_PEAKS = ("peak_{}_wgmma", "peak_{}_tensor", "peak_{}x2", "peak_{}")  # best first
 
 
 def peak_rounds(precision: str, architecture: int, sm_count: int, wgmma: bool = False) -> PeakRounds:
     """The peak problem that keeps every SM busy; `wgmma` if Hopper's own kernels can be compiled."""
     by_name = {kernel.name: kernel for kernel in (*KERNELS, *HOPPER_KERNELS)}
-    names = [*([f"peak_{precision}_wgmma"] if wgmma and architecture == _HOPPER else []), *_PEAKS.get(precision, ())]
-    for name in names:
-        kernel = by_name.get(name)
+    first, *others = (by_name.get(name.format(precision)) for name in _PEAKS)
+    for kernel in (first if wgmma and architecture == _HOPPER else None, *others):
         if kernel is not None and kernel.since <= architecture and kernel.flops_per_thread_round is not None:
             threads = sm_count * _BLOCKS_PER_SM * _BLOCK_THREADS
-            return PeakRounds(name, threads, kernel.flops_per_thread_round, precision)
-    if architecture == _HOPPER and f"peak_{precision}_wgmma" in by_name:
+            return PeakRounds(kernel.name, threads, kernel.flops_per_thread_round, precision)
+    if architecture == _HOPPER and first is not None:
         raise UnsupportedError(f"the peak of {precision} needs `pip install nvidia-cuda-nvrtc-cu12`, to compile wgmma")
     raise UnsupportedError(f"Curvescope has no kernel for the peak of {precision} on sm_{architecture}")

@@ -1,10 +1,4 @@
-"""Kernel launch latency and throughput, with the smallest possible kernel.
-
-call          host time of one asynchronous call
-synchronize   host time of the call and of waiting for it
-throughput    device time from one kernel to the next, with many queued while the device is busy
-graph         the same inside one CUDA graph
-"""
+"""Kernel launch latency and throughput, with the smallest possible kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +10,12 @@ from ..base.errors import check_choice
 from ..profiling.attribution.operation import Work
 from .problem import Array, Error, Labelled, compare
 
-KINDS = ("call", "synchronize", "throughput", "graph")
+KINDS = (
+    "call",  # host time of one asynchronous call
+    "synchronize",  # host time of the call and of waiting for it
+    "throughput",  # device time from one kernel to the next, with many queued while the device is busy
+    "graph",  # the same inside one CUDA graph
+)
 # Number of queued kernels: below the 1024 that CUDA queues before a launch blocks.
 QUEUED = 500
 

@@ -15,17 +15,12 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True)
 class MemoryLevel:
-    """One level: L1, L2, L3 or DRAM.
-
-    Attributes:
-        capacity_bytes: total capacity of the caches that the threads can reach; None for DRAM.
-        size_bytes: working set of a benchmark: half the capacity, on a GPU a quarter, because half of an L2 may be far
-            from an SM; for DRAM four times the last cache, on a GPU at least 1 GB and sixteen times, because launch and
-            tail of a shorter kernel count, and a part of the arrays stays in L2.
-    """
+    """One level: L1, L2, L3 or DRAM, and the working set of its benchmark."""
 
     name: str
-    capacity_bytes: int | None
+    capacity_bytes: int | None  # of the caches that the threads can reach; None for DRAM
+    # Half the capacity, on a GPU a quarter, because half of an L2 may be far from an SM; for DRAM four times the last
+    # cache, on a GPU at least 1 GB and sixteen times, because launch and tail of a shorter kernel count.
     size_bytes: int
 
 

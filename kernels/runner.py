@@ -1,7 +1,6 @@
 """Runs the problems of a sweep on a backend and writes them as a recording that `explain` and `breakdown` read.
 
-A sample is a row of `steps`, with the axis value as its batch; a profiled call gives rows of `kernels`. Outcomes,
-discarded samples and disturbances are stored in `recording.json` under `results`.
+A sample is a row of `steps`, with the axis value as its batch; a profiled call gives rows of `kernels`.
 """
 
 from __future__ import annotations

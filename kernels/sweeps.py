@@ -59,15 +59,10 @@ def parse_axis(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def span(base: P, axes: Sequence[str], precisions: str = "fp32", batch_axis: str = "n") -> list[Sweep]:
-    """All combinations of the axis values, as sweeps.
+    """All combinations of the values of axes (see `parse_axis`) and of precisions, joined by commas, as sweeps.
 
-    If the batch axis has one value and another numeric axis has several, that axis becomes the batch axis.
-
-    Args:
-        base: problem with the values of all other fields.
-        axes: options that `parse_axis` reads, over the fields of `base`.
-        precisions: names, joined by commas.
-        batch_axis: axis of the cost curve.
+    Fields without an axis are those of `base`. If the batch axis, that of the cost curve, has one value and another
+    numeric axis has several, that axis becomes the batch axis.
     """
     fields = [f.name for f in dataclasses.fields(base)]
     values: dict[str, tuple[str, ...]] = {"precision": tuple(precisions.split(","))}

@@ -135,11 +135,7 @@ def peak_problem(backend: Backend, precision: str) -> Problem:
 
 
 def open_backend(name: str, device: str | None = None) -> Backend:
-    """Open one of `BACKENDS` on a device.
-
-    Args:
-        name: name of the backend.
-        device: cpu, cuda or cuda:N; None for CUDA if present, else the CPU; numba takes the CPU.
+    """Open one of `BACKENDS` on cpu, cuda or cuda:N; by default CUDA if present, else the CPU; numba takes the CPU.
 
     Raises:
         CurvescopeError: the backend does not exist, its library is missing, or it cannot use the device.

@@ -56,14 +56,7 @@ def device_index(device: str | None, backend: str) -> int:
 
 
 def prepare_launch(kind: str, kernel: str, launch: Run, wait: Run) -> Prepared:
-    """A launch problem of a kind in `launch.KINDS`, without result; for a graph, the work to capture.
-
-    Args:
-        kind: kind of launch.
-        kernel: name of the kernel.
-        launch: queues one launch.
-        wait: function that waits for the device.
-    """
+    """A launch problem of a kind in `launch.KINDS` without result; for a graph, the work to capture."""
 
     def queue() -> None:
         for _ in range(QUEUED):

@@ -1,7 +1,6 @@
 """Ceilings: measured compute and bandwidth limits of a device, stored and used for all later utilisations.
 
-They are stored in the user's data folder, one file per measurement, never overwritten; the newest for a device counts.
-A recording includes a copy, so its utilisations have the same reference wherever it is read.
+Of files in the user's data folder, one per measurement, the newest for a device counts; a recording has a copy.
 """
 
 from __future__ import annotations

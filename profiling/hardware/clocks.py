@@ -54,10 +54,7 @@ class ClockSampler:
             self._rows.append({**row, "device": int(self._device.partition(":")[2] or 0), **self._read(self._found)})
 
     def sample_sometimes(self) -> None:
-        """Take a sample if the last one is at least 50 ms old: for the moments between timed steps.
-
-        A thread of its own would take the interpreter, or a core, inside the steps.
-        """
+        """Sample if the last is 50 ms old, between timed steps: a thread would take time inside them."""
         if self._last_ns is None or self._clock_ns() - self._last_ns >= _LEAST_NS:
             self.sample()
 
@@ -96,10 +93,9 @@ class ClockSampler:
 
 
 def reasons_of_visit(samples: Iterable[Mapping[str, Any]], start_ns: int, end_ns: int) -> dict[str, Any]:
-    """The column `throttle_reasons` of steps from rows of the `clocks` table; empty without a GPU's, e.g. on a CPU.
+    """The column `throttle_reasons` of steps from rows of the `clocks` table in a visit, or at once after it.
 
-    Between steps a GPU is idle, so the clock of these samples is not that of the steps. A sample that follows the last
-    unprofiled step at once counts.
+    Between steps a GPU is idle, so the clock of these samples is not that of the steps. Empty on a CPU.
     """
     inside = [
         row for row in samples if row.get("device") is not None and start_ns <= row["start_ns"] <= end_ns + _LEAST_NS

@@ -1,7 +1,6 @@
 """Energy of a device since some moment: NVML's counter or the integral of its power for a GPU, RAPL for a CPU.
 
-A source updates rarely: NVML's counter about ten times a second, RAPL a thousand times. So energy is that of a visit,
-and its steps share it by their durations.
+A source updates rarely, NVML's counter about ten times a second: steps share a visit's energy by their durations.
 """
 
 from __future__ import annotations

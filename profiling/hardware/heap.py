@@ -62,10 +62,9 @@ def keep_all_memory() -> bool:
 
 
 def hold_thresholds(block_bytes: Iterable[int]) -> None:
-    """Set the thresholds for the rest of the process to what glibc chooses by itself once it has freed such blocks.
+    """Set the thresholds for the rest of the process to what glibc chooses once it has freed such blocks, up to 32 MiB.
 
-    Else they depend on what the process did before, and a first call of `keep_freed_memory` would change them. Blocks
-    above 32 MiB do not count.
+    Else they depend on what the process did before, and a first call of `keep_freed_memory` would change them.
     """
     global _threshold_bytes
     smaller = [size for size in block_bytes if size <= LARGEST_THRESHOLD]
@@ -79,8 +78,8 @@ def hold_thresholds(block_bytes: Iterable[int]) -> None:
 def keep_freed_memory() -> Iterator[None]:
     """Let the process keep all memory that it frees; at the end give it back to the system.
 
-    Free blocks may stay between blocks in use. They have no pages any more, but a program gets one instead of a new
-    mapping, and the process keeps it when it is freed. So those above the threshold are occupied until the next call.
+    A program gets a free block between blocks in use, without pages, instead of a new mapping, and the process keeps it
+    when it is freed. So those above the threshold are occupied until the next call.
     """
     library = _library()
     while _occupied:
@@ -97,10 +96,9 @@ def keep_freed_memory() -> Iterator[None]:
 
 
 def _occupy_free_blocks(library: Any) -> None:
-    """Take all free blocks above the threshold, without touching them."""
     library.mallinfo2.restype = _MallocInfo
     library.malloc.restype = ctypes.c_void_p
-    while True:
+    while True:  # without touching them
         mapped = library.mallinfo2().hblks
         block = library.malloc(ctypes.c_size_t(_threshold_bytes))
         if block is None or library.mallinfo2().hblks != mapped:  # a new mapping: no free block was left

@@ -1,7 +1,4 @@
-"""Facts of the recording machine: device, threads, governor, load, library versions.
-
-Nothing that identifies a person or a host is read: no host name, user name or environment.
-"""
+"""Facts of the recording machine; nothing that identifies a person or a host is read."""
 
 from __future__ import annotations
 

@@ -26,13 +26,10 @@ def locked_clock_hz() -> int | None:
 
 @contextmanager
 def locked_clocks(device: str, clock_mhz: int | None = None) -> Iterator[int]:
-    """Lock the SM clock of `cuda:N` while the block runs, to so many MHz, which the block gets.
+    """Lock the SM clock of `cuda:N` while the block runs, to so many MHz, which the block gets; then unlock it.
 
-    None is the GPU's default application clock, which it holds under most loads, or if it has none, its largest. NVML
-    does not say whether a clock was locked before. Afterwards the clock is unlocked.
-
-    Raises:
-        CurvescopeError: the device is a CPU, or this user may not lock clocks, or the GPU refuses the clock.
+    None is the GPU's default application clock, which it holds under most loads, or if it has none, its largest. A CPU,
+    missing rights, or a clock that the GPU refuses are errors. NVML does not say whether a clock was locked before.
     """
     if device == "cpu":
         raise CurvescopeError("--lock-clocks is for a GPU, and this runs on the CPU: omit it.")

@@ -75,10 +75,7 @@ def allocatable_bytes(device: str) -> int:
 
 
 def available_bytes(device: str) -> int | None:
-    """Memory of a device that this process can still get without swapping; None if the system does not tell.
-
-    Limits of a control group count where its files are mounted as in a container (cgroups(7), version 2).
-    """
+    """Memory of a device that this process can get without swapping, within its limits; None if unknown."""
     if device != "cpu":
         return int(_cuda().mem_get_info(device)[0])
     free = [_kilobytes("/proc/meminfo", "MemAvailable"), _control_group_bytes(Path("/sys/fs/cgroup"))]
@@ -92,7 +89,7 @@ def _cuda() -> Any:
 
 
 def _control_group_bytes(folder: Path) -> int | None:
-    """Memory that the control group leaves, file cache counted as used; None without a limit."""
+    """Memory that the control group leaves (cgroups(7), version 2), file cache counted as used; None without limit."""
     with suppress(OSError, ValueError):
         return int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text())
     return None

@@ -77,10 +77,7 @@ def _find_handle(library: Any, index: int) -> Any:
 
 
 def _cuda_bus_id(index: int) -> str | None:
-    """PCI bus id of a CUDA device; None if this process does not use CUDA.
-
-    The driver is neither loaded nor initialised for this: processes forked later could not use CUDA.
-    """
+    """PCI bus id of a CUDA device, without loading the driver: processes forked later could not use CUDA."""
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except (AttributeError, OSError):

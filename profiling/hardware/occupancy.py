@@ -73,13 +73,7 @@ def find_limits(compute_capability: str | None) -> SmLimits | None:
 
 
 def occupancy(architecture: int, block_threads: int, registers_per_thread: int, shared_bytes: int = 0) -> Occupancy:
-    """Theoretical occupancy of a kernel on an architecture, e.g. 80 for sm_80.
-
-    The shared memory of a block is static plus dynamic, without the reserved bytes.
-
-    Raises:
-        CurvescopeError: the architecture is unknown, or the block size is impossible.
-    """
+    """Theoretical occupancy of a kernel by the number of its architecture; an error if that or the block is wrong."""
     if architecture not in LIMITS:
         supported = ", ".join(f"sm_{key}" for key in LIMITS)
         raise CurvescopeError(f"The occupancy of sm_{architecture} is unknown; known are {supported}.")
@@ -109,10 +103,7 @@ def block_sizes_with_more(
     shared_bytes: int = 0,
     most_threads: int = MOST_THREADS_PER_BLOCK,
 ) -> dict[int, float]:
-    """Occupancy by block size: the multiples of a warp up to `most_threads` with more occupancy than `block_threads`.
-
-    Registers per thread and shared memory per block are assumed to stay the same.
-    """
+    """Occupancy of block sizes with more of it than `block_threads`, at the same registers and shared memory."""
     now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
     sizes = range(WARP_THREADS, most_threads + 1, WARP_THREADS)
     fractions = {size: occupancy(architecture, size, registers_per_thread, shared_bytes).fraction for size in sizes}

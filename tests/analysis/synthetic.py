@@ -35,39 +35,16 @@ def profiled_step(step, batch, round_, kernels, idle_ms=1.0):
     Args:
         kernels: (layer, phase, name, time in ms[, further columns]) of each.
     """
-    position, rows = step * 10**12, []
-    start = position
+    start = position = step * 10**12
+    rows = []
+    unknown = {"op": "aten::mm", "source": "torch", "flops": pd.NA, "bytes_compulsory": pd.NA}
     for layer, phase, name, time_ms, *further in kernels:
-        duration = round(time_ms * 1e6)
-        rows.append(
-            {
-                "name": name,
-                "start_ns": position,
-                "duration_ns": duration,
-                "step": step,
-                "phase": phase,
-                "layer": layer,
-                "op": "aten::mm",
-                "source": "torch",
-                "flops": pd.NA,
-                "bytes_compulsory": pd.NA,
-                **(further[0] if further else {}),
-            }
-        )
-        position += duration
-    window = position - start + round(idle_ms * 1e6)
-    row = {
-        "step": step,
-        "batch": batch,
-        "round": round_,
-        "index": 99,
-        "mode": "training",
-        "start_ns": start,
-        "duration_ns": window,
-        "profiled": True,
-        "process": pd.NA,
-    }
-    return row, rows
+        place = {"step": step, "start_ns": position, "duration_ns": round(time_ms * 1e6)}
+        rows.append({"name": name, "phase": phase, "layer": layer, **place, **unknown, **(further or [{}])[0]})
+        position += place["duration_ns"]
+    window = {"start_ns": start, "duration_ns": position - start + round(idle_ms * 1e6), "process": pd.NA}
+    key = {"step": step, "batch": batch, "round": round_, "index": 99, "mode": "training", "profiled": True}
+    return {**key, **window}, rows
 
 
 def sweep(cost_ms, layers, random, **options):

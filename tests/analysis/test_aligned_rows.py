@@ -50,20 +50,45 @@ def rows_of(*tables, by_layer=False):
     return times
 
 
-def test_equal_operators_and_shapes_are_one_row_whatever_the_kernels():
-    h100 = table(("aten::linear > aten::addmm", "8x4, 4x4", "nvjet", 2.0), ("aten::gelu", "8x4", "v", 1.0))
-    mi300 = table(("aten::gelu", "8x4", "v2", 3.0), ("aten::linear > aten::addmm", "8x4, 4x4", "Cijk", 4.0))
-    assert rows_of(h100, mi300) == [
-        {"aten::linear 8x4, 4x4": 2.0, "aten::gelu 8x4": 1.0},
-        {"aten::linear 8x4, 4x4": 4.0, "aten::gelu 8x4": 3.0},
-    ]
+LINEAR, RELU = ("aten::linear > aten::addmm", "8x4, 4x4"), ("aten::relu", "8x4", "r", 1.0)
+GELU = ("aten::gelu", "8x4")
 
 
-def test_the_same_operator_with_other_shapes_is_one_row():
-    assert rows_of(table(("aten::mm", "8x4, 4x4", "k", 2.0)), table(("aten::mm", "8x8, 8x8", "k", 3.0))) == [
-        {"aten::mm": 2.0},
-        {"aten::mm": 3.0},
-    ]
+@pytest.mark.parametrize(
+    ("one", "other", "rows"),
+    [
+        (  # equal operators and shapes, whatever the kernels
+            [(*LINEAR, "nvjet", 2.0), (*GELU, "v", 1.0)],
+            [(*GELU, "v2", 3.0), (*LINEAR, "Cijk", 4.0)],
+            [
+                {"aten::linear 8x4, 4x4": 2.0, "aten::gelu 8x4": 1.0},
+                {"aten::linear 8x4, 4x4": 4.0, "aten::gelu 8x4": 3.0},
+            ],
+        ),
+        (  # the same operator with other shapes
+            [("aten::mm", "8x4, 4x4", "k", 2.0)],
+            [("aten::mm", "8x8, 8x8", "k", 3.0)],
+            [{"aten::mm": 2.0}, {"aten::mm": 3.0}],
+        ),
+        (  # an operator that only one version calls through another
+            [("aten::linear > aten::matmul > aten::mm", "8x4, 4x4", "k", 2.0), RELU],
+            [("aten::mm", "8x4, 4x4", "k", 3.0), RELU],
+            [{"aten::mm": 2.0, "aten::relu 8x4": 1.0}, {"aten::mm": 3.0, "aten::relu 8x4": 1.0}],
+        ),
+        (  # kernels without operators by name and by family
+            [(None, None, "volta_sgemm_128x64_nn", 2.0), (None, None, "my_kernel", 1.0)],
+            [(None, None, "ampere_sgemm_64x64_nn", 1.0), (None, None, "my_kernel", 3.0)],
+            [{"GEMM": 2.0, "my_kernel": 1.0}, {"GEMM": 1.0, "my_kernel": 3.0}],
+        ),
+        (  # many small operators of one recording
+            [("aten::mm", "8x8", "k", 99.0)],
+            [("aten::mm", "8x8", "k", 99.0), *((f"aten::op{letter}", "8", "s", 0.1) for letter in "abcdefgh")],
+            [{"aten::mm 8x8": 99.0}, {"aten::mm 8x8": 99.0, OTHERS: pytest.approx(0.8)}],
+        ),
+    ],
+)
+def test_what_is_one_row(one, other, rows):
+    assert rows_of(table(*one), table(*other)) == rows
 
 
 def test_many_long_shapes_are_cut():
@@ -71,12 +96,6 @@ def test_many_long_shapes_are_cut():
     (label,) = row
     assert label.endswith("…")
     assert len(label) < 100
-
-
-def test_an_operator_that_only_one_version_calls_through_another_is_one_row():
-    old = table(("aten::linear > aten::matmul > aten::mm", "8x4, 4x4", "k", 2.0), ("aten::relu", "8x4", "r", 1.0))
-    new = table(("aten::mm", "8x4, 4x4", "k", 3.0), ("aten::relu", "8x4", "r", 1.0))
-    assert rows_of(old, new) == [{"aten::mm": 2.0, "aten::relu 8x4": 1.0}, {"aten::mm": 3.0, "aten::relu 8x4": 1.0}]
 
 
 EAGER = (
@@ -113,20 +132,6 @@ def test_a_layer_in_common_comes_first_and_work_outside_it_is_aligned_by_operato
         {"fc": 2.0, "aten::add_ 4": 1.0, None: 0.5},
         {"fc": 3.0, "aten::add_ 4": 1.5, None: 0.5},
     ]
-
-
-def test_many_small_operators_of_one_recording_are_one_row():
-    common = ("aten::mm", "8x8", "k", 99.0)
-    small = [(f"aten::op{letter}", "8", "s", 0.1) for letter in "abcdefgh"]
-    first, second = rows_of(table(common), table(common, *small))
-    assert first == {"aten::mm 8x8": 99.0}
-    assert second == {"aten::mm 8x8": 99.0, OTHERS: pytest.approx(0.8)}
-
-
-def test_kernels_without_operators_are_aligned_by_name_and_by_family():
-    one = table((None, None, "volta_sgemm_128x64_nn", 2.0), (None, None, "my_kernel", 1.0))
-    other = table((None, None, "ampere_sgemm_64x64_nn", 1.0), (None, None, "my_kernel", 3.0))
-    assert rows_of(one, other) == [{"GEMM": 2.0, "my_kernel": 1.0}, {"GEMM": 1.0, "my_kernel": 3.0}]
 
 
 def drawn(random):

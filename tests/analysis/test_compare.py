@@ -21,8 +21,7 @@ BATCHES = (1, 2, 4)
 
 def recording(name, times_ms, seed):
     steps = timed_steps(times_ms.get, np.random.default_rng(seed), batches=BATCHES, spikes=0, drift=0)
-    parts = pd.DataFrame(columns=["name", "layer", "phase", "batch", "step", "exclusive_ms"])
-    return side(name, {"device": {}}, steps, parts)
+    return side(name, {"device": {}}, steps)
 
 
 def at_one_batch(one, i):
@@ -56,9 +55,8 @@ def test_a_ratio_of_times_that_may_be_0_has_no_bound():
 def on_gpu(name, kind, factor, clock_hz, seed):
     """Step times that are a factor of 10, 20 and 40 ms, with one sample of the clock in each round of a batch size."""
     steps = timed_steps({b: 10.0 * b * factor for b in BATCHES}.get, np.random.default_rng(seed), batches=BATCHES)
-    parts = pd.DataFrame(columns=["name", "layer", "phase", "batch", "step", "exclusive_ms"])
     clocks = pd.DataFrame({"start_ns": [1], "sm_clock_hz": [clock_hz], "throttle_reasons": [""]})
-    return side(name, {"device": {"name": name, "kind": kind}}, steps, parts, clocks=clocks)
+    return side(name, {"device": {"name": name, "kind": kind}}, steps, clocks=clocks)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +104,8 @@ def of_processes(name, ratio, run):
 
 
 def test_versions_that_were_measured_together_are_compared_process_by_process():
-    base, head, apart = (
-        of_processes("base", 1.0, "a"),
-        of_processes("versus", 1.05, "a"),
-        of_processes("apart", 1.05, "b"),
-    )
+    base, head = of_processes("base", 1.0, "a"), of_processes("versus", 1.05, "a")
+    apart = of_processes("apart", 1.05, "b")
     assert base.curve.rounds == 6
     together, separately = compare([base, head]), compare([base, apart])
     assert [found[:2] for found in together.regressions(0.03)] == [("versus", "1")]

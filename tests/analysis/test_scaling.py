@@ -77,33 +77,18 @@ def by_kind(ranks):
 
 def worked_example(**clock):
     """The example of docs/scaling.md."""
-    first = Rank(0).step(
-        8,
-        0,
-        0,
-        100,
-        [
-            (kernel("conv"), 5, 40),
-            (kernel("conv", "backward"), 40, 60),
-            (("aten::copy_", "conv", "backward", "torch::distributed::reducer::mul_out"), 60, 62),
-            (ALL_REDUCE, 50, 95),
-        ],
-        inputs=[(0, 5)],
-    )
-    second = Rank(1, **clock).step(
-        8,
-        0,
-        0,
-        100,
-        [
-            (kernel("conv"), 5, 60),
-            (kernel("conv", "backward"), 60, 80),
-            (("aten::copy_", "conv", "backward", "torch::distributed::reducer::mul_out"), 80, 82),
-            (ALL_REDUCE, 70, 95),
-        ],
-        inputs=[(0, 5)],
-    )
-    return first, second
+
+    def step(rank, forward_ends, reduce_begins):
+        copy = ("aten::copy_", "conv", "backward", "torch::distributed::reducer::mul_out")
+        rows = [
+            (kernel("conv"), 5, forward_ends),
+            (kernel("conv", "backward"), forward_ends, forward_ends + 20),
+            (copy, forward_ends + 20, forward_ends + 22),
+            (ALL_REDUCE, reduce_begins, 95),
+        ]
+        return rank.step(8, 0, 0, 100, rows, inputs=[(0, 5)])
+
+    return step(Rank(0), 40, 50), step(Rank(1, **clock), 60, 70)
 
 
 EXPECTED = {

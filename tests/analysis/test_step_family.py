@@ -10,19 +10,8 @@ from curvescope.analysis.step_table import Cell
 
 
 def cell(tokens, batch, time_ms, **changes):
-    facts = {"axis": "tokens", "fixed": f"batch={batch} width=8", "time_ms": time_ms, "source": "r", **changes}
-    return Cell(
-        origin="measured",
-        network="mine",
-        mode="own",
-        precision=None,
-        compiled=False,
-        framework="torch 2",
-        device="cpu",
-        protocol=None,
-        batch=tokens,
-        **facts,
-    )
+    said = {"fixed": f"batch={batch} width=8", "time_ms": time_ms, "axis": "tokens", "source": "r", **changes}
+    return Cell("measured", "mine", "own", None, False, "torch 2", "cpu", None, tokens, **said)
 
 
 PROPORTIONAL = [cell(tokens, batch, 0.002 * tokens * batch) for batch in (4, 2) for tokens in (16, 32)]

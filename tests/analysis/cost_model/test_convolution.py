@@ -4,7 +4,7 @@ import pytest
 from curvescope.analysis.cost_model.choice import LIBRARIES, choose_algorithm, get_library
 from curvescope.analysis.cost_model.constants import starting_constants
 from curvescope.analysis.cost_model.convolution import estimate_algorithms
-from curvescope.analysis.cost_model.launches import TILES, ModelledGpu
+from curvescope.analysis.cost_model.launches import ModelledGpu
 from curvescope.analysis.cost_model.problems import PHASES, Convolutions
 from curvescope.analysis.cost_model.recording import machine_for
 from curvescope.base.errors import CurvescopeError
@@ -32,19 +32,6 @@ def test_the_grid_of_fused_winograd_is_the_published_one(device, shape, grid):
     problem = Convolutions(n, c, h, w, k, 3, 3, 1, 1, 1, 1)
     machine = ModelledGpu(get_device(device), starting_constants())
     launch = estimate_algorithms("forward", problem, machine)["WINOGRAD"].launches[-1]
-    assert launch.blocks[0] == grid
-
-
-@pytest.mark.parametrize(
-    ("shape", "tile", "grid"),
-    [((55, 1701, 5, 5, 569), TILES[3], 4 * 9 * 36), ((47, 187, 8, 8, 1622), TILES[5], 6 * 13 * 36)],
-    ids=["sgemm_64x64_nn", "sgemm_32x128_nn"],
-)
-def test_the_grid_of_nonfused_winograd_is_the_published_one_for_its_tile(shape, tile, grid):
-    n, c, h, w, k = shape
-    problem = Convolutions(n, c, h, w, k, 3, 3, 1, 1, 1, 1)
-    tiles = n * np.ceil(h / 4) * np.ceil(w / 4)
-    launch = MACHINE.tiled("sgemm", 0.7, (tiles, problem.k, np.array([36.0])), problem.c, np.zeros(1), tiles=(tile,))
     assert launch.blocks[0] == grid
 
 
@@ -104,16 +91,6 @@ def test_without_workspace_only_algorithms_that_need_none_are_left(phase):
 def test_an_unknown_library_is_refused_by_name():
     with pytest.raises(CurvescopeError, match=r"cudnn99.*cudnn5.1"):
         get_library("cudnn99")
-
-
-def test_the_groups_of_a_convolution_do_their_share_of_the_work():
-    """2 images of 4x5x5, 8 outputs of 3x3x3 in 2 groups: each output channel reads 2 of the 4 inputs."""
-    one = Convolutions(2, 4, 5, 5, 8, 3, 3, 0, 0, 1, 1, 2)
-    assert one.flops == 2 * (2 * 8 * 3 * 3) * (2 * 3 * 3)
-    assert one.weight_bytes == 4 * 8 * 2 * 3 * 3
-    assert (one.input_bytes, one.output_bytes) == (4 * 2 * 4 * 5 * 5, 4 * 2 * 8 * 3 * 3)
-    assert not one.depthwise
-    assert not Convolutions(2, 1, 5, 5, 8, 3, 3, 0, 0, 1, 1).depthwise
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -1,13 +1,7 @@
 import numpy as np
 import pytest
 
-from curvescope.analysis.cost_model.constants import (
-    PARAMETERS,
-    PEAK_SHARES,
-    Constants,
-    constants_for,
-    starting_constants,
-)
+from curvescope.analysis.cost_model.constants import PEAK_SHARES, Constants, constants_for, starting_constants
 from curvescope.analysis.cost_model.launches import TILES, ModelledGpu
 from curvescope.analysis.cost_model.problems import Convolutions, Products
 from curvescope.analysis.cost_model.product import estimate_products
@@ -87,41 +81,34 @@ def constants(share):
     return Constants({**starting_constants().values, **dict.fromkeys(PEAK_SHARES, share), "start_us": 10 * share})
 
 
-def test_an_architecture_that_was_not_fitted_takes_the_newest_before_it():
-    maxwell, volta = constants(0.6), constants(0.8)
-    assert constants_for("pascal", {"maxwell": maxwell, "volta": volta}) is not volta
-    assert constants_for("pascal", {"maxwell": maxwell, "volta": volta}).values == maxwell.values
-    assert constants_for("kepler", {"maxwell": maxwell}) is maxwell  # nothing is older: the next one
+@pytest.mark.parametrize(
+    ("fitted", "name", "share"),
+    [
+        ({"maxwell": 0.6, "volta": 0.8}, "pascal", 0.6),  # the newest before it
+        ({"maxwell": 0.6}, "kepler", 0.6),  # nothing is older: the next one
+        ({"kepler": 0.2, "maxwell": 0.6, "pascal": 0.8}, "volta", 0.9),  # unused: 0.8, 0.4, 0.2, so 0.1 next
+        ({"maxwell": 0.8, "pascal": 0.6}, "volta", 0.6),  # a share that fell is not carried on
+    ],
+)
+def test_an_architecture_that_was_not_fitted_carries_on_what_those_before_it_did(fitted, name, share):
+    known = {architecture: constants(of) for architecture, of in fitted.items()}
+    found = constants_for(name, known)
+    assert [found[of] for of in PEAK_SHARES] == pytest.approx([share] * len(PEAK_SHARES))
+    assert found["start_us"] in {10 * of for of in fitted.values()}  # what is not a share of the peak stays
     with pytest.raises(ValueError, match="no architecture"):
-        constants_for("kepler", {})
+        constants_for(name, {})
 
 
-def test_a_newer_architecture_leaves_less_of_the_peak_unused_as_those_before_it_did():
-    fitted = {"kepler": constants(0.2), "maxwell": constants(0.6), "pascal": constants(0.8)}
-    # Unused: 0.8, 0.4, 0.2, so 0.1 next. What is not a share of the peak stays.
-    volta = constants_for("volta", fitted)
-    assert [volta[name] for name in PEAK_SHARES] == pytest.approx([0.9] * len(PEAK_SHARES))
-    assert volta["start_us"] == 8
-
-
-def test_a_share_that_fell_is_not_carried_on():
-    fitted = {"maxwell": constants(0.8), "pascal": constants(0.6)}
-    assert constants_for("volta", fitted)["fft"] == 0.6
-
-
-def test_every_parameter_starts_inside_its_range():
-    assert all(p.low <= p.start <= p.high for p in PARAMETERS)
-    assert len({p.name for p in PARAMETERS}) == len(PARAMETERS)
-
-
-def test_convolution_flops_and_bytes_by_hand():
-    # 2 images of 3 × 5 × 5, four 3 × 3 filters, stride 2, padding 1: outputs 3 × 3.
-    one = Convolutions(2, 3, 5, 5, 4, 3, 3, 1, 1, 2, 2)
+@pytest.mark.parametrize(("inputs", "groups"), [(3, 1), (4, 2)])
+def test_convolution_flops_and_bytes_by_hand(inputs, groups):
+    """2 images of 5 × 5, four 3 × 3 filters, stride 2, padding 1: 3 × 3 outputs read the inputs of their group."""
+    one = Convolutions(2, inputs, 5, 5, 4, 3, 3, 1, 1, 2, 2, groups)
     assert (one.p[0], one.q[0]) == (3, 3)
-    assert one.flops[0] == 2 * (2 * 4 * 3 * 3) * (3 * 3 * 3)
-    assert one.input_bytes[0] == 4 * 2 * 3 * 5 * 5
+    assert one.flops[0] == 2 * (2 * 4 * 3 * 3) * (inputs / groups * 3 * 3)
+    assert one.input_bytes[0] == 4 * 2 * inputs * 5 * 5
     assert one.output_bytes[0] == 4 * 2 * 4 * 3 * 3
-    assert one.weight_bytes[0] == 4 * 4 * 3 * 3 * 3
+    assert one.weight_bytes[0] == 4 * 4 * inputs / groups * 3 * 3
+    assert not one.depthwise[0]
 
 
 def test_the_mirror_of_a_convolution_computes_the_gradient_of_its_input():

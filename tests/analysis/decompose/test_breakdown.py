@@ -54,19 +54,14 @@ def plainly(steps, kernels, by, batch=None):
         inside = group[of_used.loc[group.index]]
         time_ms = inside["exclusive_ms"].sum()
         known = [inside[inside[column].notna()] for column in ("flops", "bytes_compulsory")]
-        flops, size_bytes = (
+        amounts = [
             float(rows[column].sum()) if len(rows) else None
             for rows, column in zip(known, ("flops", "bytes_compulsory"), strict=True)
-        )
-        known_ms = [rows["exclusive_ms"].sum() for rows in known]
-        rates = [
-            amount / ms / 1e6 if amount is not None and ms else None
-            for amount, ms in zip((flops, size_bytes), known_ms, strict=False)
         ]
-        shares = [
-            ms / time_ms if amount is not None and time_ms else None
-            for amount, ms in zip((flops, size_bytes), known_ms, strict=False)
-        ]
+        of_known = list(zip(amounts, [rows["exclusive_ms"].sum() for rows in known], strict=True))
+        rates = [amount / ms / 1e6 if amount is not None and ms else None for amount, ms in of_known]
+        shares = [ms / time_ms if amount is not None and time_ms else None for amount, ms in of_known]
+        flops = amounts[0]
         per_step_flops = None if flops is None else flops / len(used)
         spread = (high - low) / 2 if len(used) > 1 else None
         head = (label, per_step.mean(), spread, len(inside) / len(used), per_step_flops)
@@ -185,36 +180,23 @@ def test_kernels_without_steps_are_summed(tmp_path):
     assert (found.n_profiled, sum(row.calls for row in found.rows)) == (0, 9)
 
 
-def test_a_rate_is_over_the_kernels_whose_work_is_known():
+def one_step(columns, rows):
+    """A step of 100 ns, and device work of these rows."""
     steps = pd.DataFrame({"step": [0], "batch": 8, "start_ns": 0, "duration_ns": 100, "profiled": True, "round": 0})
-    steps = steps.assign(index=0, mode="forward")
-    known = {"flops": 1000, "bytes_compulsory": None}
-    kernels = pd.DataFrame(
-        [
-            {
-                "step": 0,
-                "start_ns": 0,
-                "duration_ns": 20,
-                "layer": "a",
-                "phase": None,
-                "op": None,
-                "name": "gemm",
-                **known,
-            },
-            {"step": 0, "start_ns": 20, "duration_ns": 60, "layer": "a", "phase": None, "op": None, "name": "cast"},
-        ]
-    ).assign(source="torch", dram_bytes=None)
-    row = break_down(steps, work_of(kernels.convert_dtypes()), "layer").rows[0]
+    kernels = pd.DataFrame(rows, columns=["name", "start_ns", "duration_ns", *columns])
+    return steps.assign(index=0, mode="forward"), work_of(kernels.assign(step=0, source="torch").convert_dtypes())
+
+
+def test_a_rate_is_over_the_kernels_whose_work_is_known():
+    steps, work = one_step(("layer", "flops"), [("gemm", 0, 20, "a", 1000), ("cast", 20, 60, "a", None)])
+    row = break_down(steps, work, "layer").rows[0]
     assert (row.gflop_per_s, row.flops_time_share) == (pytest.approx(50), pytest.approx(0.25))
     assert (row.gb_per_s, row.bytes_time_share) == (None, None)
 
 
 def test_use_of_tensor_pipes_is_a_mean_over_the_time_of_the_kernels_that_have_it():
-    steps = pd.DataFrame({"step": [0], "batch": 8, "start_ns": 0, "duration_ns": 100, "profiled": True, "round": 0})
-    steps = steps.assign(index=0, mode="forward")
-    rows = [("gemm", 0, 10, 0.5), ("gemm", 10, 30, 0.1), ("cast", 40, 60, None)]
-    kernels = pd.DataFrame(rows, columns=["name", "start_ns", "duration_ns", "tensor_pipe_use"])
-    work = work_of(kernels.assign(step=0, layer="a", phase=None, op=None, source="torch").convert_dtypes())
+    rows = [("gemm", 0, 10, "a", 0.5), ("gemm", 10, 30, "a", 0.1), ("cast", 40, 60, "a", None)]
+    steps, work = one_step(("layer", "tensor_pipe_use"), rows)
     (layer,) = break_down(steps, work, "layer").rows[:1]
     assert (layer.tensor_pipe_use, layer.tensor_time_share) == (pytest.approx(0.2), pytest.approx(0.4))
     uses = {row.label: row.tensor_pipe_use for row in break_down(steps, work, "kernel").rows}
@@ -223,12 +205,8 @@ def test_use_of_tensor_pipes_is_a_mean_over_the_time_of_the_kernels_that_have_it
 
 
 def test_communication_is_a_term_of_its_own_and_of_no_layer():
-    steps = pd.DataFrame({"step": [0], "batch": 8, "start_ns": 0, "duration_ns": 100, "profiled": True, "round": 0})
-    steps = steps.assign(index=0, mode="training")
-    rows = [("conv1", "backward", "conv2d_grad", 0, 30), ("conv1", "backward", "ncclDevKernel_Generic_1", 30, 50)]
-    kernels = pd.DataFrame(rows, columns=["layer", "phase", "name", "start_ns", "duration_ns"])
-    kernels = kernels.assign(step=0, op=None, source="torch", flops=None, bytes_compulsory=None, dram_bytes=None)
-    work = work_of(kernels.convert_dtypes())
+    rows = [("conv2d_grad", 0, 30, "conv1", "backward"), ("ncclDevKernel_Generic_1", 30, 50, "conv1", "backward")]
+    steps, work = one_step(("layer", "phase"), rows)
     found = {row.label: row.time_ms for row in break_down(steps, work, "layer").rows}
     assert found == {"communication": 50e-6, "conv1 backward": 30e-6, "idle": 20e-6}
     assert set(kernel_times(work, steps)["kind"]) == {"kernels", "communication", "idle"}

@@ -72,12 +72,8 @@ def test_kernels_beside_communication_are_compared_with_themselves_alone():
     low, high = found.interval_ms
     assert 0.08 < low < 0.09 < high < 0.1
     (gemm,) = found.slowed
-    assert (gemm.name, gemm.calls, gemm.alone_ms, gemm.beside_ms) == (
-        "gemm",
-        3,
-        pytest.approx(0.1),
-        pytest.approx(0.13),
-    )
+    assert (gemm.name, gemm.calls) == ("gemm", 3)
+    assert (gemm.alone_ms, gemm.beside_ms) == pytest.approx((0.1, 0.13))
     assert (found.beside_ms, found.compared_ms) == pytest.approx((0.44, 0.39))
 
 

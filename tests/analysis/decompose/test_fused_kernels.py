@@ -16,16 +16,8 @@ from ..synthetic import work_of
 
 PARTS = [["block.0", "aten::add", 0.5], ["block.0", "aten::relu", 0.2], [None, "aten::mul", 0.3]]
 STEPS = pd.DataFrame(
-    {
-        "step": [0],
-        "batch": pd.array([8], "Int64"),
-        "round": 0,
-        "index": 0,
-        "start_ns": pd.array([0], "Int64"),
-        "duration_ns": 1000,
-        "profiled": True,
-    }
-)
+    {"step": [0], "batch": 8, "round": 0, "index": 0, "start_ns": 0, "duration_ns": 1000, "profiled": True}
+).astype({"batch": "Int64", "start_ns": "Int64"})
 
 
 def kernels(parts=PARTS):

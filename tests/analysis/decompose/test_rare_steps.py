@@ -64,25 +64,26 @@ def with_values(usual, slow):
     return values
 
 
-def test_what_slow_steps_have_in_common_is_told_and_nothing_else():
-    faults, system_ns = with_values(100, 5000), with_values(1e6, 1e6)
-    steps = steps_of(planted(EVERY_50), page_faults=faults, system_time_ns=system_ns)
-    (found,) = rare_steps(recording(), steps)
-    assert found.in_common == (InCommon("page faults", 5000, 103),)
-    assert "in common: 5000 page faults instead of 103" in found.sentence
+WAITS_NS = {step: 9_000_000 if step in EVERY_50 else 100_000 for step in range(STEPS)}
 
 
-def test_waiting_for_input_is_told():
-    waits_ns = {step: 9_000_000 if step in EVERY_50 else 100_000 for step in range(STEPS)}
-    (found,) = rare_steps(recording(waits_ns), steps_of(planted(EVERY_50)))
-    assert found.in_common == (InCommon("ms of waiting for input", 9.0, pytest.approx(0.1)),)
-
-
-def test_a_lower_clock_is_told():
-    steps = steps_of(planted(EVERY_50), sm_clock_hz=with_values(1.4e9, 0.7e9))
-    (found,) = rare_steps(recording(), steps)
-    assert [one.what for one in found.in_common] == ["MHz"]
-    assert found.in_common[0].slow == 700
+@pytest.mark.parametrize(
+    ("inputs_ns", "counters", "told"),
+    [
+        (
+            {},
+            {"page_faults": with_values(100, 5000), "system_time_ns": with_values(1e6, 1e6)},
+            InCommon("page faults", 5000, 103),
+        ),
+        (WAITS_NS, {}, InCommon("ms of waiting for input", 9.0, pytest.approx(0.1))),
+        ({}, {"sm_clock_hz": with_values(1.4e9, 0.7e9)}, InCommon("MHz", 700, pytest.approx(1400))),
+    ],
+    ids=["faults and nothing else", "input", "a lower clock"],
+)
+def test_what_slow_steps_have_in_common_is_told(inputs_ns, counters, told):
+    (found,) = rare_steps(recording(inputs_ns), steps_of(planted(EVERY_50), **counters))
+    assert found.in_common == (told,)
+    assert f"in common: {told.slow:g}" in found.sentence
 
 
 def test_steps_whose_threads_waited_for_a_core_are_of_the_machine():

@@ -19,6 +19,9 @@ from .planted_ranks import ALL_REDUCE, kernels, rank_tables, reduce_planted, row
 NAMES = ("k1", "k2", ALL_REDUCE, "ncclDevKernel_SendRecv(ncclDevComm*)", "gloo:broadcast")
 
 
+ONE_STEP = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "profiled": [True]})
+
+
 @st.composite
 def recordings(draw):
     """Steps and kernels of one rank; kernels overlap, hang over their step, and may be of no step."""
@@ -95,22 +98,20 @@ def test_every_step_adds_up_to_its_wall_time_and_the_cut_into_tables_does_not_ma
 
 def test_a_generic_kernel_is_the_collective_that_the_profiler_names():
     """RCCL runs all collectives in kernels of this name; one without a collective, e.g. a send, is left out."""
-    steps = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "profiled": [True]})
     generic = "ncclDevKernel_Generic_2(ncclDevKernelArgsStorage<4096ul>)"
     told = [("AllReduce", 0), ("SendRecv", 20), (None, 40)]
     rows = [{**row(generic, start, 10, 0, stream=20), "collective": name} for name, start in told]
-    reduction = reduce_rank(RankId(0), steps, work_of(pd.DataFrame(rows)))
+    reduction = reduce_rank(RankId(0), ONE_STEP, work_of(pd.DataFrame(rows)))
     assert reduction.column("collectives", "duration_ns").tolist() == [10]
     assert "AllReduce" in reduction.names.column("name").to_pylist()
 
 
 def test_a_collective_keeps_its_shortest_duration_and_whose_it_was():
-    steps = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "profiled": [True]})
     ranks = {
         5: [row(ALL_REDUCE, 10, 40, 0, stream=20), row(ALL_REDUCE, 60, 30, 0, stream=20)],
         6: [row(ALL_REDUCE, 30, 20, 0, stream=22), row(ALL_REDUCE, 50, 40, 0, stream=22)],
     }
-    table = combine([reduce_rank(RankId(r), steps, work_of(kernels(rows))) for r, rows in ranks.items()])
+    table = combine([reduce_rank(RankId(r), ONE_STEP, work_of(kernels(rows))) for r, rows in ranks.items()])
     least, last = shortest_of(table.column("collectives", "shortest"))
     # of the first, rank 6 comes last and waits for nobody; of the second, rank 5. Stream numbers are each rank's own.
     assert least.tolist() == [20, 30]
@@ -121,7 +122,7 @@ def test_a_collective_keeps_its_shortest_duration_and_whose_it_was():
 
 def test_the_rest_of_the_last_steps_collective_has_no_place_in_the_order():
     # Gloo's all-reduce of the step before ends inside this one on rank 0 alone: the second is the first of both ranks.
-    steps = pd.DataFrame({"step": [0], "start_ns": [100], "duration_ns": [100], "profiled": [True]})
+    steps = ONE_STEP.assign(start_ns=100)
     own = row("gloo:all_reduce", 150, 20, 0, stream=4)
     first = reduce_rank(RankId(0), steps, work_of(kernels([row("gloo:all_reduce", 10, 95, 0, stream=4), own])))
     found = combine([first, reduce_rank(RankId(1), steps, work_of(kernels([own])))])
@@ -131,23 +132,21 @@ def test_the_rest_of_the_last_steps_collective_has_no_place_in_the_order():
 
 
 def test_starting_a_collective_is_communication_but_no_send():
-    steps = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "profiled": [True]})
     names = ["allreduce_", "c10d::broadcast_", "gloo:send", "ncclDevKernel_SendRecv(ncclDevComm*)"]
     rows = [row(name, 10 * place, 10, 0) for place, name in enumerate(names)]
-    found = reduce_rank(RankId(0), steps, work_of(kernels(rows)))
+    found = reduce_rank(RankId(0), ONE_STEP, work_of(kernels(rows)))
     assert found.column("ranks", "sends").tolist() == [2]
     assert found.column("steps", "communication_ns").tolist() == [40]
 
 
 def test_communicators_keep_collectives_of_one_place_apart():
-    steps = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "profiled": [True]})
     rows = [row(ALL_REDUCE, 0, 10 + r, 0, stream=20, communicator=f"g{r // 2}") for r in range(4)]
-    reductions = [reduce_rank(RankId(r), steps, work_of(kernels([rows[r]]))) for r in range(4)]
+    reductions = [reduce_rank(RankId(r), ONE_STEP, work_of(kernels([rows[r]]))) for r in range(4)]
     assert combine(reductions).column("collectives", "ranks").tolist() == [2, 2]
 
 
 def test_a_recording_without_a_profiled_step_is_refused():
-    steps = pd.DataFrame({"step": [0], "start_ns": [0], "duration_ns": [100], "profiled": [False]})
+    steps = ONE_STEP.assign(profiled=False)
     with pytest.raises(CurvescopeError, match="no step of it was profiled"):
         reduce_rank(RankId(0), steps, work_of())
 

@@ -16,21 +16,13 @@ _PRECISE = 0.6  # half-width of an interval, as a share of a limit, at which the
 
 @dataclass(frozen=True)
 class Change:
-    """A time compared with the base's.
+    """A time compared with the base's."""
 
-    Attributes:
-        speedup: time of the base over this time; above 1 is faster.
-        low: lower end of its 95 % interval; infinite if unknown.
-        high: upper end; infinite if unknown.
-        p_adjusted: p of no change, adjusted over the family; 1 if unknown.
-        real: whether it is significant: the interval and the adjusted p exclude no change.
-    """
-
-    speedup: float
-    low: float
-    high: float
-    p_adjusted: float
-    real: bool = field(init=False)
+    speedup: float  # time of the base over this time; above 1 is faster
+    low: float  # lower end of its 95 % interval; infinite if unknown
+    high: float  # upper end; infinite if unknown
+    p_adjusted: float  # p of no change, adjusted over the family; 1 if unknown
+    real: bool = field(init=False)  # whether it is significant: the interval and the adjusted p exclude no change
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "real", self.p_adjusted < LEVEL and not self.low <= 1 <= self.high)

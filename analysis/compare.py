@@ -36,21 +36,13 @@ _FAILS = 0.02  # p of a growth that fails, of versions that are measured until t
 
 @dataclass(frozen=True)
 class ComparedLine:
-    """One batch size, or one row at a batch size, over all recordings.
+    """One batch size, or one row at a batch size, over all recordings."""
 
-    Attributes:
-        label: name of the row.
-        times_ms: one per recording; None if missing.
-        changes: one per recording after the base; None if either time is missing.
-        families: kernel family with the most time, one per recording; None if there is none.
-        remarks: one per recording after the base: algorithm, hardware or clock, or empty.
-    """
-
-    label: str
-    times_ms: tuple[float | None, ...]
-    changes: tuple[Change | None, ...]
-    families: tuple[str | None, ...] = ()
-    remarks: tuple[str, ...] = ()
+    label: str  # name of the row
+    times_ms: tuple[float | None, ...]  # one per recording; None if missing
+    changes: tuple[Change | None, ...]  # one per recording after the base; None if either time is missing
+    families: tuple[str | None, ...] = ()  # kernel family with the most time, one per recording; None if there is none
+    remarks: tuple[str, ...] = ()  # one per recording after the base: algorithm, hardware or clock, or empty
 
 
 @dataclass(frozen=True)

@@ -30,27 +30,18 @@ _STREAMING = frozenset(
 
 @dataclass(frozen=True)
 class LikelyPoint:
-    """One kernel, layer or phase without known work.
+    """One kernel, layer or phase without known work."""
 
-    Attributes:
-        label: name of the kernel, layer or phase.
-        calls: launches and copies per step.
-        time_s: time per step.
-        likely: what most of its time is likely bound by: `host link`, `communication`, `few blocks` (fewer than the GPU
-            has SMs), `short calls` (under 5 µs), `memory` (by the kind of kernel), or `memory or compute`, if its names
-            and launches do not tell.
-        share: share of its time for which `likely` holds.
-        waves: blocks over those that the GPU holds at once, of its longest kernel; None if unknown.
-        occupancy: theoretical occupancy of that kernel; None if unknown.
-    """
-
-    label: str
-    calls: float
-    time_s: float
+    label: str  # name of the kernel, layer or phase
+    calls: float  # launches and copies per step
+    time_s: float  # time per step
+    # what most of its time is likely bound by: `host link`, `communication`, `few blocks` (fewer than the GPU has SMs),
+    # `short calls` (under 5 µs), `memory` (by the kind of kernel), or `memory or compute`, if its names and launches do
+    # not tell
     likely: str
-    share: float
-    waves: float | None
-    occupancy: float | None
+    share: float  # share of its time for which `likely` holds
+    waves: float | None  # blocks over those that the GPU holds at once, of its longest kernel; None if unknown
+    occupancy: float | None  # theoretical occupancy of that kernel; None if unknown
 
 
 def likely_point(label: str, rows: pd.DataFrame, per: int, hardware: Hardware) -> LikelyPoint:

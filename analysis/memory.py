@@ -41,57 +41,34 @@ _NO_PEAKS = (
 
 @dataclass(frozen=True)
 class MemoryTerm:
-    """Memory of one kind in one layer, or its contribution to a functional.
+    """Memory of one kind in one layer, or its contribution to a functional."""
 
-    Attributes:
-        layer: path of the layer; None outside layers.
-        kind: what the memory is, e.g. activations; of workspace with the phase.
-        label: both, with the class of the layer.
-        line: line of the program whose operator allocated most of it; None if unknown.
-        value: MB, or the functional's unit.
-    """
-
-    layer: str | None
-    kind: str
-    label: str
-    line: str | None
-    value: Estimate
+    layer: str | None  # path of the layer; None outside layers
+    kind: str  # what the memory is, e.g. activations; of workspace with the phase.
+    label: str  # both, with the class of the layer
+    line: str | None  # line of the program whose operator allocated most of it; None if unknown
+    value: Estimate  # MB, or the functional's unit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """The peak of one batch size, MB.
+    """The peak of one batch size, MB."""
 
-    Attributes:
-        batch: the batch size.
-        memory_mb: all that the step uses.
-        kinds: memory of each kind; without what the step does not use.
-        made_by: label of the last allocation before the peak; None if the peak is where the step begins.
-        unused_mb: memory of tensors that the step does not use.
-        cached_mb: memory that the allocator keeps beside it; None if it keeps none.
-        terms: all of it by layer and kind, the largest first.
-    """
-
-    batch: int
-    memory_mb: Estimate
-    kinds: dict[str, float]
-    made_by: str | None
-    unused_mb: float
-    cached_mb: float | None
-    terms: tuple[MemoryTerm, ...]
+    batch: int  # the batch size
+    memory_mb: Estimate  # all that the step uses
+    kinds: dict[str, float]  # memory of each kind; without what the step does not use
+    made_by: str | None  # label of the last allocation before the peak; None if the peak is where the step begins
+    unused_mb: float  # memory of tensors that the step does not use
+    cached_mb: float | None  # memory that the allocator keeps beside it; None if it keeps none
+    terms: tuple[MemoryTerm, ...]  # all of it by layer and kind, the largest first
 
 
 @dataclass(frozen=True)
 class SplitFinding:
-    """A functional of the curve, and its exact split.
+    """A functional of the curve, and its exact split."""
 
-    Attributes:
-        finding: the functional with its verdict; its values in ms are of MB.
-        shares: shares of what is tested in it, the largest first; they add up to that.
-    """
-
-    finding: Finding
-    shares: tuple[MemoryTerm, ...]
+    finding: Finding  # the functional with its verdict; its values in ms are of MB
+    shares: tuple[MemoryTerm, ...]  # shares of what is tested in it, the largest first; they add up to that
 
     @property
     def is_anomaly(self) -> bool:
@@ -101,26 +78,16 @@ class SplitFinding:
 
 @dataclass(frozen=True)
 class LargestBatch:
-    """The largest batch size that fits, predicted.
+    """The largest batch size that fits, predicted."""
 
-    Attributes:
-        limit_mb: memory that there is.
-        batch: the prediction.
-        low: the least that the margin allows for.
-        high: the most.
-        margin: margin of a predicted peak one doubling beyond the largest measured one, a share of it.
-        checked: relative error of the peak of the largest measured size as predicted from the others; None if there are
-            too few.
-        failed: batch sizes that ran out of memory when they were measured.
-    """
-
-    limit_mb: float
-    batch: int
-    low: int
-    high: int
-    margin: float
+    limit_mb: float  # memory that there is
+    batch: int  # the prediction
+    low: int  # the least that the margin allows for
+    high: int  # the most
+    margin: float  # margin of a predicted peak one doubling beyond the largest measured one, a share of it
+    # relative error of the peak of the largest measured size as predicted from the others; None if there are too few
     checked: float | None
-    failed: tuple[int, ...] = ()
+    failed: tuple[int, ...] = ()  # batch sizes that ran out of memory when they were measured
 
 
 @dataclass(frozen=True, kw_only=True)

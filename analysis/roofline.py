@@ -36,77 +36,49 @@ BOUND_SHARE = 0.5
 
 @dataclass(frozen=True)
 class LevelTraffic:
-    """A point's traffic at one memory level.
+    """A point's traffic at one memory level."""
 
-    Attributes:
-        level: DRAM, L2 or L1.
-        bytes: bytes per step.
-        source: measured or compulsory.
-        flops_per_byte: arithmetic intensity.
-        bytes_per_s: achieved bandwidth.
-    """
-
-    level: str
-    bytes: float
-    source: str
-    flops_per_byte: float
-    bytes_per_s: float
+    level: str  # DRAM, L2 or L1
+    bytes: float  # bytes per step
+    source: str  # measured or compulsory
+    flops_per_byte: float  # arithmetic intensity
+    bytes_per_s: float  # achieved bandwidth
 
 
 @dataclass(frozen=True)
 class RoofPoint:
-    """One kernel, layer or phase.
+    """One kernel, layer or phase."""
 
-    Attributes:
-        label: name of the kernel, layer or phase.
-        calls: launches per step with known work.
-        time_s: time per step; for a kernel, of the launches with known work only.
-        flops: FLOPs per step.
-        flops_source: measured or direct algorithm.
-        flops_per_s: achieved rate.
-        levels: traffic, DRAM first; empty if no bytes are known.
-        bound: memory, compute, neither (under half of the roof above it), or unknown.
-        utilisation: achieved rate over the limit of the roofs at its intensity; over 1 if the roofs do not apply
-            (another precision, another algorithm's FLOPs); None without roofs.
-        roof_kind: kind of roof that `utilisation` refers to, ceiling or peak.
-        exceeded_roofs: roofs that its rates exceed, `compute` and `DRAM`.
-        precisions: precisions of its products by the names of its kernels; `unknown` for kernels whose names say none.
-    """
-
-    label: str
-    calls: float
-    time_s: float
-    flops: float
-    flops_source: str
-    flops_per_s: float
-    levels: tuple[LevelTraffic, ...]
-    bound: str
+    label: str  # name of the kernel, layer or phase
+    calls: float  # launches per step with known work
+    time_s: float  # time per step; for a kernel, of the launches with known work only
+    flops: float  # FLOPs per step
+    flops_source: str  # measured or direct algorithm
+    flops_per_s: float  # achieved rate
+    levels: tuple[LevelTraffic, ...]  # traffic, DRAM first; empty if no bytes are known
+    bound: str  # memory, compute, neither (under half of the roof above it), or unknown
+    # achieved rate over the limit of the roofs at its intensity; over 1 if the roofs do not apply (another precision,
+    # another algorithm's FLOPs); None without roofs
     utilisation: float | None
-    roof_kind: str | None
-    exceeded_roofs: tuple[str, ...] = ()
+    roof_kind: str | None  # kind of roof that `utilisation` refers to, ceiling or peak
+    exceeded_roofs: tuple[str, ...] = ()  # roofs that its rates exceed, `compute` and `DRAM`
+    # precisions of its products by the names of its kernels; `unknown` for kernels whose names say none
     precisions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """Points of one batch size under the roofs of the device.
+    """Points of one batch size under the roofs of the device."""
 
-    Attributes:
-        batch: number of samples in a step; None if unknown.
-        by: kernel, layer or phase.
-        points: points, longest first.
-        roofs: roofs of memory, and of the precisions of the points; that of the recording where a name says none.
-        time_without_work_s: time per step of kernels with unknown work.
-        n_steps: number of profiled steps; None if the profile has no steps and points are totals of the profile.
-        without_work: groups of which no kernel has known work, longest first, with what likely bounds them.
-    """
-
-    batch: int | None
-    by: str
-    points: tuple[RoofPoint, ...]
+    batch: int | None  # number of samples in a step; None if unknown
+    by: str  # kernel, layer or phase
+    points: tuple[RoofPoint, ...]  # points, longest first
+    # roofs of memory, and of the precisions of the points; that of the recording where a name says none
     roofs: tuple[Roof, ...]
-    time_without_work_s: float
+    time_without_work_s: float  # time per step of kernels with unknown work
+    # number of profiled steps; None if the profile has no steps and points are totals of the profile
     n_steps: int | None
+    # groups of which no kernel has known work, longest first, with what likely bounds them
     without_work: tuple[LikelyPoint, ...] = ()
 
 

@@ -40,21 +40,13 @@ class PointTables:
 
 @dataclass(frozen=True)
 class LossShare:
-    """One share of the time that more devices lose.
+    """One share of the time that more devices lose."""
 
-    Attributes:
-        kind: one of `LOSS_KINDS`.
-        layer: module path; None for work outside layers, and for a whole kind.
-        phase: forward, backward or optimizer; None without a phase, and for a whole kind.
-        ms: the share.
-        real: whether it is significant.
-    """
-
-    kind: str
-    layer: str | None
-    phase: str | None
-    ms: Estimate
-    real: bool
+    kind: str  # one of `LOSS_KINDS`
+    layer: str | None  # module path; None for work outside layers, and for a whole kind
+    phase: str | None  # forward, backward or optimizer; None without a phase, and for a whole kind
+    ms: Estimate  # the share
+    real: bool  # whether it is significant
 
     @property
     def label(self) -> str:
@@ -72,93 +64,56 @@ class Lateness:
 
     It has the most own time (all but communication and waiting) over the median of the other ranks, as stragglers have
     in `ranks.stragglers`: own time needs no common clock, and the others wait meanwhile.
-
-    Attributes:
-        rank: number of the rank.
-        node: number of its node; None if unknown.
-        waits_less_ms: mean waiting of the others minus its own waiting.
-        latest_in: number of profiled steps in which no rank had more own time over the others.
-        profiled_steps: number of profiled steps.
-        shares: its terms minus the mean of the other ranks', largest first; with the difference of the step lengths
-            they add up to `waits_less_ms`.
     """
 
-    rank: int
-    node: int | None
-    waits_less_ms: Estimate
-    latest_in: int
-    profiled_steps: int
+    rank: int  # number of the rank
+    node: int | None  # number of its node; None if unknown
+    waits_less_ms: Estimate  # mean waiting of the others minus its own waiting
+    latest_in: int  # number of profiled steps in which no rank had more own time over the others
+    profiled_steps: int  # number of profiled steps
+    # its terms minus the mean of the other ranks', largest first; with the difference of the step lengths they add up
+    # to `waits_less_ms`
     shares: tuple[LossShare, ...]
 
 
 @dataclass(frozen=True)
 class EfficiencyLoss:
-    """The time that a step loses to scaling.
+    """The time that a step loses to scaling."""
 
-    Attributes:
-        ms: the loss.
-        shares: one per kind; they add up to the loss.
-        kernels: the share of kind kernels by layer and phase, largest first.
-        late: the rank that the others wait for.
-    """
-
-    ms: Estimate
-    shares: tuple[LossShare, ...]
-    kernels: tuple[LossShare, ...]
-    late: Lateness
+    ms: Estimate  # the loss
+    shares: tuple[LossShare, ...]  # one per kind; they add up to the loss
+    kernels: tuple[LossShare, ...]  # the share of kind kernels by layer and phase, largest first
+    late: Lateness  # the rank that the others wait for
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledPoint:
-    """One number of devices.
+    """One number of devices."""
 
-    Attributes:
-        devices: number of devices.
-        batch_per_device: samples per device in a step.
-        nodes: number of nodes; None if unknown.
-        step_ms: time of a step, mean over ranks.
-        samples_per_s: samples of all devices per second.
-        speedup: speed-up over one device.
-        efficiency: speed-up over number of devices.
-        n: number of timed steps.
-        rounds: number of their rounds.
-        spread: interquartile range of the steps over their time; None for a single step.
-        discarded_steps: number of discarded steps.
-        incomplete_steps: number of steps of visits that some rank did not finish.
-        unmatched_steps: number of profiled steps whose collectives differ between ranks; their waiting is in
-            communication.
-        clock_error_ns: largest error between clocks of ranks; 0 if they share a clock. No time depends on it.
-        loss: None for one device, and if no step was profiled.
-    """
-
-    devices: int
-    batch_per_device: int
-    nodes: int | None
-    step_ms: Estimate
-    samples_per_s: Estimate
-    speedup: Estimate
-    efficiency: Estimate
-    n: int
-    rounds: int
-    spread: float | None
-    discarded_steps: int
-    incomplete_steps: int
+    devices: int  # number of devices
+    batch_per_device: int  # samples per device in a step
+    nodes: int | None  # number of nodes; None if unknown
+    step_ms: Estimate  # time of a step, mean over ranks
+    samples_per_s: Estimate  # samples of all devices per second
+    speedup: Estimate  # speed-up over one device
+    efficiency: Estimate  # speed-up over number of devices
+    n: int  # number of timed steps
+    rounds: int  # number of their rounds
+    spread: float | None  # interquartile range of the steps over their time; None for a single step
+    discarded_steps: int  # number of discarded steps
+    incomplete_steps: int  # number of steps of visits that some rank did not finish
+    # number of profiled steps whose collectives differ between ranks; their waiting is in communication
     unmatched_steps: int
-    clock_error_ns: int
-    loss: EfficiencyLoss | None
+    clock_error_ns: int  # largest error between clocks of ranks; 0 if they share a clock. No time depends on it.
+    loss: EfficiencyLoss | None  # None for one device, and if no step was profiled
 
 
 @dataclass(frozen=True)
 class Series:
-    """Weak or strong scaling.
+    """Weak or strong scaling."""
 
-    Attributes:
-        kind: weak or strong.
-        points: one per number of devices; the first has one device.
-    """
-
-    kind: str
-    points: tuple[ScaledPoint, ...]
+    kind: str  # weak or strong
+    points: tuple[ScaledPoint, ...]  # one per number of devices; the first has one device
 
 
 def scale(

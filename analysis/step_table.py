@@ -22,55 +22,31 @@ _PUBLISHED = Path(__file__).parent / "published" / "network_steps.csv"
 
 @dataclass(frozen=True)
 class Cell:
-    """One step time, or the reason for its absence.
+    """One step time, or the reason for its absence."""
 
-    Attributes:
-        origin: `measured` by Curvescope, `modelled` by its cost model, or `published` by others.
-        network: name of the network.
-        mode: mode of the step.
-        precision: fp32, tf32, fp16 or bf16; None if a publication omits it.
-        compiled: whether torch.compile generated the kernels; None if not applicable.
-        framework: framework with its version.
-        device: name of the device.
-        protocol: protocol of the measurement; None for published times.
-        batch: number of samples in a step.
-        time_ms: T(b); None if missing.
-        low_ms: lower end of its 95 % interval; None if unknown.
-        high_ms: upper end; None if unknown.
-        spread: interquartile range divided by T(b).
-        n: number of timed steps; None if a publication omits it.
-        samples_per_s: batch divided by T(b).
-        peak_memory_bytes: largest peak of the visits.
-        mfu: model FLOPs utilisation, 0 to 1; None if no peak or no FLOPs are known, or nothing was profiled.
-        mfu_peak: the peak that it is of, FLOP/s and source; None without it.
-        empty: reason for a missing time; None if there is one.
-        axis: name of what `batch` counts.
-        fixed: values of other axes, e.g. `tokens=128 width=64`; None for none.
-        source: the recording, or the publication.
-    """
-
-    origin: str
-    network: str
-    mode: str
-    precision: str | None
-    compiled: bool | None
-    framework: str
-    device: str
-    protocol: str | None
-    batch: int
-    time_ms: float | None = None
-    low_ms: float | None = None
-    high_ms: float | None = None
-    spread: float | None = None
-    n: int | None = None
-    samples_per_s: float | None = None
-    peak_memory_bytes: int | None = None
+    origin: str  # `measured` by Curvescope, `modelled` by its cost model, or `published` by others
+    network: str  # name of the network
+    mode: str  # mode of the step
+    precision: str | None  # fp32, tf32, fp16 or bf16; None if a publication omits it
+    compiled: bool | None  # whether torch.compile generated the kernels; None if not applicable
+    framework: str  # framework with its version
+    device: str  # name of the device
+    protocol: str | None  # protocol of the measurement; None for published times
+    batch: int  # number of samples in a step
+    time_ms: float | None = None  # T(b); None if missing
+    low_ms: float | None = None  # lower end of its 95 % interval; None if unknown
+    high_ms: float | None = None  # upper end; None if unknown
+    spread: float | None = None  # interquartile range divided by T(b)
+    n: int | None = None  # number of timed steps; None if a publication omits it
+    samples_per_s: float | None = None  # batch divided by T(b)
+    peak_memory_bytes: int | None = None  # largest peak of the visits
+    # model FLOPs utilisation, 0 to 1; None if no peak or no FLOPs are known, or nothing was profiled
     mfu: float | None = None
-    mfu_peak: str | None = None
-    empty: str | None = None
-    axis: str = BATCH
-    fixed: str | None = None
-    source: str = field(kw_only=True)
+    mfu_peak: str | None = None  # the peak that it is of, FLOP/s and source; None without it
+    empty: str | None = None  # reason for a missing time; None if there is one
+    axis: str = BATCH  # name of what `batch` counts
+    fixed: str | None = None  # values of other axes, e.g. `tokens=128 width=64`; None for none.
+    source: str = field(kw_only=True)  # the recording, or the publication
 
     @property
     def configuration(self) -> str:

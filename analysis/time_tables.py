@@ -39,27 +39,16 @@ class TestedCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class Pooled:
-    """The mean of a bend over several curves of a network or a problem, each of which may be too uncertain alone.
+    """The mean of a bend over several curves of a network or a problem, each of which may be too uncertain alone."""
 
-    Attributes:
-        name: what the curves share.
-        label: the functional, e.g. `bend at 2`.
-        curves: number of curves.
-        mean: mean effect, as a share of the larger time.
-        low: lower end of its 95 % interval, over curves.
-        high: upper end.
-        p_adjusted: p of a mean of 0, adjusted over the table.
-        verdict: anomaly, real but under 5 %, or noise.
-    """
-
-    name: str
-    label: str
-    curves: int
-    mean: float
-    low: float
-    high: float
-    p_adjusted: float
-    verdict: str
+    name: str  # what the curves share
+    label: str  # the functional, e.g. `bend at 2`.
+    curves: int  # number of curves
+    mean: float  # mean effect, as a share of the larger time
+    low: float  # lower end of its 95 % interval, over curves
+    high: float  # upper end
+    p_adjusted: float  # p of a mean of 0, adjusted over the table
+    verdict: str  # anomaly, real but under 5 %, or noise
 
 
 def find_all(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
-from dataclasses import is_dataclass
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 
 from curvescope import documents as here
 from curvescope.analysis.render import documents, energy, memory, series
@@ -15,13 +16,16 @@ from curvescope.analysis.render.documents import kind_of
 
 _TYPES = {name: one for module in (documents, energy, memory, series, here) for name, one in vars(module).items()}
 DOCUMENTS = tuple(one for name, one in _TYPES.items() if name.endswith("Document"))
-_ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
-_COMMENTED = re.compile(r"((?:^    # .+\n)*)^    (\w+): [^#\n]+(?:  # (.+))?$", re.MULTILINE)
+_FIELD = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+# A field with a comment at its end or in the lines above it.
+_COMMENTED = re.compile(r"^((?:    # .+\n)*)    (\w+): [^#\n]+(?:  # (.+))?$", re.MULTILINE)
 
 
 def document_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of all documents; `$defs` has one definition per type."""
     references, types = msgspec.json.schema_components(DOCUMENTS, ref_template="#/$defs/{name}")
+    classes: dict[str, type] = {}
+    _find_classes(msgspec.inspect.multi_type_info(DOCUMENTS), classes)
     for name, definition in types.items():
         del definition["title"]
         properties = definition.get("properties")
@@ -30,19 +34,12 @@ def document_schema() -> dict[str, Any]:
             continue
         # A field with a default is in every document too, but for those that may be unset.
         definition["required"] += [field for field, one in properties.items() if one.pop("default", ...) is not ...]
-        kind = _TYPES.get(name)
-        summaries = [base.__doc__ or "" for base in reversed(kind.__mro__)] if kind else [definition["description"]]
-        said = {}
-        for text in map(inspect.cleandoc, summaries):
-            summary, _, attributes = text.partition("\n\nAttributes:")
+        for base in reversed(classes[name].__mro__):
+            summary, _, attributes = inspect.cleandoc(base.__doc__ or "").partition("\n\nAttributes:")
             definition["description"] = _sentence(summary)
-            said |= dict(_ATTRIBUTE.findall(attributes))
-        for base in filter(is_dataclass, kind.__mro__ if kind else ()):
-            for above, field, beside in _COMMENTED.findall(inspect.getsource(base)):
-                if comment := (above.replace("#", "") + beside).strip():
-                    said[field] = f"{comment}."
-        for field in properties.keys() & said:
-            properties[field] = {"description": _sentence(said[field]), **properties[field]}
+            for field, said in [*_FIELD.findall(attributes), *_commented(base)]:
+                if field in properties:
+                    properties[field] = {"description": _sentence(said), **properties[field]}
     for name in ("Estimate", "Change"):  # an infinite end of an interval is null: unknown
         for field in ("low", "high", "p"):
             if end := types[name]["properties"].get(field):
@@ -58,6 +55,28 @@ def document_schema() -> dict[str, Any]:
         "oneOf": list(references),
         "$defs": types,
     }
+
+
+def _find_classes(node: Any, found: dict[str, type]) -> None:
+    """Collect the classes in type information by name."""
+    if isinstance(node, (list, tuple)):
+        for one in node:
+            _find_classes(one, found)
+    elif isinstance(node, (msgspec.inspect.Type, msgspec.inspect.Field)):
+        kind = getattr(node, "cls", None)
+        if kind is None or kind.__name__ not in found:
+            if kind is not None:
+                found[kind.__name__] = kind
+            _find_classes([getattr(node, name) for name in node.__struct_fields__ if name != "cls"], found)
+
+
+def _commented(kind: type) -> list[tuple[str, str]]:
+    """The fields of a class with what the comments beside them say."""
+    if not dataclasses.is_dataclass(kind):
+        return []
+    fields = _COMMENTED.findall(inspect.getsource(kind))
+    said = [(name, " ".join(above.replace("    # ", " ").split()) or beside) for above, name, beside in fields]
+    return [(name, text if text.endswith((".", "…")) else f"{text}.") for name, text in said if text]
 
 
 def _sentence(text: str) -> str:

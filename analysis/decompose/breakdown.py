@@ -37,42 +37,30 @@ _DURATION = "duration_ns"
 
 @dataclass(frozen=True)
 class Row:
-    """One group of a breakdown.
+    """One group of a breakdown."""
 
-    Attributes:
-        label: the group; idle and profiling overhead are groups of their own.
-        time_ms: its share of the step.
-        spread_ms: half the interquartile range of its time over the profiled steps used; that of the complete step for
-            profiling overhead; None if that is a single step.
-        calls: kernels per step, of a fused one its part; None for idle and what follows it.
-        flops: FLOPs per step; None if no row's work is known.
-        gflop_per_s: known FLOPs over the time of the kernels that have them; None if none are known.
-        gb_per_s: compulsory bytes over the time of the kernels that have them; GB is 10⁹ bytes. Copies count with their
-            whole durations, as they mostly run beside other work.
-        measured_gb_per_s: measured DRAM bytes over the time of the kernels that have them.
-        flops_time_share: share of the row's time that `gflop_per_s` is over, 0 to 1; None without a rate.
-        bytes_time_share: the same for `gb_per_s`.
-        measured_time_share: the same for `measured_gb_per_s`.
-        tensor_pipe_use: measured share of cycles in which the tensor pipes were active, 0 to 1, a mean over the time of
-            the kernels that have it; None if none has.
-        tensor_time_share: the same for `tensor_pipe_use`.
-        shared_time_share: share of the row's time that is its part of kernels which a compiler fused from operators of
-            several rows, modelled by bytes; None if there is none.
-    """
-
-    label: str
-    time_ms: float
+    label: str  # the group; idle and profiling overhead are groups of their own
+    time_ms: float  # its share of the step
+    # half the interquartile range of its time over the profiled steps used; that of the complete step for profiling
+    # overhead; None if that is a single step
     spread_ms: float | None
-    calls: float | None
-    flops: float | None
-    gflop_per_s: float | None
+    calls: float | None  # kernels per step, of a fused one its part; None for idle and what follows it
+    flops: float | None  # FLOPs per step; None if no row's work is known
+    gflop_per_s: float | None  # known FLOPs over the time of the kernels that have them; None if none are known
+    # compulsory bytes over the time of the kernels that have them; GB is 10⁹ bytes. Copies count with their whole
+    # durations, as they mostly run beside other work.
     gb_per_s: float | None
-    measured_gb_per_s: float | None = None
+    measured_gb_per_s: float | None = None  # measured DRAM bytes over the time of the kernels that have them
+    # share of the row's time that `gflop_per_s` is over, 0 to 1; None without a rate
     flops_time_share: float | None = None
-    bytes_time_share: float | None = None
-    measured_time_share: float | None = None
+    bytes_time_share: float | None = None  # the same for `gb_per_s`
+    measured_time_share: float | None = None  # the same for `measured_gb_per_s`
+    # measured share of cycles in which the tensor pipes were active, 0 to 1, a mean over the time of the kernels that
+    # have it; None if none has
     tensor_pipe_use: float | None = None
-    tensor_time_share: float | None = None
+    tensor_time_share: float | None = None  # the same for `tensor_pipe_use`
+    # share of the row's time that is its part of kernels which a compiler fused from operators of several rows,
+    # modelled by bytes; None if there is none
     shared_time_share: float | None = None
 
 
@@ -88,36 +76,24 @@ class Breakdown:
     """The groups of one batch size; their times add up to `time_ms`.
 
     If every step was profiled, e.g. in an imported profile, `time_ms` is that of the profiled steps.
-
-    Attributes:
-        batch: samples in a step; None if the profile does not name it.
-        time_ms: T(b) of the unprofiled steps, else the mean of the profiled steps used.
-        rows: largest first, then, with steps, idle and, if steps ran unprofiled, profiling overhead.
-        overhead_ms: the profiling overhead; None if no step ran unprofiled.
-        n_timed: number of timed steps behind `time_ms`.
-        n_profiled: number of profiled steps; 0 for a recording without steps, whose rows are sums over all of it.
-        n_used: number of profiled steps that the rows average: those that T takes, e.g. the faster half.
-        unit: what takes the time: `step`, or `recording` if no step is known.
-        work: what runs: `kernel`, or `operator` of the host, see `Recording.work`.
-        device: number of the GPU whose work the rows are of; None for all that are recorded.
-        busy_ms: of several GPUs together, the busy time of each by its number; empty for one, and for a CPU.
-        set_aside: the profiled steps that are not used, with their times, in a sentence; None without one, and where
-            unprofiled steps say which are used.
-        rare: the rare slow steps of this batch size, which `time_ms` leaves out; None without any.
     """
 
-    batch: int | None
-    time_ms: float
-    rows: tuple[Row, ...]
-    overhead_ms: float | None
-    n_timed: int
-    n_profiled: int
-    n_used: int
-    unit: str = STEP
+    batch: int | None  # samples in a step; None if the profile does not name it
+    time_ms: float  # T(b) of the unprofiled steps, else the mean of the profiled steps used
+    rows: tuple[Row, ...]  # largest first, then, with steps, idle and, if steps ran unprofiled, profiling overhead
+    overhead_ms: float | None  # the profiling overhead; None if no step ran unprofiled
+    n_timed: int  # number of timed steps behind `time_ms`
+    n_profiled: int  # number of profiled steps; 0 for a recording without steps, whose rows are sums over all of it
+    n_used: int  # number of profiled steps that the rows average: those that T takes, e.g. the faster half.
+    unit: str = STEP  # what takes the time: `step`, or `recording` if no step is known
+    # the profiled steps that are not used, with their times, in a sentence; None without one, and where unprofiled
+    # steps say which are used
     set_aside: str | None = None
-    work: str = KERNEL
-    device: int | None = None
+    work: str = KERNEL  # what runs: `kernel`, or `operator` of the host, see `Recording.work`
+    device: int | None = None  # number of the GPU whose work the rows are of; None for all that are recorded
+    # of several GPUs together, the busy time of each by its number; empty for one, and for a CPU
     busy_ms: Mapping[int, float] = field(default_factory=dict)
+    # the rare slow steps of this batch size, which `time_ms` leaves out; None without any
     rare: RareSteps | None = None
 
     @property

@@ -38,75 +38,43 @@ _LEAST_CALLS = 3  # of a kernel alone and beside communication: two have hardly 
 
 @dataclass(frozen=True, kw_only=True)
 class Collectives:
-    """Calls of one collective with one size of message.
+    """Calls of one collective with one size of message."""
 
-    Attributes:
-        name: the collective in NCCL's spelling; the kernel's name for unknown ones.
-        ranks: number of ranks in its group; None if unknown.
-        message_bytes: bytes of the message of a call; None if unknown.
-        algorithm: e.g. tree, from the kernel's name; None if unknown.
-        calls: calls per step.
-        time_ms: sum of their durations per step, with waiting for other ranks.
-        overlapped: share of that time in which another kernel runs, 0 to 1.
-        algorithm_gb_per_s: S/t of the mean call; None without a message.
-        bus_gb_per_s: rate on the bus of the mean call; None without a message or a number of ranks.
-        fastest_bus_gb_per_s: the same of the fastest call.
-    """
-
-    name: str
-    ranks: int | None
-    message_bytes: int | None
-    algorithm: str | None
-    calls: float
-    time_ms: float
-    overlapped: float
-    algorithm_gb_per_s: float | None
-    bus_gb_per_s: float | None
-    fastest_bus_gb_per_s: float | None
+    name: str  # the collective in NCCL's spelling; the kernel's name for unknown ones
+    ranks: int | None  # number of ranks in its group; None if unknown
+    message_bytes: int | None  # bytes of the message of a call; None if unknown
+    algorithm: str | None  # e.g. tree, from the kernel's name; None if unknown.
+    calls: float  # calls per step
+    time_ms: float  # sum of their durations per step, with waiting for other ranks
+    overlapped: float  # share of that time in which another kernel runs, 0 to 1
+    algorithm_gb_per_s: float | None  # S/t of the mean call; None without a message
+    bus_gb_per_s: float | None  # rate on the bus of the mean call; None without a message or a number of ranks
+    fastest_bus_gb_per_s: float | None  # the same of the fastest call
 
 
 @dataclass(frozen=True)
 class Slowed:
-    """One kernel beside communication; times are means of one call.
+    """One kernel beside communication; times are means of one call."""
 
-    Attributes:
-        name: name of the kernel.
-        calls: calls per step beside communication.
-        alone_ms: time where no communication runs.
-        beside_ms: time beside communication.
-        excess_ms: slow-down per step.
-    """
-
-    name: str
-    calls: float
-    alone_ms: float
-    beside_ms: float
-    excess_ms: float
+    name: str  # name of the kernel
+    calls: float  # calls per step beside communication
+    alone_ms: float  # time where no communication runs
+    beside_ms: float  # time beside communication
+    excess_ms: float  # slow-down per step
 
 
 @dataclass(frozen=True, kw_only=True)
 class Communication:
-    """The communication of one batch size, per step.
+    """The communication of one batch size, per step."""
 
-    Attributes:
-        collectives: the longest first.
-        time_ms: time in which communication runs.
-        exposed_ms: part of it in which no other kernel runs.
-        beside_ms: time of the other kernels beside it.
-        compared_ms: part of that of kernels which also run alone.
-        slowed: these kernels, the largest slow-down first.
-        excess_ms: slow-down of all of them; None if none can be compared.
-        interval_ms: its 95 % interval.
-    """
-
-    collectives: tuple[Collectives, ...]
-    time_ms: float
-    exposed_ms: float
-    beside_ms: float
-    compared_ms: float
-    slowed: tuple[Slowed, ...]
-    excess_ms: float | None
-    interval_ms: tuple[float, float] | None
+    collectives: tuple[Collectives, ...]  # the longest first
+    time_ms: float  # time in which communication runs
+    exposed_ms: float  # part of it in which no other kernel runs
+    beside_ms: float  # time of the other kernels beside it
+    compared_ms: float  # part of that of kernels which also run alone
+    slowed: tuple[Slowed, ...]  # these kernels, the largest slow-down first
+    excess_ms: float | None  # slow-down of all of them; None if none can be compared
+    interval_ms: tuple[float, float] | None  # its 95 % interval
 
 
 def bus_factor(name: str, ranks: int) -> float | None:

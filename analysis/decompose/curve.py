@@ -50,21 +50,13 @@ NO_CURVE = (
 
 @dataclass(frozen=True)
 class Point:
-    """One condition of the curve.
+    """One condition of the curve."""
 
-    Attributes:
-        condition: the batch size in a sweep, samples in a step.
-        time_ms: T with its interval.
-        spread: interquartile range over T; None for a single step.
-        n: number of timed steps that T uses.
-        rounds: number of their rounds.
-    """
-
-    condition: Condition
-    time_ms: Estimate
-    spread: float | None
-    n: int
-    rounds: int
+    condition: Condition  # the batch size in a sweep, samples in a step
+    time_ms: Estimate  # T with its interval
+    spread: float | None  # interquartile range over T; None for a single step
+    n: int  # number of timed steps that T uses
+    rounds: int  # number of their rounds
 
     @property
     def stable(self) -> bool | None:

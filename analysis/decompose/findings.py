@@ -37,25 +37,15 @@ UNDECIDED = (FindingVerdict.NOISE, FindingVerdict.NOT_SIGNIFICANT)  # more round
 
 @dataclass(frozen=True)
 class Finding:
-    """One functional of the curve, tested.
+    """One functional of the curve, tested."""
 
-    Attributes:
-        shown: the displayed functional: excess, or curvature on the chosen axis.
-        value: its value and interval.
-        tested: the functional behind the verdict: the excess itself, or the bend for a curvature.
-        tested_value: its value and interval, in ms.
-        p_adjusted: p of `tested`, adjusted over the family.
-        verdict: verdict on it.
-        shape: super-linear or sub-linear; concave-up or concave-down.
-    """
-
-    shown: Functional
-    value: Estimate
-    tested: Functional
-    tested_value: Estimate
-    p_adjusted: float
-    verdict: FindingVerdict
-    shape: str = field(init=False)
+    shown: Functional  # the displayed functional: excess, or curvature on the chosen axis
+    value: Estimate  # its value and interval
+    tested: Functional  # the functional behind the verdict: the excess itself, or the bend for a curvature
+    tested_value: Estimate  # its value and interval, in ms
+    p_adjusted: float  # p of `tested`, adjusted over the family
+    verdict: FindingVerdict  # verdict on it
+    shape: str = field(init=False)  # super-linear or sub-linear; concave-up or concave-down
 
     def __post_init__(self) -> None:
         shapes = ("sub-linear", "super-linear") if self.shown.kind == "excess" else ("concave-down", "concave-up")

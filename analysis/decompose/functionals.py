@@ -21,23 +21,14 @@ Condition: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Functional:
-    """A linear functional of T.
+    """A linear functional of T."""
 
-    Attributes:
-        kind: excess, fixed cost, curvature, bend, or the name of another comparison.
-        at: condition of the functional; for an excess or a fixed cost the smaller of the two batch sizes.
-        to: the larger batch size of an excess or a fixed cost; None for other kinds.
-        coefficients: (condition, coefficient), increasing in batch size.
-        unit: unit of the value, for T in ms.
-        label: a short name, e.g. `excess 4→8` or `curvature at 8`.
-    """
-
-    kind: str
-    at: Condition
-    to: Condition | None
-    coefficients: tuple[tuple[Condition, float], ...]
-    unit: str = "ms"
-    label: str = field(init=False, compare=False)
+    kind: str  # excess, fixed cost, curvature, bend, or the name of another comparison
+    at: Condition  # condition of the functional; for an excess or a fixed cost the smaller of the two batch sizes
+    to: Condition | None  # the larger batch size of an excess or a fixed cost; None for other kinds
+    coefficients: tuple[tuple[Condition, float], ...]  # (condition, coefficient), increasing in batch size
+    unit: str = "ms"  # unit of the value, for T in ms
+    label: str = field(init=False, compare=False)  # a short name, e.g. `excess 4→8` or `curvature at 8`.
 
     def __post_init__(self) -> None:
         label = f"{self.kind} at {self.at}" if self.to is None else f"{self.kind} {self.at}→{self.to}"

@@ -42,19 +42,12 @@ _NAMES = RangeNames()
 
 @dataclass(frozen=True)
 class IdleTime:
-    """The idle time with one reason, in a mean step.
+    """The idle time with one reason, in a mean step."""
 
-    Attributes:
-        reason: what the host did; None if unknown.
-        time_ms: idle time per step.
-        gaps: number of gaps per step; None if marked steps tell the idle time.
-        before: layer of the device work that follows most of this time; None if that has no layer.
-    """
-
-    reason: str | None
-    time_ms: float
-    gaps: float | None
-    before: str | None
+    reason: str | None  # what the host did; None if unknown
+    time_ms: float  # idle time per step
+    gaps: float | None  # number of gaps per step; None if marked steps tell the idle time
+    before: str | None  # layer of the device work that follows most of this time; None if that has no layer
 
 
 class Gaps(NamedTuple):

@@ -14,24 +14,16 @@ from .breakdown import Breakdown
 
 @dataclass(frozen=True)
 class Mfu:
-    """The utilisation of a step.
+    """The utilisation of a step."""
 
-    Attributes:
-        share: FLOPs of the direct algorithm over the peak times the step's time; a lower bound where some are unknown.
-        peak_flops_per_s: the peak, of all GPUs together.
-        peak_kind: peak (datasheet), or ceiling (measured) if no peak is known.
-        peak_source: source of the peak.
-        precision: precision of the peak: that of the products with the most FLOPs by their kernels' names, else the
-            recording's.
-        known_time_share: share of the busy time in which kernels with known FLOPs run, 0 to 1.
-    """
-
+    # FLOPs of the direct algorithm over the peak times the step's time; a lower bound where some are unknown
     share: float
-    peak_flops_per_s: float
-    peak_kind: str
-    peak_source: str
+    peak_flops_per_s: float  # the peak, of all GPUs together
+    peak_kind: str  # peak (datasheet), or ceiling (measured) if no peak is known
+    peak_source: str  # source of the peak
+    # precision of the peak: that of the products with the most FLOPs by their kernels' names, else the recording's
     precision: str | None
-    known_time_share: float
+    known_time_share: float  # share of the busy time in which kernels with known FLOPs run, 0 to 1
 
 
 def step_mfu(recording: Recording, breakdown: Breakdown, hardware: Hardware) -> Mfu | None:

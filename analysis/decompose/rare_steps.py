@@ -44,44 +44,26 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class InCommon:
-    """What the slow steps have in common.
+    """What the slow steps have in common."""
 
-    Attributes:
-        what: page faults, waiting for input, or another number of a step, with its unit.
-        slow: its median over the slow steps.
-        usual: its median over the others.
-    """
-
-    what: str
-    slow: float
-    usual: float
+    what: str  # page faults, waiting for input, or another number of a step, with its unit
+    slow: float  # its median over the slow steps
+    usual: float  # its median over the others
 
 
 @dataclass(frozen=True, kw_only=True)
 class RareSteps:
-    """The rare slow steps of one batch size.
+    """The rare slow steps of one batch size."""
 
-    Attributes:
-        batch: samples in a step; None if unknown.
-        steps: number of steps that were looked at: the unprofiled ones, else the profiled ones.
-        slow: numbers of the slow ones, as in the table `steps`.
-        slow_ms: their median time.
-        usual_ms: median time of the others.
-        cost_share: what they take longer than the steps around them, as a share of the time of all steps.
-        period: number of steps from one to the next; None if there is no fixed one.
-        in_common: what they have in common.
-        sentence: the same in a sentence.
-    """
-
-    batch: int | None
-    steps: int
-    slow: tuple[int, ...]
-    slow_ms: float
-    usual_ms: float
-    cost_share: float
-    period: int | None
-    in_common: tuple[InCommon, ...]
-    sentence: str = field(init=False)
+    batch: int | None  # samples in a step; None if unknown
+    steps: int  # number of steps that were looked at: the unprofiled ones, else the profiled ones
+    slow: tuple[int, ...]  # numbers of the slow ones, as in the table `steps`
+    slow_ms: float  # their median time
+    usual_ms: float  # median time of the others
+    cost_share: float  # what they take longer than the steps around them, as a share of the time of all steps
+    period: int | None  # number of steps from one to the next; None if there is no fixed one
+    in_common: tuple[InCommon, ...]  # what they have in common
+    sentence: str = field(init=False)  # the same in a sentence
 
     def __post_init__(self) -> None:
         of = "" if self.batch is None else f" of batch {self.batch}"

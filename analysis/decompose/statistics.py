@@ -35,19 +35,12 @@ _RELATIVE_ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its interval.
+    """A value with its interval."""
 
-    Attributes:
-        value: the estimate, from all the data.
-        low: lower end of the 95 % interval.
-        high: upper end.
-        p: two-sided p-value of the value being 0.
-    """
-
-    value: float
-    low: float
-    high: float
-    p: float
+    value: float  # the estimate, from all the data
+    low: float  # lower end of the 95 % interval
+    high: float  # upper end
+    p: float  # two-sided p-value of the value being 0
 
 
 @cache

@@ -52,17 +52,11 @@ _SEED = 2
 
 @dataclass(frozen=True)
 class Key:
-    """Identity of a term.
+    """Identity of a term."""
 
-    Attributes:
-        layer: module path; None for work outside layers.
-        phase: forward, backward or optimizer; None without a phase.
-        kind: kernels, communication, idle, or a kind of waiting between ranks.
-    """
-
-    layer: str | None
-    phase: str | None
-    kind: str
+    layer: str | None  # module path; None for work outside layers
+    phase: str | None  # forward, backward or optimizer; None without a phase
+    kind: str  # kernels, communication, idle, or a kind of waiting between ranks
 
     @classmethod
     def of(cls, layer: Any, phase: Any, kind: Any) -> Key:
@@ -103,46 +97,30 @@ def layer_label(layer: str, layer_class: str | None) -> str:
 
 @dataclass(frozen=True)
 class TermWork:
-    """The part of a term's contribution that is more work than in proportion, see `causes.more_work`.
+    """The part of a term's contribution that is more work than in proportion, see `causes.more_work`."""
 
-    Attributes:
-        value: the part, in the functional's unit; the rest of the contribution is the same work done more slowly. None
-            if no work is known.
-        known_ms: time at the larger batch size whose work is known.
-        time_ms: all of the term's time there.
-    """
-
+    # the part, in the functional's unit; the rest of the contribution is the same work done more slowly. None if no
+    # work is known.
     value: Estimate | None
-    known_ms: float
-    time_ms: float
+    known_ms: float  # time at the larger batch size whose work is known
+    time_ms: float  # all of the term's time there
 
 
 @dataclass(frozen=True)
 class Share:
-    """Contribution of a term to a functional.
+    """Contribution of a term to a functional."""
 
-    Attributes:
-        key: the term.
-        value: the contribution with its interval, in the functional's unit.
-        real: whether it is significant, tested over all shares of the functional (Holm).
-        kernel_before: kernel with the most time in the term at the condition that the functional is taken at; None if
-            unknown.
-        kernel_after: kernel with the most time at the condition compared with it.
-        layer_class: class of the layer, e.g. Conv2d; None if unknown.
-        line: line of the program with most of its time at the largest batch size, e.g. `model.py:41`; None if unknown.
-        work: the part that is more work than in proportion; None if the term has no kernels.
-        label: name of the term.
-    """
-
-    key: Key
-    value: Estimate
-    real: bool = False
+    key: Key  # the term
+    value: Estimate  # the contribution with its interval, in the functional's unit
+    real: bool = False  # whether it is significant, tested over all shares of the functional (Holm)
+    # kernel with the most time in the term at the condition that the functional is taken at; None if unknown
     kernel_before: str | None = None
-    kernel_after: str | None = None
-    layer_class: str | None = None
+    kernel_after: str | None = None  # kernel with the most time at the condition compared with it
+    layer_class: str | None = None  # class of the layer, e.g. Conv2d; None if unknown.
+    # line of the program with most of its time at the largest batch size, e.g. `model.py:41`; None if unknown.
     line: str | None = None
-    work: TermWork | None = None
-    label: str = field(init=False)
+    work: TermWork | None = None  # the part that is more work than in proportion; None if the term has no kernels
+    label: str = field(init=False)  # name of the term
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.key.labelled(self.layer_class))

@@ -21,25 +21,16 @@ from .tables import Reduction
 
 @dataclass(frozen=True, kw_only=True)
 class RankDifference:
-    """One group of ranks minus another.
+    """One group of ranks minus another."""
 
-    Attributes:
-        name: name of the group.
-        against: name of the other group.
-        ranks: numbers of ranks of both.
-        steps: number of steps that both ran, and number of undisturbed ones that the estimate uses.
-        value: difference of mean step times, in ms.
-        own: difference of non-communication time, in ms.
-        shares: one per term, largest first, idle last; they add up to `value`. `kernel_before` and `kernel_after` are
-            the kernels with the most time in the other group and in the group.
-    """
-
-    name: str
-    against: str
-    ranks: tuple[int, int]
-    steps: tuple[int, int]
-    value: Estimate
-    own: Estimate
+    name: str  # name of the group
+    against: str  # name of the other group
+    ranks: tuple[int, int]  # numbers of ranks of both
+    steps: tuple[int, int]  # number of steps that both ran, and number of undisturbed ones that the estimate uses
+    value: Estimate  # difference of mean step times, in ms
+    own: Estimate  # difference of non-communication time, in ms
+    # one per term, largest first, idle last; they add up to `value`. `kernel_before` and `kernel_after` are the kernels
+    # with the most time in the other group and in the group.
     shares: tuple[Share, ...]
 
 

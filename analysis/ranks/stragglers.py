@@ -30,129 +30,77 @@ _TOP = 5
 
 @dataclass(frozen=True)
 class TermExcess:
-    """A term of a rank compared with the median of the other ranks, mean over steps.
+    """A term of a rank compared with the median of the other ranks, mean over steps."""
 
-    Attributes:
-        layer: module path; None if unknown.
-        phase: forward, backward or optimizer; None if unknown.
-        kind: kernels, communication or idle.
-        time_ms: time of the rank.
-        excess_ms: time beyond the median of the others.
-    """
-
-    layer: str | None
-    phase: str | None
-    kind: str
-    time_ms: float
-    excess_ms: float
+    layer: str | None  # module path; None if unknown
+    phase: str | None  # forward, backward or optimizer; None if unknown
+    kind: str  # kernels, communication or idle
+    time_ms: float  # time of the rank
+    excess_ms: float  # time beyond the median of the others
 
 
 @dataclass(frozen=True, kw_only=True)
 class Straggler:
-    """A rank that delays the others.
+    """A rank that delays the others."""
 
-    Attributes:
-        rank: number of the rank.
-        node: number of its node; None if unknown.
-        local_rank: its number on the node; None if unknown.
-        verdict: slow, or slow at times.
-        excess_ms: own time beyond the median of the others, mean over its steps.
-        share: `excess_ms` over the median step.
-        p_adjusted: p of no excess, adjusted over all ranks.
-        steps: number of its steps.
-        slow_steps: steps in which it is slower than the others by 2 % of the step; if slow at times, those single ones.
-        waited_for_ms: mean time per step that each other rank waited for it.
-        terms: terms with more time than those of the others, largest excess first.
-    """
-
-    rank: int
-    node: int | None
-    local_rank: int | None
-    verdict: str
-    excess_ms: Estimate
-    share: float
-    p_adjusted: float
-    steps: int
+    rank: int  # number of the rank
+    node: int | None  # number of its node; None if unknown
+    local_rank: int | None  # its number on the node; None if unknown
+    verdict: str  # slow, or slow at times
+    excess_ms: Estimate  # own time beyond the median of the others, mean over its steps
+    share: float  # `excess_ms` over the median step
+    p_adjusted: float  # p of no excess, adjusted over all ranks
+    steps: int  # number of its steps
+    # steps in which it is slower than the others by 2 % of the step; if slow at times, those single ones
     slow_steps: tuple[int, ...]
-    waited_for_ms: float
-    terms: tuple[TermExcess, ...]
+    waited_for_ms: float  # mean time per step that each other rank waited for it
+    terms: tuple[TermExcess, ...]  # terms with more time than those of the others, largest excess first
 
 
 @dataclass(frozen=True)
 class Imbalance:
-    """A layer over all ranks, mean over steps.
+    """A layer over all ranks, mean over steps."""
 
-    Attributes:
-        layer: module path; None if unknown.
-        phase: forward, backward or optimizer; None if unknown.
-        mean_ms: mean over ranks.
-        slowest_ms: time of the slowest rank.
-        slowest_rank: number of that rank.
-        imbalance: slowest over mean, minus 1.
-    """
-
-    layer: str | None
-    phase: str | None
-    mean_ms: float
-    slowest_ms: float
-    slowest_rank: int
-    imbalance: float
+    layer: str | None  # module path; None if unknown
+    phase: str | None  # forward, backward or optimizer; None if unknown
+    mean_ms: float  # mean over ranks
+    slowest_ms: float  # time of the slowest rank
+    slowest_rank: int  # number of that rank
+    imbalance: float  # slowest over mean, minus 1
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Waiting of the ranks in one kind of collective.
+    """Waiting of the ranks in one kind of collective."""
 
-    Attributes:
-        operation: AllReduce, AllGather, …
-        channel: communicator, or position of the stream.
-        ranks: number of ranks that take part.
-        calls: calls per step.
-        duration_ms: duration of all calls of a step, mean over ranks.
-        waiting_ms: waiting within that duration.
-        last: (rank, ms): ranks that the others wait for, with the wait of each other rank per step, longest first.
-    """
-
-    operation: str
-    channel: str
-    ranks: int
-    calls: float
-    duration_ms: float
-    waiting_ms: float
+    operation: str  # AllReduce, AllGather, …
+    channel: str  # communicator, or position of the stream
+    ranks: int  # number of ranks that take part
+    calls: float  # calls per step
+    duration_ms: float  # duration of all calls of a step, mean over ranks
+    waiting_ms: float  # waiting within that duration
+    # (rank, ms): ranks that the others wait for, with the wait of each other rank per step, longest first
     last: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Everything `curvescope ranks` shows of all ranks.
+    """Everything `curvescope ranks` shows of all ranks."""
 
-    Attributes:
-        ranks: number of ranks.
-        nodes: number of nodes; None if unknown.
-        steps: number of steps that any rank has.
-        kernels: rows of device work in these steps.
-        step_ms: median wall time of a step.
-        own_ms: median own time of a step.
-        waiting_ms: waiting in collectives, mean over ranks and steps; None if no collective could be matched.
-        stragglers: largest excess first.
-        imbalances: imbalance of each layer and phase, the most lost first.
-        waits: waiting of each operation and channel, the longest first.
-        unmatched: number of sends and receives, which are between two ranks, and of collectives that differ.
-        unreadable: (path, reason) of unreadable recordings.
-    """
-
-    ranks: int
-    nodes: int | None
-    steps: int
-    kernels: int
-    step_ms: float
-    own_ms: float
+    ranks: int  # number of ranks
+    nodes: int | None  # number of nodes; None if unknown
+    steps: int  # number of steps that any rank has
+    kernels: int  # rows of device work in these steps
+    step_ms: float  # median wall time of a step
+    own_ms: float  # median own time of a step
+    # waiting in collectives, mean over ranks and steps; None if no collective could be matched
     waiting_ms: float | None
-    stragglers: tuple[Straggler, ...]
-    imbalances: tuple[Imbalance, ...]
-    waits: tuple[Waiting, ...]
+    stragglers: tuple[Straggler, ...]  # largest excess first
+    imbalances: tuple[Imbalance, ...]  # imbalance of each layer and phase, the most lost first
+    waits: tuple[Waiting, ...]  # waiting of each operation and channel, the longest first
+    # number of sends and receives, which are between two ranks, and of collectives that differ
     unmatched: dict[str, int]
-    unreadable: tuple[tuple[str, str], ...]
+    unreadable: tuple[tuple[str, str], ...]  # (path, reason) of unreadable recordings
 
 
 def analyse(reduction: Reduction) -> Ranks:

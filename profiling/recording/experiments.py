@@ -54,7 +54,7 @@ class Scope(Word):
 class Wave:
     """Where the last wave of a kernel's blocks ends, of one batch size."""
 
-    batch: int
+    batch: int  # the batch size
     filled: int  # the largest batch size that certainly takes as many waves
     beyond: int  # the smallest that certainly takes one more
     last: int  # the largest that certainly takes one more

@@ -19,38 +19,24 @@ VERSION = 4
 STRINGS, EVENTS, LOST, TABLE, RAW, NUMBERS = 1, 2, 3, 4, 5, 6
 PUSH, POP, MARK, POP_UNMATCHED, START, END = 1, 2, 3, 4, 5, 6
 
+
+def fields(text: str) -> list[tuple[str, str]]:
+    """The fields of a structure of little-endian numbers, each a name and NumPy's type."""
+    return [(name, f"<{kind}") for name, kind in map(str.split, text.split(", "))]
+
+
 HEADER = np.dtype(
-    [
-        ("magic", "<u4"),
-        ("version", "<u2"),
-        ("kind", "<u2"),
-        ("payload_bytes", "<u8"),
-        ("process", "<i8"),
-        ("first", "<u8"),
-        ("payload_crc", "<u4"),
-        ("header_crc", "<u4"),
-    ]
+    fields("magic u4, version u2, kind u2, payload_bytes u8, process i8, first u8, payload_crc u4, header_crc u4")
 )
 EVENT = np.dtype(
-    [
-        ("time_ns", "<i8"),
-        ("payload", "<u8"),
-        ("range", "<u8"),
-        ("kind", "<u2"),
-        ("payload_type", "u1"),
-        ("has_color", "u1"),
-        ("name", "<u4"),
-        ("domain", "<u4"),
-        ("category", "<u4"),
-        ("color_argb", "<u4"),
-        ("reserved", "<u4"),
-    ]
+    fields("time_ns i8, payload u8, range u8, kind u2, payload_type u1, has_color u1")
+    + fields("name u4, domain u4, category u4, color_argb u4, reserved u4")
 )
-EVENTS_HEADER = np.dtype([("ring", "<u8"), ("thread", "<i8")])
-NUMBER = np.dtype([("what", "<u8"), ("domain", "<u8"), ("number", "<u8"), ("name", "<u8")])
-_TABLE_HEADER = np.dtype([("name", "<u4"), ("rows", "<u4"), ("columns", "<u4"), ("reserved", "<u4")])
-_COLUMN_HEADER = np.dtype([("name", "<u4"), ("is_text", "<u2"), ("width", "<u2"), ("base", "<u8")])
-_RAW_HEADER = np.dtype([("cupti_version", "<u4"), ("records", "<u4"), ("bytes", "<u8")])
+EVENTS_HEADER = np.dtype(fields("ring u8, thread i8"))
+NUMBER = np.dtype(fields("what u8, domain u8, number u8, name u8"))
+_TABLE_HEADER = np.dtype(fields("name u4, rows u4, columns u4, reserved u4"))
+_COLUMN_HEADER = np.dtype(fields("name u4, is_text u2, width u2, base u8"))
+_RAW_HEADER = np.dtype(fields("cupti_version u4, records u4, bytes u8"))
 _LOST_COUNTS = 3
 _Array = npt.NDArray[np.void]
 Integers = npt.NDArray[np.int64]

@@ -19,7 +19,6 @@ import numpy as np
 
 from ..attribution.range_names import LAYER_RANGE, PHASE_RANGE
 from ..recording.schema import BACKWARD, FORWARD, INPUT, OPTIMIZER
-from .loaders import around_batches
 
 _BACKWARD = "_engine_run_backward"
 Ranges = Callable[[str], contextlib.AbstractContextManager[Any]]
@@ -192,3 +191,23 @@ class Marks:
                 borders.append((before_ns, clock_ns(), code))
 
         return reached
+
+
+@contextlib.contextmanager
+def around_batches(range_: Callable[[], contextlib.AbstractContextManager[Any]]) -> Iterator[None]:
+    """Enter a context while a DataLoader makes a batch, or waits for one, until the block ends."""
+    iterator = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
+    following = getattr(iterator, "__next__", None)
+    if iterator is None or following is None:
+        yield
+        return
+
+    def marked(self: Any) -> Any:
+        with range_():
+            return following(self)
+
+    iterator.__next__ = marked
+    try:
+        yield
+    finally:
+        iterator.__next__ = following

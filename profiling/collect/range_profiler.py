@@ -22,77 +22,48 @@ from ...base.errors import BackendMissingError, CurvescopeError
 from ..readers.metrics import parts, to_columns, wanted
 from .nvidia_tools import NO_PERMISSION
 
-_SIZE, _POINTER, _TEXT = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
-_TEXTS = ctypes.POINTER(ctypes.c_char_p)
-_HOST, _PROFILER = ("pHostObject", _POINTER), ("pRangeProfilerObject", _POINTER)
-_METRICS = (("ppMetricNames", _TEXTS), ("numMetrics", _SIZE))
-_IMAGE = (("pCounterDataImage", _POINTER), ("counterDataImageSize", _SIZE))
-# Parameters of each function, after the two that all have: `structSize` and `pPriv`. Names are those of the headers.
-FUNCTIONS: dict[str, tuple[tuple[str, Any], ...]] = {
-    "cuptiProfilerInitialize": (),
-    "cuptiDeviceGetChipName": (("deviceIndex", _SIZE), ("pChipName", _TEXT)),
-    "cuptiProfilerGetCounterAvailability": (
-        ("ctx", _POINTER),
-        ("counterAvailabilityImageSize", _SIZE),
-        ("pCounterAvailabilityImage", _POINTER),
-    ),
-    "cuptiProfilerHostInitialize": (
-        ("profilerType", ctypes.c_int),
-        ("pChipName", _TEXT),
-        ("pCounterAvailabilityImage", _POINTER),
-        _HOST,
-    ),
-    "cuptiProfilerHostDeinitialize": (_HOST,),
-    "cuptiProfilerHostConfigAddMetrics": (_HOST, *_METRICS),
-    "cuptiProfilerHostGetConfigImageSize": (_HOST, ("configImageSize", _SIZE)),
-    "cuptiProfilerHostGetConfigImage": (_HOST, ("configImageSize", _SIZE), ("pConfigImage", _POINTER)),
-    "cuptiProfilerHostGetNumOfPasses": (("configImageSize", _SIZE), ("pConfigImage", _POINTER), ("numOfPasses", _SIZE)),
-    "cuptiProfilerHostEvaluateToGpuValues": (
-        _HOST,
-        *_IMAGE,
-        ("rangeIndex", _SIZE),
-        *_METRICS,
-        ("pMetricValues", _POINTER),
-    ),
-    "cuptiRangeProfilerEnable": (("ctx", _POINTER), _PROFILER),
-    "cuptiRangeProfilerDisable": (_PROFILER,),
-    "cuptiRangeProfilerGetCounterDataSize": (
-        _PROFILER,
-        ("pMetricNames", _TEXTS),
-        ("numMetrics", _SIZE),
-        ("maxNumOfRanges", _SIZE),
-        ("maxNumRangeTreeNodes", ctypes.c_uint32),
-        ("counterDataSize", _SIZE),
-    ),
-    "cuptiRangeProfilerCounterDataImageInitialize": (
-        _PROFILER,
-        ("counterDataSize", _SIZE),
-        ("pCounterData", _POINTER),
-    ),
-    "cuptiRangeProfilerSetConfig": (
-        _PROFILER,
-        ("configSize", _SIZE),
-        ("pConfig", _POINTER),
-        ("counterDataImageSize", _SIZE),
-        ("pCounterDataImage", _POINTER),
-        ("range", ctypes.c_int),
-        ("replayMode", ctypes.c_int),
-        ("maxRangesPerPass", _SIZE),
-        ("numNestingLevels", ctypes.c_uint16),
-        ("minNestingLevel", ctypes.c_uint16),
-        ("passIndex", _SIZE),
-        ("targetNestingLevel", ctypes.c_uint16),
-    ),
-    "cuptiRangeProfilerStart": (_PROFILER,),
-    "cuptiRangeProfilerStop": (
-        _PROFILER,
-        ("passIndex", _SIZE),
-        ("targetNestingLevel", _SIZE),
-        ("isAllPassSubmitted", ctypes.c_uint8),
-    ),
-    "cuptiRangeProfilerDecodeData": (_PROFILER, ("numOfRangeDropped", _SIZE)),
-    "cuptiRangeProfilerGetCounterDataInfo": (*_IMAGE, ("numTotalRanges", _SIZE)),
+_TYPES = {
+    "N": ctypes.c_size_t,
+    "P": ctypes.c_void_p,
+    "s": ctypes.c_char_p,
+    "S": ctypes.POINTER(ctypes.c_char_p),
+    "i": ctypes.c_int,
+    "I": ctypes.c_uint32,
+    "H": ctypes.c_uint16,
+    "B": ctypes.c_uint8,
 }
+# Parameters of each function, after the two that all have, `structSize` and `pPriv`: the headers' name and the type.
+_PARAMETERS = """
+cuptiProfilerInitialize
+cuptiDeviceGetChipName deviceIndex:N pChipName:s
+cuptiProfilerGetCounterAvailability ctx:P counterAvailabilityImageSize:N pCounterAvailabilityImage:P
+cuptiProfilerHostInitialize profilerType:i pChipName:s pCounterAvailabilityImage:P pHostObject:P
+cuptiProfilerHostDeinitialize pHostObject:P
+cuptiProfilerHostConfigAddMetrics pHostObject:P ppMetricNames:S numMetrics:N
+cuptiProfilerHostGetConfigImageSize pHostObject:P configImageSize:N
+cuptiProfilerHostGetConfigImage pHostObject:P configImageSize:N pConfigImage:P
+cuptiProfilerHostGetNumOfPasses configImageSize:N pConfigImage:P numOfPasses:N
+cuptiProfilerHostEvaluateToGpuValues pHostObject:P pCounterDataImage:P counterDataImageSize:N rangeIndex:N
+    ppMetricNames:S numMetrics:N pMetricValues:P
+cuptiRangeProfilerEnable ctx:P pRangeProfilerObject:P
+cuptiRangeProfilerDisable pRangeProfilerObject:P
+cuptiRangeProfilerGetCounterDataSize pRangeProfilerObject:P pMetricNames:S numMetrics:N maxNumOfRanges:N
+    maxNumRangeTreeNodes:I counterDataSize:N
+cuptiRangeProfilerCounterDataImageInitialize pRangeProfilerObject:P counterDataSize:N pCounterData:P
+cuptiRangeProfilerSetConfig pRangeProfilerObject:P configSize:N pConfig:P counterDataImageSize:N pCounterDataImage:P
+    range:i replayMode:i maxRangesPerPass:N numNestingLevels:H minNestingLevel:H passIndex:N targetNestingLevel:H
+cuptiRangeProfilerStart pRangeProfilerObject:P
+cuptiRangeProfilerStop pRangeProfilerObject:P passIndex:N targetNestingLevel:N isAllPassSubmitted:B
+cuptiRangeProfilerDecodeData pRangeProfilerObject:P numOfRangeDropped:N
+cuptiRangeProfilerGetCounterDataInfo pCounterDataImage:P counterDataImageSize:N numTotalRanges:N
+"""
+FUNCTIONS: dict[str, list[tuple[str, Any]]] = {}
+for _word in _PARAMETERS.split():
+    _name, _, _type = _word.partition(":")
+    if _type:
+        FUNCTIONS[next(reversed(FUNCTIONS))].append((_name, _TYPES[_type]))
+    else:
+        FUNCTIONS[_name] = []
 _RANGE_PROFILER = 0  # CUPTI_PROFILER_TYPE_RANGE_PROFILER
 _AUTO_RANGE = 1  # CUPTI_AutoRange: a range around each kernel
 _USER_REPLAY = 3  # CUPTI_UserReplay: the caller repeats the work
@@ -104,7 +75,7 @@ _MOST_RANGES = 1 << 20
 @cache
 def structure(function: str) -> type[ctypes.Structure]:
     """The type of a function's parameters."""
-    fields = [("structSize", _SIZE), ("pPriv", _POINTER), *FUNCTIONS[function]]
+    fields = [("structSize", ctypes.c_size_t), ("pPriv", ctypes.c_void_p), *FUNCTIONS[function]]
     return type(f"{function}_Params", (ctypes.Structure,), {"_fields_": fields})
 
 

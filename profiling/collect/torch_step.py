@@ -21,7 +21,7 @@ from . import onednn
 from .allocations import Tensors, allocations_of, without_notes
 from .inductor import COMPILED
 from .kineto_metadata import exposing_config, geometries
-from .loaders import around_batches
+from .marks import around_batches
 
 _USER_SCOPE = 7  # torch.profiler's number for user annotations (c10's RecordScope)
 _API_CALL = re.compile(r"(cu|cuda|hip)[A-Z]\w+")  # names of runtime and driver API functions, e.g. cuLaunchKernelEx

@@ -28,28 +28,21 @@ _TERM_SETUP_S, _VISIT_S = 1.0, 0.01
 _CUDA_START_S = 6.0  # of complete steps: with a context, cuDNN and a first step of each batch size
 
 
-@dataclass(frozen=True)
-class _Cost:
-    """Cost of an experiment: minimum and maximum number of rounds, and seconds for a limit of one minute for all."""
-
-    rounds: tuple[int, int]
-    usual_s: float
-
-
-_COSTS: dict[tuple[Stage, Scope], _Cost] = {
-    (Stage.ALONE, Scope.TERM): _Cost((8, 30), 3.0),
-    (Stage.GRID, Scope.TERM): _Cost((5, 15), 4.0),
-    (Stage.SCREEN, Scope.TERM): _Cost((4, 8), 6.0),
-    (Stage.CONFIRM, Scope.TERM): _Cost((10, 40), 6.0),
-    (Stage.SCREEN, Scope.STEP): _Cost((4, 8), 20.0),
-    (Stage.CONFIRM, Scope.STEP): _Cost((8, 25), 12.0),
-    (Stage.REMEDY, Scope.STEP): _Cost((6, 20), 15.0),
+# Least and most rounds of an experiment, and its seconds where all have a minute.
+_COSTS: dict[tuple[Stage, Scope], tuple[tuple[int, int], float]] = {
+    (Stage.ALONE, Scope.TERM): ((8, 30), 3.0),
+    (Stage.GRID, Scope.TERM): ((5, 15), 4.0),
+    (Stage.SCREEN, Scope.TERM): ((4, 8), 6.0),
+    (Stage.CONFIRM, Scope.TERM): ((10, 40), 6.0),
+    (Stage.SCREEN, Scope.STEP): ((4, 8), 20.0),
+    (Stage.CONFIRM, Scope.STEP): ((8, 25), 12.0),
+    (Stage.REMEDY, Scope.STEP): ((6, 20), 15.0),
 }
 # Of experiments that test no functional, but what commonly helps: few rounds for all, most for those that lead.
 _COSTS_OF_TIMES = {
-    Stage.SCREEN: _Cost((2, 2), 5.0),
-    Stage.CONFIRM: _Cost((2, 2), 15.0),
-    Stage.REMEDY: _Cost((2, 2), 20.0),
+    Stage.SCREEN: ((2, 2), 5.0),
+    Stage.CONFIRM: ((2, 2), 15.0),
+    Stage.REMEDY: ((2, 2), 20.0),
 }
 STARTS_OF_TIMES = {Stage.SCREEN: 2, Stage.CONFIRM: 12, Stage.REMEDY: 20}
 _ENOUGH_STARTS = 5  # that an experiment takes though it becomes longer than usual
@@ -114,7 +107,7 @@ class Budget:
 
     def usual_s(self, wanted: Experiment) -> float:
         """Usual seconds of an experiment, by the time that is left."""
-        return _cost(wanted.stage, wanted.scope, wanted.functional_kind).usual_s * max(
+        return _cost(wanted.stage, wanted.scope, wanted.functional_kind)[1] * max(
             1.0, self.time_left_s / _USUAL_LIMIT_S
         )
 
@@ -177,10 +170,10 @@ def _fewer(wanted: Experiment) -> list[tuple[int, int, bool]]:
 
 def rounds_of(stage: Stage, scope: Scope, kind: str = "") -> tuple[int, int]:
     """Minimum and maximum number of rounds of an experiment on a functional of a kind."""
-    return _cost(stage, scope, kind).rounds
+    return _cost(stage, scope, kind)[0]
 
 
-def _cost(stage: Stage, scope: Scope, kind: str) -> _Cost:
+def _cost(stage: Stage, scope: Scope, kind: str) -> tuple[tuple[int, int], float]:
     return _COSTS_OF_TIMES[stage] if kind == TIME else _COSTS[stage, scope]
 
 

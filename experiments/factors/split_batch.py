@@ -15,6 +15,7 @@ from ...profiling.recording.axis import BATCH
 from ..changed_steps import ChangedSteps
 from ..factor import Factor, StepChange, Target, TermChange
 from ..replay.batch_extents import reason_against_other_batch, slice_batch
+from ..replay.rebuild import bind
 from ..replay.results import besides, changed_operands, results_of
 from ..replay.runnable import Runnable
 
@@ -27,8 +28,8 @@ def _split(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
         return runnable
     first, second = (family.at(half) for half in (call.batch - call.batch // 2, call.batch // 2))
     halves = (
-        runnable.bind(tuple(slice_batch(runnable.arguments, call, first, None))),
-        runnable.bind(tuple(slice_batch(runnable.arguments, call, second, first))),
+        bind(runnable.overload, slice_batch(runnable.arguments, call, first, None)),
+        bind(runnable.overload, slice_batch(runnable.arguments, call, second, first)),
     )
     returned, written = results_of(runnable.run()), changed_operands(runnable.overload, runnable.arguments)
     if written and not besides(returned, written):

@@ -30,7 +30,7 @@ def _usual(runnable: Runnable, _: tuple[int, ...]) -> Runnable:
     call = replace(runnable.call, numbers=CallNumbers())
     tensor = next((argument for argument in runnable.arguments if hasattr(argument, "device")), None)
     device = "cpu" if tensor is None else str(tensor.device)
-    return runnable.with_arguments(tuple(rebuild(call, device, seed=call.batch or 0, try_run=False).arguments))
+    return runnable.with_arguments(rebuild(call, device, seed=call.batch or 0, try_run=False).arguments)
 
 
 FACTOR = Factor(

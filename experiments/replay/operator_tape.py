@@ -81,7 +81,7 @@ class OperatorTape:
                 for number in call.freed:
                     kept[number] = None
                 _run(call, kept)
-            return tree_map(lambda one: _filled(one, kept), self._returned, is_leaf=_is_place)
+            return tree_map(lambda one: _filled(one, kept), self._returned, is_leaf=lambda one: isinstance(one, _Place))
 
 
 def _run(call: _Call, kept: list[Any]) -> None:
@@ -103,10 +103,6 @@ def _filled(value: Any, kept: list[Any]) -> Any:
         base = kept[value.result]
         return base if value.view is None else torch.as_strided(base, *value.view)
     return [_filled(one, kept) for one in value] if isinstance(value, list) else value
-
-
-def _is_place(value: object) -> bool:
-    return isinstance(value, _Place)
 
 
 class _Recorder(TorchDispatchMode):

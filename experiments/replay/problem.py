@@ -77,14 +77,14 @@ class ReplayProblem:
             raise UnsupportedError(str(error)) from error
         arguments = [replayed.arguments[index] for index in self.inputs]
         inputs = [tensor for argument in arguments for tensor in results_of([argument]) if tensor is not None]
-        call, kept = replayed.bind(), deque[Any](maxlen=1)
+        kept = deque[Any](maxlen=1)
 
         def before() -> None:
             kept.clear()
             for tensor in inputs:
                 tensor.sum()
 
-        return Prepared(lambda: kept.append(call()), lambda: None, self.call.op, before=before)
+        return Prepared(lambda: kept.append(replayed.run()), lambda: None, self.call.op, before=before)
 
 
 @dataclass(frozen=True)
@@ -141,14 +141,14 @@ def plan_replay(
         share: the calls with most time are replayed until they make this share of the time of all; 1 for all calls.
         precision: of the recorded step.
     """
-    total = sum(map(_time_ns, found))
+    total = sum(one.duration_ns for one in found)
     kept: list[CallFamily] = []
     reached = 0.0
-    for one in sorted(found, key=_time_ns, reverse=True):
+    for one in sorted(found, key=lambda one: one.duration_ns, reverse=True):
         if share < 1 and kept and reached >= share * total:
             break
         kept.append(one)
-        reached += _time_ns(one)
+        reached += one.duration_ns
     plan = ReplayPlan([], minor=len(found) - len(kept), minor_share=1 - reached / total if total else 0.0)
     alike: dict[object, list[tuple[CallFamily, dict[int, ReplayProblem]]]] = {}
     for one in sorted(kept, key=lambda family: family.largest.position):
@@ -176,10 +176,6 @@ def _problems(
         except CannotReplay as error:
             left_out.append(LeftOut(one.largest, str(error), batch))
     return problems
-
-
-def _time_ns(one: CallFamily) -> int:
-    return sum(call.duration_ns or 0 for call in one.calls.values())
 
 
 class Match:

@@ -8,8 +8,8 @@ each result is freed at once, so that its memory is reused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from ...base.torch_runtime import import_torch
 from ...profiling.recording.operators import Argument, TensorArgument, TensorList, Value, written_arguments
 from .recorded_call import CannotReplay, RecordedCall, tensors_of
-from .values import Values, dtype_of
+from .values import Values, dtype_of, storage_elements
 
 # c10::MemoryFormat and c10::Layout, by number.
 _MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
@@ -49,33 +49,22 @@ _SCALARS: tuple[tuple[type, tuple[str, ...]], ...] = (
 )
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class Replayed:
     """A call that can run."""
 
     call: RecordedCall
-    overload: Any
-    arguments: list[Any]  # values in the order of the schema; tensors for tensors. `run` uses those of the moment.
+    overload: Any  # torch's operator, an `OpOverload`
+    arguments: tuple[Any, ...]  # values in the order of the schema; tensors for tensors
+    run: Callable[[], Any]  # runs the operator once and returns its results; on a GPU the work is only queued
     notes: tuple[str, ...] = ()  # assumptions, one clause each
-    _run: Callable[[], Any] | None = field(init=False, default=None, repr=False)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the arguments in the schema."""
-        return tuple(argument.name for argument in self.overload._schema.arguments)
 
-    def bind(self) -> Callable[[], Any]:
-        """A function that runs the operator on the arguments of this moment."""
-        schema = self.overload._schema.arguments
-        positional = [v for v, a in zip(self.arguments, schema, strict=True) if not a.kwarg_only]
-        named = {a.name: v for v, a in zip(self.arguments, schema, strict=True) if a.kwarg_only}
-        return partial(self.overload, *positional, **named)
-
-    def run(self) -> Any:
-        """Run the operator once; returns its results. On a GPU the work is only queued."""
-        if self._run is None:
-            self._run = self.bind()
-        return self._run()
+def bind(overload: Any, arguments: Sequence[Any]) -> Callable[[], Any]:
+    """A function that runs an operator on these arguments."""
+    pairs = list(zip(overload._schema.arguments, arguments, strict=True))
+    positional = [value for argument, value in pairs if not argument.kwarg_only]
+    return partial(overload, *positional, **{argument.name: value for argument, value in pairs if argument.kwarg_only})
 
 
 def rebuild(
@@ -93,31 +82,32 @@ def rebuild(
         CannotReplay: the operator or its arguments cannot be built, or running them fails.
     """
     torch = import_torch()
-    schema, overload = _find_overload(torch, call)
+    overload = _find_overload(torch, call)
+    schema = overload._schema
     # Those that only receive results need no values.
     mutated = frozenset(index for index in written_arguments(schema) if not schema.arguments[index].is_out)
     values = Values(torch, call, [argument.name for argument in schema.arguments], mutated, device, seed)
     notes: list[str] = []
-    recorded = _padded(call.arguments, len(schema.arguments))
+    recorded = (*call.arguments, *[_Default] * (len(schema.arguments) - len(call.arguments)))
     try:
         arguments = [
             given[index] if index in given else _argument(torch, values, index, kind, argument, device, notes)
             for index, (kind, argument) in enumerate(zip(schema.arguments, recorded, strict=True))
         ]
         values.finish(arguments)
-        replayed = Replayed(call, overload, arguments, tuple(notes))
+        run = bind(overload, arguments)
         if try_run:
-            replayed.run()
+            run()
     except CannotReplay:
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, MemoryError) as error:
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise CannotReplay(f"torch refuses it: {first_line}") from error
-    return replayed
+    return Replayed(call=call, overload=overload, arguments=tuple(arguments), run=run, notes=tuple(notes))
 
 
-def _find_overload(torch: Any, call: RecordedCall) -> tuple[Any, Any]:
-    """The schema that fits the recorded arguments best, and its operator."""
+def _find_overload(torch: Any, call: RecordedCall) -> Any:
+    """The operator whose schema fits the recorded arguments best."""
     namespace, _, name = call.op.partition("::")
     schemas = torch._C._jit_get_schemas_for_operator(call.op) if name else []
     if not schemas:
@@ -129,7 +119,7 @@ def _find_overload(torch: Any, call: RecordedCall) -> tuple[Any, Any]:
         packet = getattr(getattr(torch.ops, namespace), name, None)
         overload = getattr(packet, schema.overload_name or "default", None)
         if overload is not None:
-            return schema, overload
+            return overload
     raise CannotReplay("none of its schemas has such arguments")
 
 
@@ -170,12 +160,6 @@ def _fit_value(value: Any, kind: str) -> int:
         if isinstance(value, python_type):
             return 2 if kind == kinds[0] else int(kind in kinds)
     return 0
-
-
-def _padded(arguments: Sequence[Argument], count: int) -> Iterator[Argument | type[_Default]]:
-    """The arguments, then `_Default` for those that the recording lacks."""
-    yield from arguments
-    yield from [_Default] * (count - len(arguments))
 
 
 class _Default:
@@ -229,10 +213,5 @@ def _named_constant(torch: Any, kind: str, value: Any) -> Any:
 def memory_bytes(call: RecordedCall) -> int:
     """Memory of the tensors that `rebuild` creates for a call. CannotReplay: the type of one is not known."""
     torch = import_torch()
-    return sum(_elements(tensor) * int(dtype_of(torch, tensor.dtype).itemsize) for tensor in tensors_of(call.arguments))
-
-
-def _elements(tensor: TensorArgument) -> int:
-    from .values import storage_elements
-
-    return storage_elements(tensor)
+    tensors = tensors_of(call.arguments)
+    return sum(storage_elements(one) * int(dtype_of(torch, one.dtype).itemsize) for one in tensors)

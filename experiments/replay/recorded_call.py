@@ -155,6 +155,11 @@ class CallFamily:
         """The numbers of the arguments that depend on the batch size."""
         return tuple(path for path, rule in self.rules.items() if rule is None or rule.moves)
 
+    @property
+    def duration_ns(self) -> int:
+        """Recorded time at all batch sizes."""
+        return sum(call.duration_ns or 0 for call in self.calls.values())
+
     def batch_dimensions(self) -> dict[int, tuple[int, ...]]:
         """By index of a tensor argument, the dimensions whose extents depend on the batch size."""
         found: dict[int, list[int]] = defaultdict(list)
@@ -194,7 +199,7 @@ def families(calls: Sequence[RecordedCall]) -> list[CallFamily]:
     groups: dict[Any, dict[int, list[RecordedCall]]] = defaultdict(lambda: defaultdict(list))
     for call in sorted(calls, key=lambda call: call.position):
         if call.batch is not None:
-            groups[call.layer, call.phase, call.op, _structure(call.arguments)][call.batch].append(call)
+            groups[call.layer, call.phase, call.op, _kind(call.arguments)][call.batch].append(call)
     batches = sorted({call.batch for call in calls if call.batch is not None})
     found = [family for group in groups.values() for family in _match(group, batches)]
     return sorted(found, key=lambda family: (family.largest.position, max(family.calls)))
@@ -253,12 +258,8 @@ def _rules(chosen: Mapping[int, RecordedCall]) -> dict[NumberPath, FillRule | No
     return rules
 
 
-def _structure(arguments: Iterable[Argument]) -> tuple[Any, ...]:
-    """What is the same at all batch sizes: kinds of arguments, dimensions and types of tensors, flags and texts."""
-    return tuple(_kind(argument) for argument in arguments)
-
-
 def _kind(argument: Any) -> Any:
+    """What is the same at all batch sizes: kinds of arguments, dimensions and types of tensors, flags and texts."""
     if isinstance(argument, TensorArgument):
         return "tensor", len(argument.shape), argument.dtype, argument.strides is None
     if isinstance(argument, TensorList):

@@ -35,7 +35,7 @@ from .operator_kinds import follows_batch, is_batch_norm, on_cuda
 from .recorded_call import CannotReplay, device_of
 from .results import difference, results_of, try_call
 from .runnable import Runnable, setting
-from .term import ReplayedTerm, duration_ns, operand_bytes, read_term
+from .term import ReplayedTerm, operand_bytes, read_term
 
 # A visit times one long run, and more of short ones: rounds have the drift that runs in a row lack. With a cache flush
 # of some milliseconds before each, more than eight cost more time than they add precision.
@@ -278,7 +278,7 @@ class TermRunner(Runner):
             return "no recorded grid of a kernel says at which batch sizes its last wave is full"
         if change.piece is not None and change.piece(term.families, self.experiment.batches) is None:
             return "the kernel with the most time runs at all sizes"
-        by_time = sorted(term.families, key=duration_ns, reverse=True)
+        by_time = sorted(term.families, key=lambda family: family.duration_ns, reverse=True)
         reasons = [change.reason_against(family) for family in by_time]
         if None not in reasons:
             return reasons[0]

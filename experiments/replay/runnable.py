@@ -3,50 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .rebuild import Replayed
-from .recorded_call import CallFamily, RecordedCall
+from .rebuild import Replayed, bind
+from .recorded_call import CallFamily
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runnable:
+class Runnable(Replayed):
     """One call of a term at one batch size, ready to run."""
 
     family: CallFamily
-    call: RecordedCall
-    overload: Any
-    arguments: tuple[Any, ...]  # values in the order of the operator's schema
-    run: Callable[[], Any]  # function that runs the call once and returns its results
-    notes: tuple[str, ...] = ()  # assumptions, one clause each
     # Weights in another form, by factor and identity of the weights; calls at all batch sizes share it.
     converted: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, family: CallFamily, replayed: Replayed, converted: dict[tuple[str, int], Any] | None = None
-    ) -> Runnable:
+    def of(cls, family: CallFamily, replayed: Replayed, **shared: Any) -> Runnable:
         """The call as it was rebuilt."""
-        return cls(
-            family=family,
-            call=replayed.call,
-            overload=replayed.overload,
-            arguments=tuple(replayed.arguments),
-            run=replayed.bind(),
-            notes=replayed.notes,
-            converted={} if converted is None else converted,
-        )
+        return cls(family=family, **vars(replayed), **shared)
 
     def with_arguments(self, arguments: tuple[Any, ...]) -> Runnable:
         """The same operator on other arguments."""
-        return replace(self, arguments=arguments, run=self.bind(arguments))
-
-    def bind(self, arguments: tuple[Any, ...]) -> Callable[[], Any]:
-        """A function that runs the operator on these arguments."""
-        return Replayed(self.call, self.overload, list(arguments)).bind()
+        return replace(self, arguments=arguments, run=bind(self.overload, arguments))
 
 
 @contextmanager

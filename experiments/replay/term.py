@@ -60,10 +60,10 @@ class ReplayedTerm:
 
     def notes(self) -> list[str]:
         """What is left out, with its share of the term's operators, and what is assumed; one sentence each."""
-        total_ns = sum(map(duration_ns, [*self.families, *(family for family, _ in self.left_out)]))
+        total_ns = sum(one.duration_ns for one in (*self.families, *(family for family, _ in self.left_out)))
         notes = []
         for family, reason in self.left_out:
-            share = f" ({duration_ns(family) / total_ns:.0%} of the term's operators)" if total_ns else ""
+            share = f" ({family.duration_ns / total_ns:.0%} of the term's operators)" if total_ns else ""
             notes.append(f"{family.largest.label} is left out{share}: {reason}.")
         if not self.families and not self.left_out:
             notes.append("The recording has no operator calls of this term.")
@@ -78,7 +78,7 @@ class ReplayedTerm:
         found: list[Runnable] = []
         for family in [one for one in self.families if self._nearest(batch) in one.calls]:
             try:
-                found.append(Runnable.of(family, self._rebuild(family, family.at(batch)), self._converted))
+                found.append(Runnable.of(family, self._rebuild(family, family.at(batch)), converted=self._converted))
             except CannotReplay as error:
                 if isinstance(error.__cause__, Exception) and memory_ran_out(error.__cause__):
                     raise error.__cause__ from None
@@ -169,11 +169,6 @@ def _bytes(call: RecordedCall) -> int:
         return memory_bytes(call)
     except CannotReplay:  # an unknown type
         return 0
-
-
-def duration_ns(family: CallFamily) -> int:
-    """Recorded time of a call at all batch sizes, ns."""
-    return sum(call.duration_ns or 0 for call in family.calls.values())
 
 
 def operand_bytes(runnables: Sequence[Runnable]) -> int:

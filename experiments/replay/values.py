@@ -59,8 +59,8 @@ class Values:
         self._recorded = dict(zip(names, call.arguments, strict=False))
         self._numbers = call.numbers.operands
         self._generator = torch.Generator(device=device).manual_seed(seed)
-        listed = next((tensor.dtype for a in call.arguments for tensor in _single(a)), "float")
-        self._list_dtype = listed  # profilers do not record the type of a list's tensors
+        single = (one for one in call.arguments if isinstance(one, TensorArgument) and one.shape)
+        self._list_dtype = next((one.dtype for one in single), "float")  # profilers do not record that of lists
 
     def tensor(self, recorded: TensorArgument, index: int) -> Any:
         """A tensor like the recorded one."""
@@ -164,18 +164,12 @@ class Values:
 
     def _copy_pool_indices(self, arguments: Mapping[str, Any]) -> None:
         image, indices = arguments["self"], arguments["indices"]
-        if self._op.startswith("adaptive"):
-            forward = getattr(self._torch.ops.aten, self._op.removesuffix("_backward"))
-            indices.copy_(forward(image, list(indices.shape[2:]))[1])
-            return
         forward = getattr(self._torch.ops.aten, self._op.removesuffix("_backward"))
-        geometry = (arguments[name] for name in ("kernel_size", "stride", "padding", "dilation", "ceil_mode"))
+        if self._op.startswith("adaptive"):
+            geometry = [list(indices.shape[2:])]
+        else:
+            geometry = [arguments[name] for name in ("kernel_size", "stride", "padding", "dilation", "ceil_mode")]
         indices.copy_(forward(image, *geometry)[1])
-
-
-def _single(argument: Any) -> list[TensorArgument]:
-    """The tensor, if the argument is one with dimensions."""
-    return [argument] if isinstance(argument, TensorArgument) and argument.shape else []
 
 
 def _shape(argument: Any) -> tuple[int, ...]:

@@ -114,10 +114,11 @@ class _NextSteps(torch_windows.Recorder):
             return
         super()._called(module, arguments)
 
-    def _open_window(self) -> None:
+    def _begun(self) -> Any:
         before_ns = time.monotonic_ns()
-        super()._open_window()
+        profile = super()._begun()
         self._waits["begin_wait_ns"].append(time.monotonic_ns() - before_ns)
+        return profile
 
     def _is_long(self) -> bool:
         if self._profile is None:

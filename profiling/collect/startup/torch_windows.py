@@ -2,13 +2,11 @@
 
 A window is an interval under torch's own profiler, on one thread: the leader, the first thread that calls a module. It
 begins with a call of a module and ends where a step ends, at least half a second later: after the optimizer, or before
-the next call of the model if nothing trains. `collect/torch_events.py` reads the files. Nothing here raises an
-exception in the program: an error ends the recording of this process, and a status file gives the reason. The program's
-own Python loads this file by path, so it needs only the standard library and torch.
+the next call of the model if nothing trains. An error ends the recording of this process, never the program. The
+program's own Python loads this file by path, so it needs only the standard library and torch.
 
-Torch writes the end of an operator or range to the memory of its window, even after that window is gone, if another
-window is open. So only one thread is recorded (`profile_all_threads` leaves operators of other threads open across
-windows, which crashed programs), and no window begins inside a range that began in an earlier window.
+Torch writes the end of an operator or range to the memory of its window, even when that window is gone and another is
+open, which crashed programs. So only one thread is recorded, and no window begins inside a range of an earlier one.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ LAYER_RANGE = "curvescope.layer:"
 # Per process; a training step of ResNet-50 has some 3,000. Later events are not recorded, and cost nothing.
 _MOST_EVENTS = 200_000
 _KINETO_VARIABLE = "KINETO_LOG_LEVEL"
-_OFF_VARIABLE = "CURVESCOPE_TORCH"
 _GPUS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # drivers of NVIDIA, WSL 2, AMD
 
 
@@ -42,7 +39,7 @@ def runs_on_gpu(torch: Any) -> bool:
 
 def start(torch: Any, folder: Any, kind: Any = None) -> None:
     """Record torch from now on; `kind` is the class of the recorder, for a GPU that of `torch_ranges.py`."""
-    if os.environ.get(_OFF_VARIABLE) == "off":
+    if os.environ.get("CURVESCOPE_TORCH") == "off":
         return
     recorder = (kind or Recorder)(torch, folder)
     try:
@@ -66,8 +63,7 @@ class Recorder:
     _least_window_ns = 500_000_000
 
     def __init__(self, torch: Any, folder: Any) -> None:
-        self._torch = torch
-        self._folder = folder
+        self._torch, self._folder = torch, folder
         self._handles: list[Any] = []
         self._modules: Any = weakref.WeakKeyDictionary()
         self._classes: dict[str, str] = {}  # of the modules with a path
@@ -103,14 +99,15 @@ class Recorder:
     def _follow_calls(self) -> None:
         from multiprocessing import util
 
-        from torch.nn.modules import module as modules
-
-        self._silence_compile_warning(modules)
+        self._silence_compile_warning()
         self._hook_calls()
         atexit.register(self.end)
-        # A worker of multiprocessing runs these instead of Python's exit functions.
-        util.register_after_fork(self, Recorder._end_with_worker)
-        self._end_with_worker()
+
+        def end_with_worker(_: Any) -> None:  # which runs these instead of Python's exit functions
+            util.Finalize(None, self.end, exitpriority=0)
+
+        util.register_after_fork(self, end_with_worker)
+        end_with_worker(self)
         os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork)
 
     def _hook_calls(self) -> None:
@@ -127,11 +124,6 @@ class Recorder:
         handles, self._handles = self._handles, []
         for handle in handles:
             handle.remove()
-
-    def _end_with_worker(self) -> None:
-        from multiprocessing import util
-
-        util.Finalize(None, self.end, exitpriority=0)
 
     def _hook(self, record: Any, what: str) -> Any:
         # torch.compile evaluates this condition while compiling, and compiles none of the rest.
@@ -153,11 +145,9 @@ class Recorder:
             self._called(module, arguments)
             calls.paths = self._paths(module)
         mark = None
-        if self._profile is not None:
-            path = calls.paths.get(id(module))
-            if path:
-                mark = self._mark(LAYER_RANGE + path)
-                mark.__enter__()
+        if self._profile is not None and (path := calls.paths.get(id(module))):
+            mark = self._mark(LAYER_RANGE + path)
+            mark.__enter__()
         calls.open.append((module, mark))
 
     def _leave(self, module: Any, arguments: Any, output: Any) -> None:  # noqa: ARG002
@@ -178,8 +168,11 @@ class Recorder:
         ends_step = self._optimizer is None or not (trains or self._is_training)
         if is_model and ends_step and self._is_long():
             self._cut()
-        if self._profile is None:
-            self._begin()
+        with self._lock:
+            if self._handles and self._profile is None and not self._ranges:
+                self._boundaries = []
+                profile = self._begun()
+                self._begin_ns, self._profile, self._has_profiled = time.monotonic_ns(), profile, True
         if is_model:
             self._is_training |= trains
             self._boundaries.append((time.monotonic_ns(), "training" if trains else "call", self._batch(arguments)))
@@ -214,34 +207,17 @@ class Recorder:
 
     def _batch(self, arguments: Any) -> int | None:
         """Samples in a call of the model: the first extent of the first tensor with two dimensions or more."""
-        for argument in arguments:
-            if isinstance(argument, self._torch.Tensor) and argument.dim() > 1:
-                return int(argument.shape[0])
-        return None
+        tensors = (one for one in arguments if isinstance(one, self._torch.Tensor))
+        return next((int(tensor.shape[0]) for tensor in tensors if tensor.dim() > 1), None)
 
-    def _paths(self, module: Any) -> dict[int, str]:
+    def _paths(self, module: Any) -> Any:
         """Paths of the modules in a module, by identity; outside the model they begin with the type of the module."""
-        paths: dict[int, str] | None = self._modules.get(module)
-        if paths is None:
-            is_model = self._model is None or self._model() is module
-            root = "" if is_model else type(module).__name__
+        if module not in self._modules:
+            root = "" if self._model is None or self._model() is module else type(module).__name__
             parts = [(".".join(filter(None, (root, path))), part) for path, part in module.named_modules()]
-            paths = {id(part): path for path, part in parts}
-            self._modules[module] = paths
+            self._modules[module] = {id(part): path for path, part in parts}
             self._classes.update((path, type(part).__name__) for path, part in parts if path)
-        return paths
-
-    # Windows.
-
-    def _begin(self) -> None:
-        with self._lock:
-            if self._handles and self._profile is None and not self._ranges:
-                self._open_window()
-
-    def _open_window(self) -> None:
-        self._boundaries = []
-        profile = self._begun()
-        self._begin_ns, self._profile, self._has_profiled = time.monotonic_ns(), profile, True
+        return self._modules[module]
 
     def _begun(self) -> Any:
         profile = self._profiler.profile(use_kineto=True, record_shapes=True)
@@ -249,14 +225,19 @@ class Recorder:
         quiet = _KINETO_VARIABLE not in os.environ
         if quiet:
             os.environ[_KINETO_VARIABLE] = "99"
-        self._own_call = True
         try:
-            profile.__enter__()
+            self._call_profiler(profile.__enter__)
         finally:
-            self._own_call = False
             if quiet:
                 os.environ.pop(_KINETO_VARIABLE, None)
         return profile
+
+    def _call_profiler(self, call: Any, *arguments: Any) -> None:
+        self._own_call = True
+        try:
+            call(*arguments)
+        finally:
+            self._own_call = False
 
     def _cut(self) -> None:
         with self._lock:
@@ -276,23 +257,13 @@ class Recorder:
 
     def _window(self) -> dict[str, Any]:
         """What a file has of a window that ends now, but its events."""
-        return {
-            "version": VERSION,
-            "process": os.getpid(),
-            "thread": self._leader_id,
-            "window_ns": (self._begin_ns, time.monotonic_ns()),
-            "cpu_threads": self._torch.get_num_threads(),
-            "clock_offset_ns": _clock_offset_ns(),
-            "boundaries": self._boundaries,
-            "layer_classes": self._classes,
-        }
+        about = {"version": VERSION, "process": os.getpid(), "thread": self._leader_id}
+        times = {"window_ns": (self._begin_ns, time.monotonic_ns()), "clock_offset_ns": _clock_offset_ns()}
+        seen = {"boundaries": self._boundaries, "layer_classes": self._classes}
+        return {**about, **times, **seen, "cpu_threads": self._torch.get_num_threads()}
 
     def _end_profile(self, profile: Any) -> None:
-        self._own_call = True
-        try:
-            profile.__exit__(None, None, None)
-        finally:
-            self._own_call = False
+        self._call_profiler(profile.__exit__, None, None, None)
 
     def _columns_of(self, profile: Any) -> Any:
         return [columns(event) for event in profile.kineto_results.events() if event.device_type().name == "CPU"]
@@ -305,14 +276,15 @@ class Recorder:
 
     def end(self) -> None:
         """Write the last window before the process ends."""
+        if self._profile is not None and not self._may_end():
+            self.give_up("the last window is lost: it belongs to another thread than the one that ended the process")
+        self._cut_or_give_up("the last window")
+
+    def _cut_or_give_up(self, what: str) -> None:
         try:
-            if self._profile is not None and not self._may_end():
-                self.give_up(
-                    "the last window is lost: it belongs to another thread than the one that ended the process"
-                )
             self._cut()
         except Exception as error:
-            self.give_up(f"the last window is lost: {error!r}")
+            self.give_up(f"{what} is lost: {error!r}")
 
     def give_up(self, why: Any) -> None:
         """Stop recording this process permanently, and write the reason."""
@@ -327,8 +299,6 @@ class Recorder:
 
     def _say(self, status: Any) -> None:
         self._write("torch.status", {"version": VERSION, "process": os.getpid(), "status": status})
-
-    # Coexistence with the program.
 
     def _yield_to_program_profiler(self, profiler: Any) -> None:
         """End the recording when the program starts torch's only profiler itself."""
@@ -356,25 +326,22 @@ class Recorder:
 
         @functools.wraps(leave)
         def leaving(self_: Any, *raised: Any) -> Any:
-            try:
-                return leave(self_, *raised)
-            finally:
-                self._ranges.discard(self_)
+            self._ranges.discard(self_)
+            return leave(self_, *raised)
 
         record_function.__enter__, record_function.__exit__ = entering, leaving
 
-    def _silence_compile_warning(self, modules: Any) -> None:
+    def _silence_compile_warning(self) -> None:
         """Hide our hooks from torch.compile's warning about global module hooks: they do nothing in compiled code."""
-        if not hasattr(modules, "_has_any_global_hook"):
-            return
+        from torch.nn.modules import module as modules
 
         def has_any_global_hook() -> bool:
             forward = len(modules._global_forward_pre_hooks) + len(modules._global_forward_hooks)
-            return forward > len(self._handles[:2]) or bool(
-                modules._global_backward_pre_hooks or modules._global_backward_hooks
-            )
+            backward = modules._global_backward_pre_hooks or modules._global_backward_hooks
+            return forward > len(self._handles[:2]) or bool(backward)
 
-        modules._has_any_global_hook = has_any_global_hook
+        if hasattr(modules, "_has_any_global_hook"):
+            modules._has_any_global_hook = has_any_global_hook
 
     def _may_end(self) -> bool:
         """Whether torch allows this thread to end the window: only the thread that began it may."""
@@ -382,10 +349,7 @@ class Recorder:
 
     def _before_fork(self) -> None:
         if self._profile is not None and self._may_end():
-            try:
-                self._cut()
-            except Exception as error:
-                self.give_up(f"a window before a fork is lost: {error!r}")
+            self._cut_or_give_up("a window before a fork")
 
     def _after_fork(self) -> None:
         if self._profile is not None:
@@ -423,17 +387,10 @@ def _clock_offset_ns() -> int:
 
 def columns(event: Any) -> tuple[Any, ...]:
     """What a file has of an event."""
-    has_strides = hasattr(event, "structured_input_strides")  # not in old versions of torch
-    return (
-        event.name(),
-        event.start_ns(),
-        event.duration_ns(),
-        event.device_resource_id(),  # the system's thread id
-        event.scope(),
-        event.fwd_thread_id(),
-        event.sequence_nr(),
-        event.structured_input_shapes() if has_strides else event.shapes(),
-        event.concrete_inputs(),
-        event.dtypes(),
-        event.structured_input_strides() if has_strides else (),
-    )
+    where = event.name(), event.start_ns(), event.duration_ns(), event.device_resource_id()  # the system's thread id
+    autograd = event.scope(), event.fwd_thread_id(), event.sequence_nr()
+    if hasattr(event, "structured_input_strides"):  # not in old versions of torch
+        shapes, strides = event.structured_input_shapes(), event.structured_input_strides()
+    else:
+        shapes, strides = event.shapes(), ()
+    return (*where, *autograd, shapes, event.concrete_inputs(), event.dtypes(), strides)

@@ -172,10 +172,6 @@ def test_indices_of_a_pool_are_those_of_its_forward_pass():
     assert replayed.run().count_nonzero() == gradient.count_nonzero()
 
 
-def test_arguments_have_their_names_of_the_schema():
-    assert rebuild(call("aten::linear", f(2, 8), f(5, 8), None)).names == ("input", "weight", "bias")
-
-
 class Everything(torch.nn.Module):
     """A network of many kinds of operators."""
 

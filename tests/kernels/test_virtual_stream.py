@@ -22,8 +22,7 @@ from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 from curvescope.profiling.recording.operators import TensorArgument, encode_arguments
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
-from .fakes import FakeWatch
-from .virtual_stream import VirtualStream
+from .fakes import FakeWatch, VirtualStream
 
 FLUSH_NS, HOST_USE_NS = 100_000, 1_000_000  # an H100 reads its L2 twice; counters of 40 threads
 
@@ -62,13 +61,19 @@ def close(expected_ns: float, calls: int = 1) -> Any:
     return pytest.approx(expected_ns, rel=0.02, abs=2_000 / calls)
 
 
+def measured(backend: Backend, method: Method, visits: int = 3) -> BenchMeasurement:
+    measurement = BenchMeasurement(Gemm(1, 1, 1))
+    for _ in range(visits):
+        measurement.visit(backend, method)
+    return measurement
+
+
 @pytest.mark.parametrize("cache", ["cold", "hot"])
 @pytest.mark.parametrize("kernel_us", [2, 5, 20, 60, 200, 5_000])
 def test_a_bench_reports_the_kernel(stream: VirtualStream, cache: str, kernel_us: int) -> None:
     prepared = Prepared(partial(stream.launch, 1000 * kernel_us), lambda: None, "kernel")
-    backend, measurement = Backend(stream, prepared), BenchMeasurement(Gemm(1, 1, 1))
-    for _ in range(3):
-        measurement.visit(backend, Method(cache=cache))
+    backend = Backend(stream, prepared)
+    measurement = measured(backend, Method(cache=cache))
     durations_ns = measurement.durations_ns()
     assert min(durations_ns) == close(1000 * kernel_us, measurement.calls) == max(durations_ns)
     assert measurement.discarded["waited for the host"] == 0
@@ -97,20 +102,8 @@ def test_a_launch_on_the_hosts_clock_is_the_call_or_with_the_wait_the_kernel_too
     prepared = prepare_launch(kind, "empty", partial(stream.launch, 1_500), stream.synchronize)
     prepared = prepared._replace(timer=PerfCounter(lambda: stream.host_ns))
     stream.launch(40_000_000)
-    measurement = BenchMeasurement(Gemm(1, 1, 1))
-    for _ in range(3):
-        measurement.visit(Backend(stream, prepared), Method(cache="hot"))
-    durations_ns = measurement.durations_ns()
+    durations_ns = measured(Backend(stream, prepared), Method(cache="hot")).durations_ns()
     assert min(durations_ns) == close(expected_ns, prepared.inner) == max(durations_ns)
-
-
-def test_a_replayed_graph_of_launches_takes_the_devices_time_of_each(stream: VirtualStream) -> None:
-    prepared = Prepared(partial(stream.launch, QUEUED * 1_500), lambda: None, "graph", QUEUED)
-    measurement = BenchMeasurement(Gemm(1, 1, 1))
-    for _ in range(3):
-        measurement.visit(Backend(stream, prepared), Method(cache="hot"))
-    durations_ns = measurement.durations_ns()
-    assert min(durations_ns) == close(1_500, QUEUED) == max(durations_ns)
 
 
 def test_samples_that_waited_for_the_host_are_dropped_and_counted(stream: VirtualStream) -> None:
@@ -122,8 +115,7 @@ def test_samples_that_waited_for_the_host_are_dropped_and_counted(stream: Virtua
         stream.launch(60_000)
 
     backend = Backend(stream, Prepared(sometimes_late, lambda: None, "kernel"))
-    measurement, method = BenchMeasurement(Gemm(1, 1, 1)), Method(samples_per_visit=(20, 20))
-    measurement.visit(backend, method)
+    measurement = measured(backend, Method(samples_per_visit=(20, 20)), visits=1)
     durations_ns = measurement.durations_ns()
     assert (len(durations_ns), measurement.discarded["waited for the host"]) == (15, 5)
     assert min(durations_ns) == close(60_000) == max(durations_ns)
@@ -135,8 +127,7 @@ def test_work_that_waits_for_the_host_by_itself_is_kept_with_a_note(stream: Virt
         stream.synchronize()
 
     backend = Backend(stream, Prepared(copy_from_pageable_memory, lambda: None, "copy"))
-    measurement = BenchMeasurement(Gemm(1, 1, 1))
-    measurement.visit(backend, Method())
+    measurement = measured(backend, Method(), visits=1)
     assert measurement.durations_ns()
     assert "waited for the host" not in measurement.discarded
     assert "host-bound" in {note.kind for note in measurement.notes(backend, Method())}
@@ -166,18 +157,9 @@ def test_a_replay_reports_the_kernels_of_its_calls(
             for b in (2, 4)
         ]
         writer.write("operators", columns_of(calls))
-        wanted = Experiment(
-            number=0,
-            stage=Stage.SCREEN,
-            scope=Scope.TERM,
-            functional=((4, 1.0), (2, -2.0)),
-            functional_kind="excess",
-            batches=(2, 4),
-            factors=(),
-            layer="fc",
-            phase="forward",
-            rounds=(2, 2),
-        )
+        rest = {"batches": (2, 4), "factors": (), "layer": "fc", "phase": "forward", "rounds": (2, 2)}
+        rest |= {"functional": ((4, 1.0), (2, -2.0)), "functional_kind": "excess"}
+        wanted = Experiment(number=0, stage=Stage.SCREEN, scope=Scope.TERM, **rest)
         run_term(open_recording(writer.path), wanted, writer, backend=backend)
     durations_ns = open_recording(tmp_path / "run").frame("experiments").duration_ns
     assert len(durations_ns) >= 2 * 2 * 8

@@ -15,21 +15,6 @@ def test_every_gpu_has_the_facts_that_the_cost_model_needs():
             assert device.facts["base_clock_hz"].value < device.facts["boost_clock_hz"].value
 
 
-@pytest.mark.parametrize(
-    ("name", "clock", "tflops"),
-    # As the vendor's datasheets print them.
-    [
-        ("k40", "base", 4.29),
-        ("k40", "boost", 5.04),
-        ("gtx1080", "boost", 8.87),
-        ("p100", "boost", 10.6),
-        ("v100", "boost", 15.7),
-    ],
-)
-def test_peaks_are_the_datasheets(name, clock, tflops):
-    assert get_device(name).peak_flops_per_s(clock) == pytest.approx(tflops * 1e12, rel=0.005)
-
-
 @pytest.mark.parametrize("device", devices(), ids=lambda device: device.key)
 def test_peaks_are_those_that_were_published(device):
     """SMs x FMAs x clock against what a data sheet or a database prints: a typing error in any of them shows."""
@@ -49,15 +34,10 @@ def test_the_table_has_the_cards_of_every_generation():
     assert len(published) > 300
 
 
-def test_geforce_boards_sum_fp16_products_in_fp32_at_half_the_rate():
-    """By hand: 128 SMs x 256 FMAs x 2 x 2520 MHz, against 142 x 512 x 2 x 2505 MHz of the workstation's board."""
-    assert get_device("rtx4090").peak_products_per_s("fp16") == pytest.approx(165.2e12, rel=1e-3)
-    assert get_device("rtx_6000_ada").peak_products_per_s("bf16") == pytest.approx(364.2e12, rel=1e-3)
-
-
 @pytest.mark.parametrize(
     ("name", "precision", "tflops"),
     [
+        ("k40", "fp32", 4.29),  # at its base clock
         ("p100", "fp16", 21.2),  # packed fp16 of GP100
         ("p40", "int8", 47.0),  # dp4a
         ("a100", "fp64", 19.5),
@@ -67,6 +47,9 @@ def test_geforce_boards_sum_fp16_products_in_fp32_at_half_the_rate():
         ("b200", "fp4", 8900),
         ("rx7900xtx", "fp16", 122.8),
         ("rx9070xt", "bf16", 194.6),  # 64 CUs x 512 FMAs x 2 x 2970 MHz
+        # GeForce boards sum in fp32 at half the rate: 128 SMs x 256 FMAs x 2 x 2520 MHz, 142 x 512 x 2 x 2505.
+        ("rtx4090", "fp16", 165.2),
+        ("rtx_6000_ada", "bf16", 364.2),
     ],
 )
 def test_products_have_the_peak_of_the_units_that_run_them(name, precision, tflops):
@@ -74,11 +57,9 @@ def test_products_have_the_peak_of_the_units_that_run_them(name, precision, tflo
     assert peak == (None if tflops is None else pytest.approx(tflops * 1e12, rel=0.005))
 
 
-def test_a_clock_that_is_not_known_gives_no_peak():
+def test_a_peak_is_at_the_clock_that_is_asked_for_if_it_is_known():
+    assert get_device("k40").peak_flops_per_s("boost") == pytest.approx(5.04e12, rel=0.005)
     assert get_device("h200").peak_flops_per_s("base") is None
-
-
-def test_a_k40_runs_at_its_base_clock():
     assert get_device("K40m").clock_hz == 745e6
 
 

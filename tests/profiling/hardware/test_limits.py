@@ -19,31 +19,18 @@ from curvescope.profiling.hardware.occupancy import LIMITS, occupancy
     [
         ("Tesla K40m", "k40"),
         ("GeForce GTX TITAN X", "titanx_maxwell"),
-        ("NVIDIA TITAN X (Pascal)", "titanx_pascal"),
-        ("GeForce GTX 1080", "gtx1080"),
         ("GeForce GTX 1080 Ti", "gtx1080ti"),
         ("Tesla P100-PCIE-16GB", "p100_pcie"),
         ("Tesla V100-SXM2-16GB", "v100"),
-        ("Tesla V100-PCIE-32GB", "v100_pcie"),
-        ("Tesla T4", "t4"),
-        ("NVIDIA GeForce RTX 2080 Ti", "rtx2080ti"),
-        ("Quadro RTX 6000", "quadro_rtx6000"),
         ("NVIDIA A100-SXM4-40GB", "a100"),
-        ("A100-SXM4-80GB", "a100_80gb"),
         ("NVIDIA A100 80GB PCIe", "a100_pcie_80gb"),
-        ("NVIDIA RTX A6000", "rtx_a6000"),
         ("NVIDIA RTX 6000 Ada Generation", "rtx_6000_ada"),
         ("NVIDIA H100 80GB HBM3", "h100"),
         ("NVIDIA H100 PCIe", "h100_pcie"),
-        ("NVIDIA H200", "h200"),
-        ("NVIDIA B200", "b200"),
-        ("NVIDIA GeForce RTX 5090", "rtx5090"),
         ("AMD Instinct MI300X OAM", "mi300x"),
-        ("Radeon RX 7900 XTX", "rx7900xtx"),
         ("NVIDIA GeForce RTX 3080 Laptop GPU", None),  # another chip under the name
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
         ("GeForce GTX 950", None),
-        ("AMD EPYC", None),
         (None, None),
     ],
 )
@@ -84,11 +71,8 @@ def test_kernels_of_another_precision_have_a_roof_of_their_own():
     ("threads", "registers", "shared", "blocks"),
     [
         (256, 64, 0, 4),  # 65,536 registers / (8 warps x 64 x 32)
-        (256, 32, 0, 8),  # 2048 threads / 256
-        (64, 16, 0, 32),  # the most blocks of an SM
         (128, 32, 40_000, 2),  # 98,304 bytes of shared memory
         (1024, 200, 0, None),  # does not fit at all
-        (33, 32, 0, 32),  # 33 threads are 2 warps: 64 registers x 32 each, 32 of them in 65,536
     ],
 )
 def test_blocks_per_sm_of_a_gtx_1080_by_hand(threads, registers, shared, blocks):
@@ -104,12 +88,6 @@ def test_blocks_per_sm_are_those_of_the_one_occupancy(architecture):
     for launch in product((64, 96, 256, 384, 1024), (32, 48, 80, 168), (0, 4096, 20480, 32768, 49152)):
         assert device.blocks_per_sm(*launch) == (occupancy(architecture, *launch).blocks or None), launch
     assert device.blocks_per_sm(2048, 32, 0) is None
-
-
-def test_shared_memory_of_an_a100_by_hand():
-    """164 KiB hold 4 blocks of 32 KiB and the 1 KiB that the system keeps of each, not 5."""
-    a100 = hardware_of({"device": {"name": "A100", "kind": "cuda", "compute_capability": "8.0"}})
-    assert a100.blocks_per_sm(128, 32, 32 * 1024) == 4
 
 
 def test_what_if_an_sm_had_more_registers():

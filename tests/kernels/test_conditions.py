@@ -1,13 +1,8 @@
-"""Disturbances: from counters by hand, and, among the slow tests, a load that is really there."""
+"""Disturbances, from counters by hand."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import time
-
-import pytest
 
 from curvescope.kernels import conditions as module
 from curvescope.kernels.conditions import Conditions, CpuWatch, Snapshot, describe_disturbance, read_snapshot
@@ -70,31 +65,3 @@ def test_counters_of_the_system_are_read_in_their_units(monkeypatch, tmp_path):
     found = read_snapshot()
     assert (found.waiting_ns, found.busy_ns) == (7, 60 * 10_000_000)
     assert found.own_ns > 0
-
-
-BURN = "import time\nend = time.monotonic() + 60\nprint(flush=True)\nwhile time.monotonic() < end: pass"
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.skipif(read_snapshot().waiting_ns is None, reason="the system does not tell how long threads waited")
-def test_a_planted_load_is_noticed():
-    # Two burning processes for each processor: this one gets a third of the time at best, by whatever scheduler.
-    burners = [
-        subprocess.Popen([sys.executable, "-c", BURN], stdout=subprocess.PIPE) for _ in range(2 * (os.cpu_count() or 1))
-    ]
-    try:
-        for burner in burners:
-            burner.stdout.readline()
-        watch = CpuWatch()
-        watch.begin()
-        end_ns = time.monotonic_ns() + 500_000_000
-        while time.monotonic_ns() < end_ns:
-            pass
-        notes = {note.kind: note for note in describe_disturbance([watch.end()])}
-    finally:
-        for burner in burners:
-            burner.kill()
-            burner.communicate()
-    assert notes["waiting"].size > 0.1
-    assert notes["others"].size > 0.1

@@ -31,7 +31,7 @@ from curvescope.kernels.peak import PeakRounds
 from .fake_cuda import FakeDriver, run_kernel
 from .fake_cuda import Memory as DeviceMemory
 
-# What the other kernels make of their arguments is run by test_cuda_plans.py.
+# What the other kernels make of their arguments is run by test_cuda_sources.py.
 CHECKED = [Gemm(65, 33, 130), Conv(2, 4, 9, 7, 6, 1, 1), Memory("copy", 4800), Latency(64 * 100, loads=16 * 20)]
 UNCHECKED = [Memory("read", 4800), Memory("read", 4800, 4), *(Launch(k) for k in ("call", "synchronize", "throughput"))]
 

@@ -1,4 +1,4 @@
-"""The CUDA sources compute what they should: run on the CPU as they stand, on integers, so that results are exact."""
+"""The CUDA sources, run on the CPU as they stand, are exact on integers, and right as plans launch them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from curvescope.kernels.catalog import tile_grid
-from curvescope.kernels.conv import Conv
-from curvescope.kernels.cuda_plans import convolution_launch
+from curvescope.kernels.catalog import KERNELS, tile_grid
+from curvescope.kernels.conv import DIRECTIONS, Conv
+from curvescope.kernels.cuda_plans import Buffer, convolution_launch, plan
+from curvescope.kernels.gemm import TRANSPOSES, Gemm
+from curvescope.kernels.latency import Latency
+from curvescope.kernels.memory import KINDS, Memory
+from curvescope.kernels.peak import PeakRounds
 
 from .emulation import Emulated, Guarded, compile_source
 
@@ -173,3 +177,28 @@ def test_the_chase_goes_once_around(build):
 @pytest.mark.parametrize(("kernel", "arguments"), [("empty", ()), ("spin", (np.int64(1000),))])
 def test_kernels_without_a_result_end(build, kernel, arguments):
     assert build("launch").launch(kernel, (1, 1, 1), *arguments)
+
+
+SOURCE_OF = {kernel.name: kernel.source for kernel in KERNELS}
+FLOPS_OF = {kernel.name: kernel.flops_per_thread_round for kernel in KERNELS}
+PROBLEMS = [
+    *(Gemm(65, 33, 130, transpose) for transpose in TRANSPOSES),
+    *(Conv(2, 4, 9, 7, 6, 3, 2, (2, 1), (1, 0), (1, 2), 2, direction) for direction in DIRECTIONS),
+    *(Memory(kind, 4800) for kind in KINDS if kind != "read"),
+    Latency(64 * 100, loads=16 * 20),
+    *(PeakRounds(name, 512, FLOPS_OF[name], name.removeprefix("peak_")) for name in ("peak_fp32", "peak_fp64")),
+]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.label)
+def test_a_plan_computes_its_problem_with_the_real_source(build, problem):
+    operands = problem.operands(np.random.default_rng(5))
+    made = plan(problem, operands, sm_count=1)
+    buffers = [Guarded(buffer) for buffer in made.buffers]
+    for launch in (*made.setup, made.checked or made.launch):
+        assert launch.block[0] <= {kernel.name: kernel.block_threads for kernel in KERNELS}[launch.kernel]
+        arguments = [buffers[each.index] if isinstance(each, Buffer) else each for each in launch.arguments]
+        assert build(SOURCE_OF[launch.kernel]).launch(launch.kernel, launch.grid, *arguments)
+    result = made.read(lambda index: buffers[index].array, lambda index: buffers[index].array.ctypes.data)
+    error = problem.error(operands, result)
+    assert error.acceptable, error

@@ -72,16 +72,21 @@ def test_a_disassembler_that_refuses_is_quoted(tmp_path, monkeypatch):
         count_instructions(b"", 80)
 
 
+def listed(name, architecture):
+    source = next(source for source in nvrtc.own_sources() if source.name == name)
+    try:
+        cubin = nvrtc.compile_source(source, architecture).cubin
+        return cubin, list_instructions(cubin, architecture)
+    except BackendMissingError as error:
+        pytest.skip(str(error))
+
+
 @pytest.mark.usefixtures("kept_cubins")
 @pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES)
 def test_the_peak_kernels_are_chains_of_their_instruction(architecture):
     """A round is 16 steps on 8 chains: the compiler has merged none of them, and added none."""
-    sources = {source.name: source for source in nvrtc.own_sources()}
-    try:
-        for name in ("launch", "peak"):  # the small one tells in no time whether it can be done
-            found = count_instructions(nvrtc.compile_source(sources[name], architecture).cubin, architecture)
-    except BackendMissingError as error:
-        pytest.skip(str(error))
+    listed("launch", architecture)  # tells in no time whether it can be done
+    found = {name: Counter(instructions) for name, instructions in listed("peak", architecture)[1].items()}
     assert found["peak_fp32"]["FFMA"] == 128
     assert found["peak_fp64"]["DFMA"] == 128
     if architecture >= 60:
@@ -100,17 +105,12 @@ def test_the_peak_kernels_are_chains_of_their_instruction(architecture):
 @pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES)
 def test_the_memory_kernels_load_four_times_before_they_store(architecture):
     """One load in flight for each of an SM's 2048 threads is 32 KB; 8 TB/s over 148 SMs and 800 ns take 43 KB."""
-    source = next(source for source in nvrtc.own_sources() if source.name == "memory")
-    try:
-        cubin = nvrtc.compile_source(source, architecture).cubin
-        listed = list_instructions(cubin, architecture)
-    except BackendMissingError as error:
-        pytest.skip(str(error))
+    cubin, kernels = listed("memory", architecture)
     for name in ("copy", "scale", "add", "triad"):
-        accesses = [one for one in listed[f"memory_{name}"] if one in ("LDG", "STG")]
+        accesses = [one for one in kernels[f"memory_{name}"] if one in ("LDG", "STG")]
         stores = 4 if name in ("copy", "scale") else 2
         assert accesses == ["LDG"] * 4 + ["STG"] * stores, name
     # Of the unrolled loop, behind what is left over by four: four loads of four numbers, then their sums.
-    read = [one for one in listed["memory_read"] if one in ("LDG", "FADD")]
+    read = [one for one in kernels["memory_read"] if one in ("LDG", "FADD")]
     assert read[-20:] == ["LDG"] * 4 + ["FADD"] * 16
     assert all(kernel.local_bytes == 0 for kernel in read_cubin(cubin).kernels)  # no register is spilled

@@ -60,18 +60,15 @@ def test_the_peak_problem_fills_the_registers_and_is_right(precision):
     assert measurement.durations_ns()[0] > 1000 * 4 / 10
 
 
-def test_short_passes_are_repeated_inside_a_run():
+def test_short_passes_are_repeated_inside_a_run_but_with_cold_caches():
     backend = open_backend("numba", "cpu")
     measurement = BenchMeasurement(Memory("copy", 16_000))
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.inner == 2000  # 32 MB in all
     assert measurement.durations_ns()[0] < 1e6  # of one pass: microseconds, where a run takes a millisecond
-
-
-def test_with_cold_caches_a_run_is_one_pass():
-    measurement = BenchMeasurement(Memory("copy", 16_000))
-    measurement.visit(open_backend("numba", "cpu"), Method(cache="cold", visit_s=0.0))
-    assert measurement.inner == 1
+    cold = BenchMeasurement(Memory("copy", 16_000))
+    cold.visit(backend, Method(cache="cold", visit_s=0.0))
+    assert cold.inner == 1
 
 
 def test_runs_of_a_chase_follow_one_another_through_the_complete_buffer():

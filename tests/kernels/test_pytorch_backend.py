@@ -55,11 +55,6 @@ def test_a_recorded_call_names_the_kernel_its_layer_and_phase(backend):
     assert (primitive["layer"], primitive["phase"]) == ("conv1", "forward")
 
 
-def test_what_the_cpu_lacks_is_unsupported(backend):
-    with pytest.raises(UnsupportedError, match="TF32"):
-        backend.prepare(Gemm(2, 2, 2, "NN", "tf32"), ())
-
-
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
@@ -67,6 +62,7 @@ def test_what_the_cpu_lacks_is_unsupported(backend):
         (Attention(1, 1, 8, 8, "cudnn"), "a CPU has no cudnn attention: flash or math"),
         (Conv(1, 1, 4, 4, 1, 3, 3, precision="int8"), "no convolution in int8"),
         (Gemm(16, 16, 16, "TN", "fp8"), "does not support FP8"),
+        (Gemm(2, 2, 2, "NN", "tf32"), "does not support TF32"),
     ],
 )
 def test_what_the_cpu_or_torch_lacks_says_so(backend, problem, message):

@@ -114,29 +114,24 @@ def test_an_unknown_device_has_no_limits_made_up():
     assert hardware_of({}).name is None
 
 
-def h200(precision, **further):
-    facts = {"name": "NVIDIA H200", "kind": "cuda", "compute_capability": "9.0", "sm_count": 132}
-    return hardware_of({"device": facts, "precision": precision, **further}).roof("compute")
-
-
-def test_the_compute_roof_is_that_of_the_recordings_precision():
-    """Dense products of an H200 by hand: 132 SMs, 2048 or 1024 FMAs of two FLOPs a clock, 1830 MHz."""
-    assert h200("fp16").per_s == h200("bf16").per_s == pytest.approx(2 * 132 * 2048 * 1.83e9)
-    assert h200("tf32").per_s == pytest.approx(2 * 132 * 1024 * 1.83e9)
-    assert h200("fp32").per_s == pytest.approx(2 * 132 * 128 * 1.98e9)
-    assert h200("fp16").precision == "fp16"
-    assert "tensor cores" in h200("fp16").source
-
-
-def test_before_tensor_cores_mixed_precision_is_computed_in_fp32():
-    for precision in ("fp32", "fp16", "bf16", "tf32"):
-        meta = {"device": {"name": "GeForce GTX 1080", "kind": "cuda"}, "precision": precision}
-        roof = hardware_of(meta).roof("compute")
-        assert roof.per_s == pytest.approx(2 * 20 * 128 * 1.733e9)
-        assert ("has no" in roof.source) == (precision != "fp32")
-    v100 = {"name": "Tesla V100-SXM2-16GB", "kind": "cuda"}
-    assert hardware_of({"device": v100, "precision": "fp16"}).roof("compute").per_s == pytest.approx(125.3e12, rel=1e-3)
-    assert hardware_of({"device": v100, "precision": "bf16"}).roof("compute").per_s == pytest.approx(15.67e12, rel=1e-3)
+@pytest.mark.parametrize(
+    ("name", "precision", "flops_per_s", "source"),
+    [
+        # Dense products of an H200: 132 SMs, 2048 or 1024 FMAs of two FLOPs a clock, 1830 MHz.
+        ("NVIDIA H200", "bf16", 2 * 132 * 2048 * 1.83e9, "tensor cores"),
+        ("NVIDIA H200", "tf32", 2 * 132 * 1024 * 1.83e9, "tensor cores"),
+        ("NVIDIA H200", "fp32", 2 * 132 * 128 * 1.98e9, "lanes and SMs"),
+        # Before tensor cores mixed precision is computed in fp32.
+        ("GeForce GTX 1080", "fp32", 2 * 20 * 128 * 1.733e9, "lanes and SMs"),
+        ("GeForce GTX 1080", "fp16", 2 * 20 * 128 * 1.733e9, "has no fp16 tensor cores"),
+        ("Tesla V100-SXM2-16GB", "fp16", 125.3e12, "tensor cores"),
+        ("Tesla V100-SXM2-16GB", "bf16", 15.67e12, "has no bf16 tensor cores"),
+    ],
+)
+def test_the_compute_roof_is_that_of_the_recordings_precision(name, precision, flops_per_s, source):
+    roof = hardware_of({"device": {"name": name, "kind": "cuda"}, "precision": precision}).roof("compute")
+    assert (roof.per_s, roof.precision) == (pytest.approx(flops_per_s, rel=1e-3), precision)
+    assert source in roof.source
 
 
 def test_a_ceiling_of_another_precision_is_no_roof():
@@ -145,8 +140,9 @@ def test_a_ceiling_of_another_precision_is_no_roof():
         "dram_bytes_per_s": 4e12,
         "compute": {"fp32": {"per_s": 50e12, "how": "gemm"}, "bf16": {"per_s": 700e12, "how": "gemm"}},
     }
-    assert h200("bf16", ceilings=ceilings).per_s == 700e12
-    assert (h200("fp16", ceilings=ceilings).kind, h200("bf16", ceilings=ceilings).kind) == (PEAK, CEILING)
+    h200 = {"device": {"name": "NVIDIA H200", "kind": "cuda"}, "ceilings": ceilings}
+    fp16, bf16 = (hardware_of({**h200, "precision": precision}).roof("compute") for precision in ("fp16", "bf16"))
+    assert (fp16.kind, bf16.kind, bf16.per_s) == (PEAK, CEILING, 700e12)
     cpu = hardware_of({"device": {"name": "a CPU", "kind": "cpu"}, "precision": "fp16", "ceilings": ceilings})
     assert cpu.roof("compute") is None
     assert cpu.roof("DRAM").per_s == 4e12

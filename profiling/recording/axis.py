@@ -22,11 +22,6 @@ class Axis:
     name: str = BATCH  # name of the axis, e.g. batch, tokens or resolution; the argument of a user's `make_step`
 
     def __post_init__(self) -> None:
-        """Refuse a name that is no argument of a function.
-
-        Raises:
-            CurvescopeError: the name is not a word.
-        """
         if not _NAME.fullmatch(self.name):
             raise CurvescopeError(f"{self.name!r} is no name of an axis: write a word, e.g. --axis tokens=128..4096.")
 

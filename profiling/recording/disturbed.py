@@ -97,9 +97,8 @@ class Disturbances:
 def with_set_aside(steps: pd.DataFrame) -> pd.DataFrame:
     """The steps with a column `set_aside`: whether they belong to a visit that estimates leave out.
 
-    Args:
-        steps: a whole `steps` table, or what an estimate compares of a table `experiments`. A table that has the column
-            stays the same, so parts of one keep it.
+    `steps` is a whole table, or what an estimate compares of a table `experiments`. A table that has the column stays
+    the same, so parts of one keep it.
     """
     if SET_ASIDE in steps:
         return steps
@@ -156,7 +155,6 @@ class _Visits:
 
     @property
     def disturbed(self) -> Bools:
-        """The visits with a reason."""
         return np.asarray(np.logical_or.reduce(list(self.reasons.values())), bool)
 
     @property
@@ -197,7 +195,6 @@ class _Visits:
 
 
 def _throttled(steps: pd.DataFrame) -> Bools:
-    """The rows with a reason why the clock was lowered."""
     if "throttle_reasons" not in steps:
         return np.zeros(len(steps), bool)
     texts = steps["throttle_reasons"]
@@ -206,13 +203,7 @@ def _throttled(steps: pd.DataFrame) -> Bools:
 
 
 def _fallen(steps: pd.DataFrame, number: Ints, condition: Ints) -> Bools:
-    """The visits whose mean clock lay below the usual one of their condition.
-
-    Args:
-        steps: all steps.
-        number: visit of each step.
-        condition: condition of each visit.
-    """
+    """The visits (of each step: `number`) whose mean clock lay below the usual one of their condition."""
     if "sm_clock_hz" not in steps:
         return np.zeros(len(condition), bool)
     clock_hz = steps["sm_clock_hz"].astype("Float64").astype("float64").groupby(number).mean()

@@ -185,10 +185,7 @@ def experiments_of(meta: Mapping[str, Any]) -> tuple[Experiment, ...]:
 
 
 def factors_of(meta: Mapping[str, Any], scope: str) -> dict[str, FactorFacts]:
-    """The facts on the factors that a recording's experiments of one scope changed, by name.
-
-    A user sets a factor differently for one layer and for the complete step.
-    """
+    """The facts on the factors that experiments of one scope changed, by name: a step's are set unlike a layer's."""
     known = {one.name for one in fields(FactorFacts)}
     return {
         name: FactorFacts(**{key: value for key, value in entry.items() if key in known})
@@ -197,16 +194,7 @@ def factors_of(meta: Mapping[str, Any], scope: str) -> dict[str, FactorFacts]:
 
 
 def record_experiment(writer: RecordingWriter, experiment: Experiment, facts: Iterable[FactorFacts] = ()) -> None:
-    """Write the entry of an experiment, in the place of an earlier one with its number.
-
-    Args:
-        writer: writer of the recording.
-        experiment: the experiment as it is now.
-        facts: facts on factors that it changes.
-
-    Raises:
-        CurvescopeError: the recording cannot be written.
-    """
+    """Write the entry of an experiment, in the place of an earlier one with its number, and facts on its factors."""
     others = [entry for entry in writer.meta.get("experiments", ()) if entry["number"] != experiment.number]
     entries = sorted([*others, experiment.to_entry()], key=lambda entry: int(entry["number"]))
     factors = dict(writer.meta.get("factors", {}))

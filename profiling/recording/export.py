@@ -27,32 +27,9 @@ ROW_EVENT = "curvescope row"  # name of the metadata event for a row without a s
 _BATCH_ROWS = 1 << 15
 _DRAWN = "drawn"  # category of slices and counters that are no rows
 _UNPLACED = f'{{"ph": "M", "name": "{ROW_EVENT}"'
-_KEPT_META = (
-    "recording_type",
-    "imported_from",
-    "network",
-    "mode",
-    "input_shape",
-    "sequence_length",
-    "step",
-    "precision",
-    "compiled",
-    "graphed",
-    "memory_limit_bytes",
-    "axis",
-    "fixed",
-    "torch_device",
-    "device",
-    "batches",
-    "protocol",
-    "steps_from",
-    "missing",
-    "profiler",
-    "layer_classes",
-    "experiments",
-    "factors",
-    "lost",
-)
+_KEPT_META = """recording_type imported_from network mode input_shape sequence_length step precision compiled graphed
+memory_limit_bytes axis fixed torch_device device batches protocol steps_from missing profiler layer_classes experiments
+factors lost"""
 
 Report = Callable[[str, int, int], None]
 
@@ -86,14 +63,11 @@ def export_trace(
 
     Args:
         recording: the recording; `import` reads its rows back from the trace.
-        target: file to create.
+        target: file to create; CurvescopeError if it exists, or is not writable.
         report: function that shows progress.
         draw: function that gives further slices and counters of a recording.
         others: names of further recordings, e.g. other ranks, and these: each begins at time 0.
         name: name of the first recording among them.
-
-    Raises:
-        CurvescopeError: the target exists, or is not writable.
     """
     _refuse_existing(target)
     base = _first_ns(recording)
@@ -101,7 +75,10 @@ def export_trace(
     with atomic_file(target) as file:
         stream = gzip.GzipFile(fileobj=file, mode="wb", mtime=0) if target.suffix == ".gz" else file
         head = {
-            "otherData": {"format": FORMAT, "meta": {k: recording.meta[k] for k in _KEPT_META if k in recording.meta}},
+            "otherData": {
+                "format": FORMAT,
+                "meta": {k: recording.meta[k] for k in _KEPT_META.split() if k in recording.meta},
+            },
             BASE_KEY: base,
             "displayTimeUnit": "ns",
         }
@@ -130,22 +107,14 @@ def export_trace(
 
 
 def export_csv(recording: Recording, target: Path) -> None:
-    """Write a folder with one CSV per non-empty table; null is an empty field, text is quoted.
-
-    Raises:
-        CurvescopeError: the target exists, or is not writable.
-    """
+    """Write a folder with one CSV per non-empty table; null is an empty field, text is quoted."""
     from pyarrow import csv  # late: an import needs no CSV
 
     _export_files(recording, target, "csv", lambda schema, file: csv.CSVWriter(file, schema))
 
 
 def export_parquet(recording: Recording, target: Path) -> None:
-    """Write a folder with one Parquet file per non-empty table.
-
-    Raises:
-        CurvescopeError: the target exists, or is not writable.
-    """
+    """Write a folder with one Parquet file per non-empty table."""
     _export_files(recording, target, "parquet", lambda s, file: pq.ParquetWriter(file, s, compression="zstd"))
 
 
@@ -175,7 +144,7 @@ def _batches(recording: Recording, table: str) -> Iterator[pa.Table]:
 
 
 def _row_count(recording: Recording) -> int:
-    return sum(pq.read_metadata(part).num_rows for table in TABLES for part in recording.parts(table))
+    return sum(recording.count_rows(table) for table in TABLES)
 
 
 def _put_events(stream: BinaryIO | gzip.GzipFile, separator: str, events: Sequence[str]) -> str:
@@ -188,16 +157,13 @@ def _put_events(stream: BinaryIO | gzip.GzipFile, separator: str, events: Sequen
 def _drawn_event(drawn: Drawn, base_ns: int, tracks: _Tracks) -> str:
     process, thread = tracks.drawn(drawn)
     at = f'"pid": {process}, "tid": {thread}, "ts": {_microseconds(drawn.start_ns - base_ns)}'
-    if drawn.duration_ns is None:
-        return (
-            f'{{"ph": "C", "cat": "{_DRAWN}", "name": {_text(drawn.name)}, {at}, "args": {{"value": {drawn.value}}}}}'
-        )
-    duration = _microseconds(drawn.duration_ns)
-    return f'{{"ph": "X", "cat": "{_DRAWN}", "name": {_text(drawn.name)}, {at}, "dur": {duration}}}'
+    kind, more = "C", f'"args": {{"value": {drawn.value}}}'
+    if drawn.duration_ns is not None:
+        kind, more = "X", f'"dur": {_microseconds(drawn.duration_ns)}'
+    return f'{{"ph": "{kind}", "cat": "{_DRAWN}", "name": {_text(drawn.name)}, {at}, {more}}}'
 
 
 def _event(table: str, row: dict[str, Any], base_ns: int, tracks: _Tracks) -> str:
-    """One row as the JSON text of an event."""
     args = {name: value for name, value in row.items() if value is not None}
     if "start_ns" not in args:
         return f'{_UNPLACED}, "cat": {_text(_category(table, tracks))}, "args": {_text(args)}}}'
@@ -219,7 +185,6 @@ def _category(table: str, tracks: _Tracks) -> str:
 
 
 def _untitled(table: str, args: dict[str, Any]) -> str:
-    """What a viewer shows for a row of a table without names."""
     if table == "steps":
         return f"step {args['step']}"
     if table == "experiments":
@@ -238,21 +203,15 @@ def _text(value: Any) -> str:
 
 
 class _Tracks:
-    """Process and thread ids for viewers, with their names.
-
-    Attributes:
-        owner: name of the recording whose tracks these are; empty if there is one.
-        is_first: whether that is the first recording.
-    """
+    """Process and thread ids for viewers, with their names."""
 
     def __init__(self) -> None:
-        self.owner, self.is_first = "", True
+        self.owner, self.is_first = "", True  # name of the recording whose tracks these are, if there are several
         self._processes: dict[tuple[str, int | None], int] = {}
         self._of_drawn: dict[tuple[str, str], int] = {}
         self._threads: dict[tuple[int, int], str] = {}
 
     def place(self, table: str, row: dict[str, Any]) -> tuple[int, int]:
-        """Process and thread id of a row."""
         of = row.get("process")
         if table in ("api_calls", "ranges"):
             thread = row.get("thread") or 0
@@ -264,7 +223,6 @@ class _Tracks:
         return self._put((name, of), stream, f"stream {stream}")
 
     def drawn(self, drawn: Drawn) -> tuple[int, int]:
-        """Process and thread id of a slice or counter."""
         thread = self._of_drawn.setdefault((drawn.process, drawn.track), len(self._of_drawn))
         return self._put((drawn.process, None), thread, drawn.track)
 
@@ -285,15 +243,9 @@ class _Tracks:
 
 
 def _first_ns(recording: Recording) -> int:
-    """The earliest start of any row, ns; 0 without any."""
-    found = []
-    for name, table in TABLES.items():
-        if not any(column.name == "start_ns" for column in table.columns):
-            continue
-        for rows in _batches(recording, name):
-            if (low := pa.compute.min(rows["start_ns"]).as_py()) is not None:
-                found.append(low)
-    return min(found, default=0)
+    timed = [name for name, table in TABLES.items() if "start_ns" in table.arrow.names]
+    starts = (pa.compute.min(rows["start_ns"]).as_py() for name in timed for rows in _batches(recording, name))
+    return min((start for start in starts if start is not None), default=0)
 
 
 def _refuse_existing(target: Path) -> None:

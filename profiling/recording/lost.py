@@ -139,15 +139,7 @@ def describe_lost(lost: Mapping[str, Any]) -> list[str]:
 
 
 def loss(name: str, sentence: str | None = None) -> Loss:
-    """Severity and sentence of a count.
-
-    Args:
-        name: name of the count.
-        sentence: sentence instead of the table's; required if the table does not have the name.
-
-    Raises:
-        CurvescopeError: the table does not have the name, and there is no sentence.
-    """
+    """Severity and sentence of a count; a name that the table does not have needs a sentence, else CurvescopeError."""
     if name not in LOSSES and sentence is None:
         raise CurvescopeError(
             f"No kind of lost data is called {name!r}: pass a sentence that says what it means, or add it to "

@@ -52,11 +52,7 @@ def encode_numbers(numbers: CallNumbers) -> str:
 
 
 def decode_numbers(text: str | None) -> CallNumbers:
-    """The numbers of a call from their JSON text; none without one.
-
-    Raises:
-        ValueError: the text is damaged.
-    """
+    """The numbers of a call from their JSON text; none without one. ValueError: the text is damaged."""
     try:
         return CallNumbers() if text is None else msgspec.json.decode(text, type=CallNumbers)
     except msgspec.DecodeError as error:

@@ -82,11 +82,7 @@ _WRITTEN_UNSAID = ("running_mean", "running_var")
 
 
 def written_arguments(schema: Any) -> frozenset[int]:
-    """Indices of the arguments that an operator writes, also those that only receive results.
-
-    Args:
-        schema: the operator's schema, a `FunctionSchema` of torch.
-    """
+    """Indices of the arguments that an operator writes, by its `FunctionSchema`, also those for results only."""
     return frozenset(
         index
         for index, argument in enumerate(schema.arguments)
@@ -100,11 +96,7 @@ def encode_arguments(arguments: Sequence[Argument]) -> str:
 
 
 def decode_arguments(text: str) -> tuple[Argument, ...]:
-    """The arguments from their JSON text.
-
-    Raises:
-        ValueError: the text is damaged.
-    """
+    """The arguments from their JSON text; ValueError: the text is damaged."""
     try:
         return tuple(_argument(entry) for entry in msgspec.json.decode(text))
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:

@@ -16,13 +16,7 @@ def jumps_of(meta: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
 
 
 def probes_sentence(meta: Mapping[str, Any], axis: Axis, jumps: Collection[tuple[int, int]]) -> str | None:
-    """What was probed, and where the cost jumps; None if nothing was probed.
-
-    Args:
-        meta: contents of `recording.json`.
-        axis: axis of the sizes.
-        jumps: what the rounds confirm of `jumps_of`.
-    """
+    """What was probed, and where the cost jumps: at those of `jumps_of` in `jumps`; None if nothing was probed."""
     entry = meta.get("probes") or {}
     if not (sizes := sorted({visit["batch"] for visit in entry.get("visits", ())})):
         return None

@@ -33,11 +33,7 @@ class RankInfo:
 
 
 def rank_info_of(meta: Mapping[str, Any]) -> RankInfo | None:
-    """Rank information of a recording; None without an entry.
-
-    Raises:
-        CurvescopeError: the entry is malformed.
-    """
+    """Rank information of a recording; None without an entry. CurvescopeError: the entry is malformed."""
     entry = meta.get(META_KEY)
     if entry is None:
         return None
@@ -52,10 +48,8 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> RankInfo | Non
     """Rank information from the launcher of this process; None without a launcher.
 
     torchrun sets RANK, WORLD_SIZE and LOCAL_RANK, srun SLURM_PROCID, SLURM_STEP_NUM_TASKS and SLURM_LOCALID. A Slurm
-    batch script itself is not a rank: SLURM_STEP_NUM_TASKS is set only under srun.
-
-    Raises:
-        CurvescopeError: some of the variables are missing, or are not numbers.
+    batch script itself is not a rank: SLURM_STEP_NUM_TASKS is set only under srun. CurvescopeError: some variables are
+    missing, or are not numbers.
     """
     torchrun, slurm = ("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
     if "RANK" in environment or "WORLD_SIZE" in environment:
@@ -88,11 +82,7 @@ def describe_rank(environment: Mapping[str, str] = os.environ) -> dict[str, Any]
 
 
 def rendezvous(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
-    """Address and port of the rendezvous: MASTER_ADDR and MASTER_PORT, else the first node of the Slurm step.
-
-    Raises:
-        CurvescopeError: neither is known.
-    """
+    """Address and port of the rendezvous: MASTER_ADDR and MASTER_PORT, else the first node of the Slurm step."""
     address, port = environment.get("MASTER_ADDR"), environment.get("MASTER_PORT")
     if address is None and (nodes := environment.get("SLURM_STEP_NODELIST")):
         address = first_host(nodes)

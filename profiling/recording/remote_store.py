@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -29,12 +29,7 @@ class RemotePath:
 
     @property
     def filesystem(self) -> Any:
-        """The fsspec file system; one instance per process and protocol.
-
-        Raises:
-            BackendMissingError: fsspec, or the package for this protocol, is not installed.
-            CurvescopeError: the protocol is unknown.
-        """
+        """The fsspec file system; one per process and protocol. BackendMissingError: its package is missing."""
         return self._target[0]
 
     @property
@@ -110,21 +105,13 @@ class RemotePath:
             return bytes(self.filesystem.cat_file(self.key))
 
     def write_bytes(self, content: bytes, *, exclusive: bool = False) -> None:
-        """Write the object.
-
-        Args:
-            content: its whole content.
-            exclusive: whether to raise FileExistsError if the object exists; the store itself checks.
-        """
+        """Write the object; if `exclusive`, FileExistsError where it exists: the store itself checks."""
         filesystem, key = self._target
         with _convert_to_os_error():
             if not filesystem.async_impl:
                 # Object stores (all asynchronous in fsspec) have no folders; HDFS, SFTP and similar systems do.
                 filesystem.makedirs(key.rsplit("/", 1)[0], exist_ok=True)
-            if exclusive:
-                filesystem.pipe_file(key, content, mode="create")
-            else:
-                filesystem.pipe_file(key, content)
+            filesystem.pipe_file(key, content, **({"mode": "create"} if exclusive else {}))
 
     def unlink(self) -> None:
         """Delete the object."""
@@ -148,12 +135,8 @@ AnyPath = Path | RemotePath
 
 def as_path(text: str | os.PathLike[str]) -> AnyPath:
     """A local path, or a remote path for a URL."""
-    named = os.fspath(text)
-    if "://" not in named:
-        return Path(named)
-    if named.startswith("file://"):
-        return Path(named.removeprefix("file://"))
-    return RemotePath(named.rstrip("/"))
+    named = os.fspath(text).removeprefix("file://")
+    return RemotePath(named.rstrip("/")) if "://" in named else Path(named)
 
 
 def remove_tree(path: AnyPath) -> None:
@@ -161,10 +144,8 @@ def remove_tree(path: AnyPath) -> None:
     if isinstance(path, Path):
         shutil.rmtree(path, ignore_errors=True)
         return
-    try:
+    with suppress(OSError):
         path.remove_tree()
-    except OSError:
-        return
 
 
 @contextmanager

@@ -22,20 +22,8 @@ SCHEMA_VERSION = 2
 OPERATOR_MODE = "operator"  # mode of the steps of a benchmark
 PHASES = (INPUT, FORWARD, BACKWARD, OPTIMIZER) = ("input", "forward", "backward", "optimizer")
 SOURCES = (
-    "cupti",
-    "nvtx",
-    "nsys",
-    "ncu",
-    "nvprof",
-    "rocprof",
-    "proton",
-    "torch",
-    "onednn",
-    "mkl",
-    "tensorflow",
-    "jax",
-    "model",
-    "bench",
+    *("cupti", "nvtx", "nsys", "ncu", "nvprof", "rocprof", "proton"),
+    *("torch", "onednn", "mkl", "tensorflow", "jax", "model", "bench"),
 )
 
 
@@ -108,18 +96,14 @@ _CORRELATION = _key("correlation_id", _I64, "Joins device work to the host call 
 _STEP = _key("step", _I64, "The `steps` row this belongs to; null outside every step.")
 _PHASE = _key("phase", _TEXT, "forward, backward or optimizer; input while a batch is loaded; null if unknown.")
 _LAYER = _key("layer", _TEXT, "Module path of the layer, e.g. `conv3_1` or `encoder.layer.3`; null if unknown.")
+_SOURCE = _key("source", _TEXT, "Recorder of the row.", nullable=False)
 
 KERNELS = Table(
     "kernels",
     "Every kernel. On a CPU: oneDNN primitives, MKL calls, or the host operator's own time if there are none.",
     (
         _key("name", _TEXT, "Kernel name from the profiler, demangled.", nullable=False),
-        _START,
-        _DURATION,
-        _PROCESS,
-        _DEVICE,
-        _STREAM,
-        _CORRELATION,
+        _START, _DURATION, _PROCESS, _DEVICE, _STREAM, _CORRELATION,
         _key("grid_x", _I32, "Blocks in x."),
         _key("grid_y", _I32, "Blocks in y."),
         _key("grid_z", _I32, "Blocks in z."),
@@ -128,42 +112,26 @@ KERNELS = Table(
         _key("block_z", _I32, "Threads per block in z."),
         _key("registers_per_thread", _I32, "Registers per thread."),
         _key("shared_memory_bytes", _I64, "Static plus dynamic shared memory of a block.", unit="B"),
-        _STEP,
-        _PHASE,
-        _LAYER,
+        _STEP, _PHASE, _LAYER,
         _key("op", _TEXT, "Framework operator that launched the kernel, e.g. `aten::convolution`."),
         _key("op_path", _TEXT, "Operators around the launch, from `op` inwards, joined by ` > `; null if unknown."),
         _key("op_shapes", _TEXT, "Shapes of the tensors that `op` takes, e.g. `8x3x32x32, 16x3x3x3`; null if unknown."),
-        _key(
-            "fused",
-            _TEXT,
-            "Operators that a compiler fused into the kernel, as JSON `[[layer, operator, share], ...]`; a share is "
-            "modelled from the bytes of each, or equal if unknown; null for other kernels.",
-        ),
+        _key("fused", _TEXT, "Operators that a compiler fused into the kernel, as JSON `[[layer, operator, share], "
+            "...]`; a share is modelled from the bytes of each, or equal if unknown; null for other kernels."),
         _key("compiled_warps", _I32, "Warps of a block that the kernel was compiled for (Triton's num_warps)."),
         _key("pipeline_stages", _I32, "Stages of the software pipeline (Triton's num_stages)."),
         _key("graph_id", _I64, "CUDA graph execution the kernel came from; null outside graphs."),
         _key("graph_node_id", _I64, "Node of that graph; kernels of one node have the layer of its capture."),
         _key("communicator", _TEXT, "Group of ranks of a collective, as its framework names it; else null."),
-        _key(
-            "collective", _TEXT, "Collective as its framework names it, in NCCL's spelling, e.g. AllReduce; else null."
-        ),
+        _key("collective", _TEXT, "Collective as its framework names it, in NCCL's spelling, e.g. AllReduce; else "
+            "null."),
         _key("group_size", _I32, "Number of ranks in the group of a collective; else null."),
-        _sum(
-            "message_bytes",
-            "B",
-            "Message of a collective as nccl-tests counts it: the larger of a rank's input and output; else null.",
-        ),
-        _sum(
-            "flops",
-            "FLOP",
-            "Work of the direct algorithm, from shapes; an operator call counts once, on the kernels that do it.",
-        ),
-        _sum(
-            "bytes_compulsory",
-            "B",
-            "Each operand moved once, from shapes; an operator call counts once, on the kernels that do it.",
-        ),
+        _sum("message_bytes", "B", "Message of a collective as nccl-tests counts it: the larger of a rank's input and "
+            "output; else null."),
+        _sum("flops", "FLOP", "Work of the direct algorithm, from shapes; an operator call counts once, on the kernels "
+            "that do it."),
+        _sum("bytes_compulsory", "B", "Each operand moved once, from shapes; an operator call counts once, on the "
+            "kernels that do it."),
         _sum("dram_bytes", "B", "Measured DRAM traffic, read plus written."),
         _sum("l2_bytes", "B", "Measured L2 traffic, read plus written."),
         _sum("l1_bytes", "B", "Measured requests to L1, read plus written."),
@@ -173,7 +141,7 @@ KERNELS = Table(
         _mean("tensor_pipe_use", "1", "Measured share of the cycles in which the tensor pipes were active.", _F64),
         _key("source", _TEXT, f"Recorder of the row: {', '.join(SOURCES)}.", nullable=False),
     ),
-)
+)  # fmt: skip
 
 RANGES = Table(
     "ranges",
@@ -190,7 +158,7 @@ RANGES = Table(
         _key("color_argb", _I64, "Colour as 0xAARRGGBB."),
         _key("payload", _TEXT, "NVTX payload as text."),
         _STEP,
-        _key("source", _TEXT, "Recorder of the row.", nullable=False),
+        _SOURCE,
     ),
 )
 
@@ -211,7 +179,7 @@ MEMORY = Table(
         _STEP,
         _PHASE,
         _LAYER,
-        _key("source", _TEXT, "Recorder of the row.", nullable=False),
+        _SOURCE,
     ),
 )
 
@@ -229,7 +197,7 @@ API_CALLS = Table(
         _key("waits_for", _TEXT, "event, stream, context or stream_event; null for calls that do not wait."),
         _key("stream", _I64, "Stream that the call waits for; else null."),
         _STEP,
-        _key("source", _TEXT, "Recorder of the row.", nullable=False),
+        _SOURCE,
     ),
 )
 
@@ -249,28 +217,19 @@ CLOCKS = Table(
 )
 
 _STEP_RESOURCES = (
-    _mean(
-        "peak_memory_bytes",
-        "B",
-        "Peak over one visit's steps: tensors of the CUDA allocator, or resident memory of a CPU process.",
-    ),
+    _mean("peak_memory_bytes", "B", "Peak over one visit's steps: tensors of the CUDA allocator, or resident memory of "
+        "a CPU process."),
     _mean("reserved_memory_bytes", "B", "Peak over one visit's steps of the memory reserved by the CUDA allocator."),
     _mean("allocator_retries", "", "Number of times in the visit that the CUDA allocator freed its cache and retried."),
     _mean("cpu_time_ns", "ns", "CPU time of all threads of the process in the step, user and system."),
-    _mean(
-        "system_time_ns",
-        "ns",
-        "Part of cpu_time_ns in the kernel (e.g. page faults); sampled, unreliable for single steps.",
-    ),
+    _mean("system_time_ns", "ns", "Part of cpu_time_ns in the kernel (e.g. page faults); sampled, unreliable for "
+        "single steps."),
     _mean("page_faults", "", "Pages that the operating system mapped for the process in the step."),
     _mean("major_faults", "", "Those of the page faults that waited for a page from a disk, e.g. a swapped one."),
-    _sum(
-        "energy_uj",
-        "µJ",
-        "Energy of the device in the step: its share by duration of the visit's, whose source `recording.json` names.",
-    ),
+    _sum("energy_uj", "µJ", "Energy of the device in the step: its share by duration of the visit's, whose source "
+        "`recording.json` names."),
     _mean("run_queue_wait_ns", "ns", "Time that threads waited in a run queue for a core, summed over threads."),
-)
+)  # fmt: skip
 
 STEPS = Table(
     "steps",
@@ -280,26 +239,15 @@ STEPS = Table(
         _key("batch", _I64, "Samples in the step; null if unknown.", unit="samples"),
         _key("round", _I32, "Round (pass over all batch sizes) of the step.", nullable=False),
         _key("index", _I32, "Position of the step in its round and batch size.", nullable=False),
-        _key(
-            "mode",
-            _TEXT,
-            "What one step runs: training, forward, forward+backward or operator; of an inference server prefill, "
-            "decode or mixed; null if unknown.",
-        ),
+        _key("mode", _TEXT, "What one step runs: training, forward, forward+backward or operator; of an inference "
+            "server prefill, decode or mixed; null if unknown."),
         _START,
         Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Wall time of the step, including its device work."),
-        _key(
-            "profiled",
-            pa.bool_(),
-            "Whether the step was profiled; profiled steps give terms, never T(b).",
-            nullable=False,
-        ),
+        _key("profiled", pa.bool_(), "Whether the step was profiled; profiled steps give terms, never T(b).",
+            nullable=False),
         *_STEP_RESOURCES,
-        _mean(
-            "sm_clock_hz",
-            "Hz",
-            "SM clock of a GPU: its cycles over the unprofiled step, median of the SMs; null below 0.2 ms.",
-        ),
+        _mean("sm_clock_hz", "Hz", "SM clock of a GPU: its cycles over the unprofiled step, median of the SMs; null "
+            "below 0.2 ms."),
         _key("throttle_reasons", _TEXT, "Reasons in samples of the visit that hold the clock down; null if unknown."),
         _PROCESS,
         _key("problem", _TEXT, "Name of the problem, if the recording has several; else null."),
@@ -310,46 +258,29 @@ STEPS = Table(
         _key("graph_batch", _I64, "Batch size of the CUDA graph that the step replays; null if unknown."),
         _key("relative_spread", _F64, "Published standard deviation of one step divided by its time.", unit="1"),
     ),
-)
+)  # fmt: skip
 
 OPERATORS = Table(
     "operators",
     "Outermost operator calls of a step, to run them again alone; equal calls of a batch size are one row.",
     (
         _key("batch", _I64, "Batch size of the step; null if unknown.", unit="samples"),
-        _LAYER,
-        _PHASE,
+        _LAYER, _PHASE,
         _key("op", _TEXT, "Operator of the framework, e.g. `aten::linear`.", nullable=False),
         _key("arguments", _TEXT, "Arguments as JSON, see `profiling.recording.operators`.", nullable=False),
         Column("calls", _I64, False, "", Aggregate.SUM, "Equal calls in one step."),
-        Column(
-            "duration_ns",
-            _I64,
-            True,
-            "ns",
-            Aggregate.SUM,
-            "Time of all these calls in one profiled step; on a GPU that of their kernels.",
-        ),
-        _key(
-            "kernels",
-            _TEXT,
-            "Names of the kernels that the calls ran, longest first, joined by ` | `; null if none is known.",
-        ),
+        Column("duration_ns", _I64, True, "ns", Aggregate.SUM, "Time of all these calls in one profiled step; on a GPU "
+            "that of their kernels."),
+        _key("kernels", _TEXT, "Names of the kernels that the calls ran, longest first, joined by ` | `; null if none "
+            "is known."),
         _key("position", _I64, "Position of the first of the calls among the step's operators.", nullable=False),
-        _sum(
-            "page_faults",
-            "",
-            "Page faults of the process inside these calls, in one step on a CPU; null if not counted.",
-        ),
-        _key(
-            "numbers",
-            _TEXT,
-            "What the numbers in the operands were like in one step on a CPU, as JSON, see "
-            "`profiling.recording.operand_numbers`; null if unknown.",
-        ),
-        _key("source", _TEXT, "Recorder of the row.", nullable=False),
+        _sum("page_faults", "", "Page faults of the process inside these calls, in one step on a CPU; null if not "
+            "counted."),
+        _key("numbers", _TEXT, "What the numbers in the operands were like in one step on a CPU, as JSON, see "
+            "`profiling.recording.operand_numbers`; null if unknown."),
+        _SOURCE,
     ),
-)
+)  # fmt: skip
 
 MARKS = Table(
     "marks",
@@ -370,35 +301,26 @@ LINES = Table(
     "Where in the program one step of each batch size was, seen in a slow step; only shares of its times are used.",
     (
         _key("batch", _I64, "Batch size of the step; null if unknown.", unit="samples"),
-        _LAYER,
-        _PHASE,
+        _LAYER, _PHASE,
         _key("op", _TEXT, "Outermost operator; null for time in which none ran."),
-        _key(
-            "file",
-            _TEXT,
-            "The innermost file on the stack that belongs to no installed package, relative to the working directory; "
-            "without one, the innermost of a package other than torch, relative to the packages.",
-            nullable=False,
-        ),
+        _key("file", _TEXT, "The innermost file on the stack that belongs to no installed package, relative to the "
+            "working directory; without one, the innermost of a package other than torch, relative to the packages.",
+            nullable=False),
         _key("line", _I32, "Line in the file; of a backward pass that of the forward operator.", nullable=False),
         _sum("calls", "", "Calls of the operator; null where none ran."),
         Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Time of the calls, or of samples without operators."),
     ),
-)
+)  # fmt: skip
 
 PEAKS = Table(
     "peaks",
     "What held memory when most was allocated, in one step of each batch size; rows but `cached` add up to the peak.",
     (
         _key("batch", _I64, "Batch size of the step; null if unknown.", unit="samples"),
-        _key(
-            "kind",
-            _TEXT,
-            "parameters (also buffers), gradients, optimizer state, input, activations, activation gradients (all "
-            "that a backward pass allocated), workspace (freed inside its operator, or by the optimizer), other (from "
-            "before the step, or unknown), not used in the step, or cached (kept by the allocator, but no tensor's).",
-            nullable=False,
-        ),
+        _key("kind", _TEXT, "parameters (also buffers), gradients, optimizer state, input, activations, activation "
+            "gradients (all that a backward pass allocated), workspace (freed inside its operator, or by the "
+            "optimizer), other (from before the step, or unknown), not used in the step, or cached (kept by the "
+            "allocator, but no tensor's).", nullable=False),
         _LAYER,
         _key("phase", _TEXT, "Phase that allocated it; null of parameters, gradients, optimizer state and unknown."),
         _key("op", _TEXT, "Outermost operator that allocated it; null from before the step."),
@@ -409,7 +331,7 @@ PEAKS = Table(
         _key("makes_peak", pa.bool_(), "Whether the last allocation before the peak is among them.", nullable=False),
         _mean("available_bytes", "B", "Memory that the step could have had at most when it was measured."),
     ),
-)
+)  # fmt: skip
 
 EXPERIMENTS = Table(
     "experiments",
@@ -421,13 +343,11 @@ EXPERIMENTS = Table(
         _key("round", _I32, "Round (pass over all factors and batch sizes) of the run.", nullable=False),
         _key("index", _I32, "Position of the run in its round, factor and batch size.", nullable=False),
         _START,
-        Column(
-            "duration_ns", _I64, False, "ns", Aggregate.SUM, "Time of one step, or of a term's operators in a step."
-        ),
-        *_STEP_RESOURCES,
-        _PROCESS,
+        Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Time of one step, or of a term's operators in a "
+            "step."),
+        *_STEP_RESOURCES, _PROCESS,
     ),
-)
+)  # fmt: skip
 
 TABLES: dict[str, Table] = {
     t.name: t for t in (KERNELS, RANGES, MEMORY, API_CALLS, CLOCKS, STEPS, MARKS, OPERATORS, LINES, PEAKS, EXPERIMENTS)
@@ -443,39 +363,20 @@ FORMER_COLUMNS = {
 FORMER_VALUES = {
     "memory": {
         "kind": {"memcpy": "copy", "memset": "set"},
-        "memcpy_kind": {
-            "HtoD": "host_to_device",
-            "DtoH": "device_to_host",
-            "DtoD": "device_to_device",
-            "HtoH": "host_to_host",
-            "PtoP": "peer",
-        },
+        "memcpy_kind": {"HtoD": "host_to_device", "DtoH": "device_to_host", "DtoD": "device_to_device"}
+        | {"HtoH": "host_to_host", "PtoP": "peer"},
     }
 }
 FORMER_META = {"recording_type": "kind", "mode": "step", "unmeasured": "empty"}
 
 
 def former_names(table: Table, stored: Collection[str]) -> dict[str, str]:
-    """Names that an older schema version gave to columns of the table, by those of today.
-
-    Args:
-        table: schema of today.
-        stored: names of the columns in a file of the table.
-
-    Returns:
-        Empty for a file of today's version.
-    """
+    """Names that an older schema version gave to `stored` columns, by those of today; empty for today's files."""
     return {new: old for new, old in FORMER_COLUMNS.get(table.name, {}).items() if old in stored and new not in stored}
 
 
 def modernise(table: Table, data: pa.Table, former: Mapping[str, str]) -> pa.Table:
-    """Give rows of an older schema version the names and values of today.
-
-    Args:
-        table: schema of today.
-        data: columns under their former names, all or some.
-        former: result of `former_names` for the file.
-    """
+    """Give rows of an older schema version the names and values of today; `former` is the result of `former_names`."""
     new_names = {old: new for new, old in former.items()}
     data = data.rename_columns([new_names.get(name, name) for name in data.column_names])
     for name, values in FORMER_VALUES.get(table.name, {}).items():
@@ -506,14 +407,8 @@ def modernise_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
 def conform(table: Table, data: pa.Table) -> pa.Table:
     """Bring data into the form of the table: its columns in order, absent nullable columns filled with null.
 
-    Dictionary-encoded text stays encoded, so that a name shared by a million rows is written once.
-
-    Args:
-        table: schema of the table.
-        data: columns by name; types must cast without loss.
-
-    Raises:
-        ValueError: a column is unknown, a required one is absent or has nulls, or a cast loses data.
+    Dictionary-encoded text stays encoded, so that a name shared by a million rows is written once. ValueError: a column
+    is unknown, a required one is absent or has nulls, or a cast loses data.
     """
     unknown = set(data.column_names) - {c.name for c in table.columns}
     if unknown:

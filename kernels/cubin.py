@@ -45,29 +45,20 @@ class KernelResources:
     max_threads: int | None  # largest block by `__launch_bounds__`; None without
 
 
-@dataclass(frozen=True)
-class Cubin:
-    """Resources of a cubin's kernels by name, its target, e.g. 80 for sm_80, and bytes of `__constant__` variables."""
-
-    architecture: int
-    kernels: tuple[KernelResources, ...]
-    constant_bytes: int
-
-
 class _Section(NamedTuple):
     size: int
     content: bytes
 
 
-def read_cubin(data: bytes) -> Cubin:
-    """Read the kernels of a cubin; an error if the data is none, is truncated, or has an unknown layout."""
+def read_cubin(data: bytes) -> tuple[KernelResources, ...]:
+    """The kernels of a cubin by name; an error if the data is none, is truncated, or has an unknown layout."""
     try:
         return _read(data)
     except (struct.error, IndexError, KeyError, UnicodeDecodeError) as error:
         raise CurvescopeError("This cubin is truncated or damaged: compile it again.") from error
 
 
-def _read(data: bytes) -> Cubin:
+def _read(data: bytes) -> tuple[KernelResources, ...]:
     if data[:5] != b"\x7fELF\x02" or struct.unpack_from("<H", data, 18)[0] != _EM_CUDA:
         raise CurvescopeError("This is not a cubin: an ELF64 file for NVIDIA GPUs was expected.")
     # The architecture is the lowest byte of e_flags up to CUDA 12 (ABI version 7), the second from CUDA 13 on (8).
@@ -78,8 +69,7 @@ def _read(data: bytes) -> Cubin:
     sections = dict(_sections(data))
     by_symbol = _by_symbol(sections)
     entries = sorted(_entries(sections), key=lambda entry: entry[1])
-    kernels = tuple(_resources(name, by_symbol[symbol], sections, architecture) for symbol, name in entries)
-    return Cubin(architecture, kernels, _size(sections, ".nv.constant3"))
+    return tuple(_resources(name, by_symbol[symbol], sections, architecture) for symbol, name in entries)
 
 
 def _size(sections: Mapping[str, _Section], name: str) -> int:

@@ -47,7 +47,7 @@ def describe_builds(compiled: Compiled, block_threads: int | None = None, mix: b
         except BackendMissingError as error:
             missing = str(error)
     builds = []
-    for kernel in read_cubin(compiled.cubin).kernels:
+    for kernel in read_cubin(compiled.cubin):
         threads = min(block_threads or kernel.max_threads or 256, kernel.max_threads or 1024)
         has_limits = compiled.architecture in LIMITS
         launch = (compiled.architecture, threads, kernel.registers_per_thread, kernel.shared_bytes)

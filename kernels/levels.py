@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..profiling.hardware.host import cache_bytes
 
 _CPUS = Path("/sys/devices/system/cpu")
 
 
-@dataclass(frozen=True)
-class MemoryLevel:
+class MemoryLevel(NamedTuple):
     """One level: L1, L2, L3 or DRAM, and the working set of its benchmark."""
 
     name: str
-    capacity_bytes: int | None  # of the caches that the threads can reach; None for DRAM
     # Half the capacity, on a GPU a quarter, because half of an L2 may be far from an SM; for DRAM four times the last
     # cache, on a GPU at least 1 GB and sixteen times, because launch and tail of a shorter kernel count.
     size_bytes: int
@@ -34,14 +31,14 @@ def memory_levels(device: Mapping[str, Any], processors: int | None = None, cpus
         # A working set in a level must not fit into the previous one.
         size = capacity // 4 if cuda else capacity // 2
         if size > below:
-            levels.append(MemoryLevel(name, capacity, size))
+            levels.append(MemoryLevel(name, size))
             below = capacity
     if cuda:
         memory_bytes = int(device.get("memory_bytes") or 0)
         large = max(16 * below, 1_000_000_000)
-        return [*levels, MemoryLevel("DRAM", None, min(large, memory_bytes // 4) if memory_bytes else large)]
+        return [*levels, MemoryLevel("DRAM", min(large, memory_bytes // 4) if memory_bytes else large)]
     # Without any known cache: a size larger than any current cache.
-    return [*levels, MemoryLevel("DRAM", None, 4 * below or 512_000_000)]
+    return [*levels, MemoryLevel("DRAM", 4 * below or 512_000_000)]
 
 
 def cache_capacities(processors: int, cpus: Path = _CPUS) -> dict[str, int]:

@@ -68,7 +68,7 @@ def test_every_kernel_of_the_catalog_is_in_its_cubin_from_its_first_architecture
     assert {source.name for source in nvrtc.own_sources()} == {kernel.source for kernel in KERNELS}
     pairs = [(source, architecture) for architecture in (35, 52, 60, 70, 80) for source in sources]
     for compiled in nvrtc.compile_many(pairs):
-        found = {kernel.name: kernel.max_threads for kernel in read_cubin(compiled.cubin).kernels}
+        found = {kernel.name: kernel.max_threads for kernel in read_cubin(compiled.cubin)}
         expected = {
             kernel.name: kernel.block_threads
             for kernel in KERNELS
@@ -159,6 +159,6 @@ def test_the_peaks_of_hopper_compile_without_spills(tmp_path):
         pytest.skip("this nvcc does not know sm_90a")
     assert done.returncode == 0, done.stderr
     assert "serialized" not in done.stderr  # ptxas' warning C7510: the products would wait for each other
-    kernels = {kernel.name for kernel in read_cubin((tmp_path / "peak.cubin").read_bytes()).kernels}
+    kernels = {kernel.name for kernel in read_cubin((tmp_path / "peak.cubin").read_bytes())}
     assert kernels == {kernel.name for kernel in HOPPER_KERNELS}
     assert done.stderr.count("0 bytes spill stores, 0 bytes spill loads") == len(kernels)

@@ -113,4 +113,4 @@ def test_the_memory_kernels_load_four_times_before_they_store(architecture):
     # Of the unrolled loop, behind what is left over by four: four loads of four numbers, then their sums.
     read = [one for one in kernels["memory_read"] if one in ("LDG", "FADD")]
     assert read[-20:] == ["LDG"] * 4 + ["FADD"] * 16
-    assert all(kernel.local_bytes == 0 for kernel in read_cubin(cubin).kernels)  # no register is spilled
+    assert all(kernel.local_bytes == 0 for kernel in read_cubin(cubin))  # no register is spilled

@@ -7,7 +7,7 @@ import pytest
 
 from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
-from curvescope.kernels.levels import MemoryLevel, cache_capacities, memory_levels
+from curvescope.kernels.levels import cache_capacities, memory_levels
 from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.peak import Peak
 
@@ -81,10 +81,10 @@ def test_capacities_add_up_over_processors_but_a_shared_cache_counts_once(tmp_pa
     assert cache_capacities(1, tmp_path) == {"L1": 32 << 10, "L2": 1 << 20, "L3": 8 << 20}
     device = {"kind": "cpu", "threads": 4}
     assert memory_levels(device, cpus=tmp_path) == [
-        MemoryLevel("L1", 128 << 10, 64 << 10),
-        MemoryLevel("L2", 4 << 20, 2 << 20),
+        ("L1", 64 << 10),
+        ("L2", 2 << 20),
         # Half of the shared cache is not more than the L2s hold together: it cannot be distinguished from them.
-        MemoryLevel("DRAM", None, 16 << 20),
+        ("DRAM", 16 << 20),
     ]
     assert [level.name for level in memory_levels(device, 1, tmp_path)] == ["L1", "L2", "L3", "DRAM"]
 
@@ -100,8 +100,8 @@ def test_capacities_add_up_over_processors_but_a_shared_cache_counts_once(tmp_pa
 )
 def test_on_a_gpu_a_working_set_outlasts_its_launch_and_exceeds_the_l2(l2_bytes, memory_bytes, expected):
     device = {"kind": "cuda", "l2_cache_bytes": l2_bytes, "memory_bytes": memory_bytes}
-    assert [(level.name, level.size_bytes) for level in memory_levels(device)] == expected
+    assert memory_levels(device) == expected
 
 
 def test_without_known_caches_there_is_dram(tmp_path):
-    assert memory_levels({"kind": "cpu", "threads": 2}, cpus=tmp_path) == [MemoryLevel("DRAM", None, 512_000_000)]
+    assert memory_levels({"kind": "cpu", "threads": 2}, cpus=tmp_path) == [("DRAM", 512_000_000)]

@@ -170,5 +170,4 @@ def test_a_gpu_that_is_not_listed_has_the_cache_that_torch_tells(monkeypatch, l2
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**facts, **l2))
     device = describe_device("cuda:0")
     assert hardware_of({"device": device}).cache_bytes == l2.get("L2_cache_size")
-    levels = {level.name: level.capacity_bytes for level in memory_levels(device)}
-    assert levels == ({"L2": 62_914_560, "DRAM": None} if l2 else {"DRAM": None})
+    assert [level.name for level in memory_levels(device)] == (["L2", "DRAM"] if l2 else ["DRAM"])

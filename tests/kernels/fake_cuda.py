@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
+
 import numpy as np
-
-from curvescope.kernels.backends.cuda_device import DeviceFacts
-from curvescope.kernels.timers import EventApi
-
-FACTS = DeviceFacts("Fake GPU", (8, 0), 4, 1_000_000_000, 4096)
 
 
 class Memory:
@@ -55,37 +53,35 @@ def run_kernel(memory, name, grid, block, arguments):
         memory.at(sums)[: grid[0] * block[0]] = 128 * rounds * a * b
 
 
-class FakeDriver:
-    """See `cubins.Driver`; events are a count of launches, a millisecond each."""
+class FakeLibrary:
+    """What the backend uses of `pycuda.driver` and of its device; events count launches, a millisecond each."""
 
-    facts = FACTS
+    Context = SimpleNamespace(synchronize=lambda: None)
 
-    def __init__(self):
+    def __init__(self, capability=(8, 0), sm_count=4):
         self.memory, self.launches, self.loaded = Memory(), [], []
-        self.events = EventApi(
-            create=list,
-            record=lambda event: event.append(len(self.launches)),
-            elapsed_ms=lambda start, end: float(end[-1] - start[-1]),
-            synchronize=lambda: None,
-            done=lambda event: False,
-        )
+        self.device_attribute = SimpleNamespace(MULTIPROCESSOR_COUNT=sm_count, L2_CACHE_SIZE=4096)
+        self.get_attribute = lambda value: value
+        self.name, self.total_memory = lambda: "Fake GPU", lambda: 1_000_000_000
+        self.compute_capability = lambda: capability
+        self.to_device = self.memory.put
 
-    def load(self, cubin, kernel):
-        self.loaded.append((cubin, kernel))
-        return kernel
+    def Event(self):  # noqa: N802
+        event = SimpleNamespace(query=lambda: False)
+        event.record = lambda: setattr(event, "at", len(self.launches))
+        event.time_since = lambda start: float(event.at - start.at)
+        return event
 
-    def upload(self, array):
-        return self.memory.put(array)
+    def module_from_buffer(self, cubin):
+        def get_function(kernel):
+            self.loaded.append((cubin, kernel))
+            return partial(self._launch, kernel)
 
-    def download(self, buffer, like):
-        return self.memory.at(buffer).reshape(like.shape)
+        return SimpleNamespace(get_function=get_function)
 
-    def address(self, buffer):
-        return buffer
+    def memcpy_dtoh(self, result, buffer):
+        result[...] = self.memory.at(buffer).reshape(result.shape)
 
-    def launcher(self, function, grid, block, arguments):
-        def run():
-            self.launches.append(function)
-            run_kernel(self.memory, function, grid, block, arguments)
-
-        return run
+    def _launch(self, kernel, *arguments, grid, block):
+        self.launches.append(kernel)
+        run_kernel(self.memory, kernel, grid, block, arguments)

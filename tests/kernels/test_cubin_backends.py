@@ -13,7 +13,6 @@ import pytest
 from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.kernels.backends import UnsupportedError, cubins, open_backend, peak_problem
 from curvescope.kernels.backends.cubins import CubinBackend
-from curvescope.kernels.backends.cuda_device import DeviceFacts
 from curvescope.kernels.backends.cupy import CupyDriver
 from curvescope.kernels.backends.pycuda import PycudaDriver
 from curvescope.kernels.catalog import KERNELS
@@ -28,7 +27,7 @@ from curvescope.kernels.memory import KINDS, Memory
 from curvescope.kernels.method import BenchMeasurement, BenchOutcome, Method
 from curvescope.kernels.peak import PeakRounds
 
-from .fake_cuda import FakeDriver, run_kernel
+from .fake_cuda import FakeLibrary, run_kernel
 from .fake_cuda import Memory as DeviceMemory
 
 # What the other kernels make of their arguments is run by test_cuda_sources.py.
@@ -42,8 +41,13 @@ def compiled(monkeypatch):
 
 
 @pytest.fixture
-def backend():
-    return CubinBackend("fake", FakeDriver())
+def library():
+    return FakeLibrary()
+
+
+@pytest.fixture
+def backend(library):
+    return CubinBackend("pycuda", PycudaDriver(library, library))
 
 
 @pytest.mark.parametrize("problem", CHECKED, ids=lambda problem: problem.label)
@@ -64,17 +68,17 @@ def test_a_problem_that_a_launch_repeats_runs_once_with_cold_caches(backend):
     assert measurement.durations_ns() == [1e6]
 
 
-def test_a_chase_goes_on_where_it_ended_and_so_visits_the_complete_buffer(backend):
+def test_a_chase_goes_on_where_it_ended_and_so_visits_the_complete_buffer(backend, library):
     """Each run visits 32 of 200 lines; runs from the first line would meet the same 32 again."""
     measurement = BenchMeasurement(Latency(64 * 200, loads=32))
     measurement.visit(backend, Method(cache="hot", samples_per_visit=(7, 7)))
-    assert len(set(backend._driver.memory.visited[-7 * 32 :])) == 200
+    assert len(set(library.memory.visited[-7 * 32 :])) == 200
 
 
-def test_the_stream_is_held_while_the_launches_of_the_throughput_are_queued(backend):
+def test_the_stream_is_held_while_the_launches_of_the_throughput_are_queued(backend, library):
     measurement = BenchMeasurement(Launch("throughput"))
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    launched = backend._driver.launches[-501:]
+    launched = library.launches[-501:]
     assert launched == ["spin", *["empty"] * 500]
     assert measurement.durations_ns() == [1e6]  # of one launch: the hold is before the first event
 
@@ -96,11 +100,11 @@ def test_the_peak_is_checked_in_one_round_and_timed_in_many(backend):
     assert problem.work.flops == 256 * 4 * 8 * 256 * 2000
 
 
-def test_a_source_is_compiled_for_the_device_and_loaded_once(backend):
+def test_a_source_is_compiled_for_the_device_and_loaded_once(backend, library):
     problem = Gemm(4, 4, 4)
     for _ in range(3):
         backend.prepare(problem, problem.operands(np.random.default_rng(0)))
-    assert backend._driver.loaded == [("gemm 80", "sgemm_nn")]
+    assert library.loaded == [("gemm 80", "sgemm_nn")]
 
 
 @pytest.mark.parametrize(
@@ -111,9 +115,8 @@ def test_the_nearest_older_cubin_of_the_same_major_version_is_taken(capability, 
 
 
 def on_device(capability):
-    driver = FakeDriver()
-    driver.facts = DeviceFacts("GPU", capability, 132, 141_000_000_000, 62_914_560)
-    return CubinBackend("fake", driver)
+    library = FakeLibrary(capability, 132)
+    return CubinBackend("pycuda", PycudaDriver(library, library))
 
 
 def hopper(monkeypatch, wgmma):
@@ -130,7 +133,7 @@ def test_a_hoppers_tensor_peaks_are_those_of_wgmma(monkeypatch):
     assert problem.threads == 132 * 8 * 256
     assert backend.peak("fp8").flops_per_thread_round == 2 * problem.flops_per_thread_round
     backend.prepare(problem, ())
-    assert backend._driver.loaded == [("peak_wgmma 90", "peak_fp16_wgmma")]
+    assert backend._driver._driver.loaded == [("peak_wgmma 90", "peak_fp16_wgmma")]
 
 
 def test_without_a_compiler_for_wgmma_a_hopper_has_the_older_instructions(monkeypatch):
@@ -144,10 +147,10 @@ def test_a_kepler_has_no_half_precision_peak():
     assert on_device((3, 5)).peak_precisions == ("fp64", "fp32")
 
 
-def test_a_flush_goes_through_twice_the_cache(backend):
+def test_a_flush_goes_through_twice_the_cache(backend, library):
     backend.flush()
-    assert backend._driver.launches[:2] == ["memory_scale", "memory_read"]  # nothing is left to be written back
-    assert max(array.nbytes for array in backend._driver.memory.arrays.values()) == 2 * 4096
+    assert library.launches[:2] == ["memory_scale", "memory_read"]  # nothing is left to be written back
+    assert max(array.nbytes for array in library.memory.arrays.values()) == 2 * 4096
 
 
 @pytest.mark.parametrize(
@@ -232,10 +235,14 @@ def fake_cupy():
     return cupy, log
 
 
-LAUNCHED = [(Gemm(5, 6, 7), "sgemm_nn"), (Conv(2, 4, 9, 7, 6, 1, 1), "convolution_forward")]
-
-
-@pytest.mark.parametrize(("problem", "kernel"), [*LAUNCHED, (Launch("synchronize"), "empty")])
+@pytest.mark.parametrize(
+    ("problem", "kernel"),
+    [
+        (Gemm(5, 6, 7), "sgemm_nn"),
+        (Conv(2, 4, 9, 7, 6, 1, 1), "convolution_forward"),
+        (Launch("synchronize"), "empty"),
+    ],
+)
 def test_cupy_launches_through_the_driver_and_times_in_the_same_stream(problem, kernel):
     cupy, log = fake_cupy()
     backend = CubinBackend("cupy", CupyDriver(cupy, 0))
@@ -247,48 +254,6 @@ def test_cupy_launches_through_the_driver_and_times_in_the_same_stream(problem, 
         assert measurement.durations_ns() == [250_000 / measurement.calls]
         assert ("event", "null stream") in log
     assert backend.describe()["compute_capability"] == "8.6"
-
-
-def fake_pycuda():
-    memory, log = DeviceMemory(), []
-
-    class Function:
-        def __init__(self, name):
-            self.name = name
-
-        def __call__(self, *arguments, grid, block):
-            run_kernel(memory, self.name, grid, block, arguments)
-            log.append(self.name)
-
-    attributes = {"MULTIPROCESSOR_COUNT": 2, "L2_CACHE_SIZE": 5}
-    driver = SimpleNamespace(
-        device_attribute=SimpleNamespace(**{name: name for name in attributes}),
-        Event=lambda: SimpleNamespace(
-            record=lambda: log.append("event"), time_since=lambda start: 0.5, query=lambda: False
-        ),
-        Context=SimpleNamespace(synchronize=lambda: log.append("synchronize")),
-        module_from_buffer=lambda cubin: SimpleNamespace(get_function=Function),
-        to_device=memory.put,
-        memcpy_dtoh=lambda result, buffer: result.__setitem__(slice(None), memory.at(buffer).reshape(result.shape)),
-    )
-    device = SimpleNamespace(
-        name=lambda: "Fake",
-        compute_capability=lambda: (6, 1),
-        total_memory=lambda: 10,
-        get_attribute=attributes.__getitem__,
-    )
-    return driver, device, log
-
-
-@pytest.mark.parametrize("problem", [problem for problem, _ in LAUNCHED], ids=lambda problem: problem.label)
-def test_pycuda_calls_the_function_and_times_around_it(problem):
-    driver, device, log = fake_pycuda()
-    backend = CubinBackend("pycuda", PycudaDriver(driver, device))
-    measurement = BenchMeasurement(problem)
-    measurement.visit(backend, Method(cache="hot", visit_s=0.0))
-    assert measurement.verification.outcome == BenchOutcome.OK
-    assert measurement.durations_ns() == [500_000 / measurement.calls]
-    assert log[-1] == "synchronize"
 
 
 @pytest.mark.parametrize(("name", "extra"), [("cupy", "cuda12"), ("pycuda", "pycuda")])

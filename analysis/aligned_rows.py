@@ -113,7 +113,6 @@ def _levels(sides: Sequence[dict[_Work, None]], by_layer: bool) -> Iterator[_Lev
 
 
 def _own_label(by_layer: bool) -> _Level:
-    """The label of work that no other recording has."""
 
     def label(work: _Work) -> str | None:
         if by_layer and (work.layer is not None or work.op is None):
@@ -132,7 +131,6 @@ def _works(table: pd.DataFrame) -> list[_Work | None]:
 
 
 def _rest(side: dict[_Work, None], rows: dict[_Work, _Row]) -> list[_Work]:
-    """The groups without a row."""
     return [work for work in side if work not in rows]
 
 

@@ -141,7 +141,6 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
 
 
 def _common(sides: Sequence[Side]) -> list[Any]:
-    """The batch sizes that all recordings have."""
     return sorted(set.intersection(*(set(one.curve.conditions) for one in sides)))
 
 
@@ -231,7 +230,6 @@ def _changes(
 
 
 def _adjusted(lines: Sequence[ComparedLine]) -> tuple[ComparedLine, ...]:
-    """The lines with every p adjusted over all of them."""
     adjusted = iter(holm([c.p_adjusted for line in lines for c in line.changes if c is not None]))
     return tuple(
         replace(line, changes=tuple(None if c is None else replace(c, p_adjusted=next(adjusted)) for c in line.changes))

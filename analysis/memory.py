@@ -186,7 +186,6 @@ def _with_terms(rows: pd.DataFrame, recording: Recording, by_instance: bool) -> 
 
 
 def _main_lines(rows: pd.DataFrame) -> dict[str, str]:
-    """The line with the most memory of each term."""
     known = rows.dropna(subset="file")
     sums = known.groupby(["term", "file", "line"])["bytes"].sum().sort_values()
     return {term: f"{file}:{line}" for term, file, line in sums.index}
@@ -277,6 +276,5 @@ def _predictor(sizes: dict[int, float]) -> tuple[Callable[[float], float], float
 
 
 def _through(batches: Sequence[int], values: Sequence[float], points: int) -> Callable[[float], float]:
-    """The polynomial through the last points."""
     found = np.polynomial.Polynomial.fit(batches[-points:], values[-points:], points - 1)
     return lambda batch: float(found(batch))

@@ -228,7 +228,6 @@ def _exactly(value: float) -> Estimate:
 
 
 def _mean_steps(shared: pd.DataFrame, point: ScalingPoint) -> pd.DataFrame:
-    """Steps with the mean time of all ranks."""
     duration_ns = shared.filter(regex=r"^duration_ns_").mean(axis=1)
     numbered = shared[["round", "index"]].assign(step=range(len(shared)), duration_ns=duration_ns)
     return numbered.assign(profiled=False, point=[point] * len(shared))
@@ -241,7 +240,6 @@ def _clock_error_ns(ranks: Sequence[RankTables]) -> int:
 
 
 def _lateness(parts: pd.DataFrame, ranks: Sequence[RankTables]) -> Lateness:
-    """Find the rank with the most own time, as `stragglers` does, and the terms in which it takes longer."""
     own_kinds = ~parts["kind"].isin([COMMUNICATION, WAITING])
     own_ms = parts.assign(own_ms=parts["exclusive_ms"].where(own_kinds, 0.0)).groupby(["rank", "step"])["own_ms"].sum()
     excess = over_others(own_ms.unstack("step").loc[[rank.rank for rank in ranks]].to_numpy(np.float64))

@@ -48,7 +48,8 @@ def select_served(steps: pd.DataFrame, mode: str | None = None) -> ServedSteps:
         raise CurvescopeError(f"--mode {mode}: no step of the profile is of this mode; it has {present}.")
     axis = Axis() if mode == DECODE else Axis("tokens")
     others = [counted(len(rows), f"{name} step") for name, rows in by_mode.items() if name != mode and len(rows)]
-    notes = [f"{mode.capitalize()} steps only: {len(mine)} of {len(steps)}" + _left_out(others)]
+    left_out = f"; left out: {' and '.join(others)} (`--mode` chooses)" if others else ""
+    notes = [f"{mode.capitalize()} steps only: {len(mine)} of {len(steps)}{left_out}."]
     repeated = _repeated(mine)
     if len(repeated) >= _LEAST_STEPS and len(repeated) < mine["batch"].nunique():
         rare = mine[~mine["batch"].isin(repeated)]
@@ -69,10 +70,6 @@ def _on_axis(steps: pd.DataFrame, mode: str) -> pd.DataFrame:
 def _repeated(steps: pd.DataFrame) -> Sequence[int]:
     count = steps.groupby("batch").size()
     return [int(size) for size in count.index[count >= _LEAST_STEPS]]
-
-
-def _left_out(others: Sequence[str]) -> str:
-    return f"; left out: {' and '.join(others)} (`--mode` chooses)." if others else "."
 
 
 def _context_notes(steps: pd.DataFrame, axis: Axis) -> list[str]:

@@ -62,6 +62,5 @@ def _family(cells: Sequence[Cell]) -> Family | None:
 
 
 def _fixed(cell: Cell) -> list[tuple[str, int]]:
-    """Names and values of other axes; see `Cell.fixed`."""
     pairs = [part.partition("=") for part in (cell.fixed or "").split()]
     return [(name, int(value)) for name, _, value in pairs]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -36,20 +36,18 @@ class Library:
     lacks: frozenset[tuple[str, str]] = frozenset()  # algorithms that it does not have, by phase
 
 
-_OLD_TILES = TILES[:3]
 # cudnn_scope: on five cards it advised non-fused Winograd for none of 3,100 problems.
 _LEGACY = "cuDNN 7.5 and 7.6 asked by cudnnGetConvolutionForwardAlgorithm"
 # cudnn.h of 5.0 and 5.1: cudnnConvolutionBwdFilterAlgo_t has 0, 1, FFT and 3 (and, from 5.1, non-fused Winograd).
 _LACKS = frozenset({("backward_weights", "FFT_TILING")})
+_CUDNN5 = Library(
+    "cudnn5", "cuDNN 5.0 with cuBLAS 7.5", 64, (3,), 16, 29, 0, False, 8192, TILES[:3], True, lacks=_LACKS
+)
 LIBRARIES = {
     library.name: library
     for library in (
-        Library(
-            "cudnn5", "cuDNN 5.0 with cuBLAS 7.5", 64, (3,), 16, 29, 0, False, 8192, _OLD_TILES, True, lacks=_LACKS
-        ),
-        Library(
-            "cudnn5.1", "cuDNN 5.1 with cuBLAS 8.0", 64, (3,), 16, 29, 256, False, 8192, _OLD_TILES, True, lacks=_LACKS
-        ),
+        _CUDNN5,
+        replace(_CUDNN5, name="cudnn5.1", versions="cuDNN 5.1 with cuBLAS 8.0", nonfused_weight_channels=256),
         Library("cudnn6", "cuDNN 6 with cuBLAS 8.0", 64, (3,), 16, 0, np.inf, False, 0, TILES, False),
         Library("cudnn7", "cuDNN 7 with cuBLAS 9 or 10", 32, (3, 5), 16, 0, np.inf, True, 0, TILES, False),
         Library("cudnn7.6", _LEGACY, 32, (), 0, 0, np.inf, True, 0, TILES, False, offers_fft=True),

@@ -85,7 +85,6 @@ def _depthwise(problems: Convolutions, machine: ModelledGpu) -> CostEstimate:
 
 
 def _forward(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
-    """Every algorithm of the forward pass."""
     constants = machine.constants
     pixels = problems.n * problems.p * problems.q
     depth = problems.group_c * problems.r * problems.s
@@ -130,7 +129,6 @@ def _strided_pointwise(problems: Convolutions) -> Flags:
 
 
 def _backward_data(problems: Convolutions, machine: ModelledGpu) -> Algorithms:
-    """Every algorithm of the data gradient."""
     constants = machine.constants
     doublings = np.log2(problems.stride_h) + np.log2(problems.stride_w)
     operands = problems.input_bytes + problems.weight_bytes + problems.output_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -56,25 +56,18 @@ class Framework:
         return free_bytes - max(self.spare_share * free_bytes, self.spare_bytes)
 
 
+# TF_CUDNN_WORKSPACE_LIMIT_IN_MB is 4096 and TF_CUDNN_USE_AUTOTUNE is on if not set. The allocator leaves 5 % of the
+# free memory alone, at least 300 MiB (gpu_device.cc, MinSystemMemory); a published log of a GTX 1080 has 6.90 GiB of
+# 7.26 (tensorflow#7187).
+_TENSORFLOW = Framework("tensorflow", False, True, 4 * 2**30, spare_share=0.05, spare_bytes=300 * 2**20)
 FRAMEWORKS = {
     framework.name: framework
     for framework in (
         Framework("torch", True, False, np.inf),  # whatever is free; torch.backends.cudnn.benchmark is off if not set
         Framework("torch_benchmark", True, True, np.inf),  # it is on, as in published benchmarks of Torch7
-        # TF_CUDNN_WORKSPACE_LIMIT_IN_MB is 4096 and TF_CUDNN_USE_AUTOTUNE is on if not set. The allocator leaves 5 % of
-        # the free memory alone, at least 300 MiB (gpu_device.cc, MinSystemMemory); a published log of a GTX 1080 has
-        # 6.90 GiB of 7.26 (tensorflow#7187).
-        Framework("tensorflow", False, True, 4 * 2**30, spare_share=0.05, spare_bytes=300 * 2**20),
+        _TENSORFLOW,
         # Before 1.3, TF_ENABLE_WINOGRAD_NONFUSED is off if not set (tensorflow#9339).
-        Framework(
-            "tensorflow1.0",
-            False,
-            True,
-            4 * 2**30,
-            spare_share=0.05,
-            spare_bytes=300 * 2**20,
-            excluded=("WINOGRAD_NONFUSED",),
-        ),
+        replace(_TENSORFLOW, name="tensorflow1.0", excluded=("WINOGRAD_NONFUSED",)),
         # MXNet 1.2 (apache/mxnet 054aeee): a convolution's `workspace` is 1024 MiB and MXNET_CUDNN_AUTOTUNE_DEFAULT on
         # if not set. A training step runs in segments and is waited for after each (graph_executor.cc,
         # BulkTrainingOpSegs): forward they end where parameters come in, backward an operator that gives a gradient of

@@ -87,12 +87,10 @@ def classify(tree: Tree, features: Mapping[str, Floats]) -> Labels:
 @cache
 def load_learned() -> dict[str, LearnedChoice]:
     """Load the stored choices by library and by how it chooses, e.g. "cudnn8 asked"."""
-    return {name: _parsed(stored) for name, stored in json.loads(LEARNED.read_text()).items()}
-
-
-def _parsed(stored: Mapping[str, Any]) -> LearnedChoice:
-    kernels = frozenset((height, stride) for height, stride in stored["kernels"])
-    return LearnedChoice(_tree(stored["tree"]), kernels, stored["knows_kepler"])
+    return {
+        name: LearnedChoice(_tree(stored["tree"]), frozenset(map(tuple, stored["kernels"])), stored["knows_kepler"])
+        for name, stored in json.loads(LEARNED.read_text()).items()
+    }
 
 
 def _tree(stored: Any) -> Tree:

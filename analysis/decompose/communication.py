@@ -26,7 +26,8 @@ from ...profiling.recording.schema import KERNELS as KERNELS_TABLE
 from .kernel_times import Work, of_steps, profiled_steps
 from .statistics import Ints, normal_estimate
 
-_TWICE, _ONCE, _WHOLE = ("AllReduce",), ("AllGather", "ReduceScatter", "AlltoAll"), ("Broadcast", "Reduce", "SendRecv")
+_WHOLE = ("Broadcast", "Reduce", "SendRecv")
+_PARTS = {"AllReduce": 2, "AllGather": 1, "ReduceScatter": 1, "AlltoAll": 1}  # times (ranks - 1) / ranks
 _SAME = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "flops"]
 _DESCRIBED = ["collective", "group_size", "message_bytes"]
 _PLACE = ["process", "device"]
@@ -81,9 +82,7 @@ def bus_factor(name: str, ranks: int) -> float | None:
     """Bytes that cross the bus per byte of the message, as nccl-tests counts them; None for other collectives."""
     if name in _WHOLE:
         return 1.0
-    if name in _TWICE or name in _ONCE:
-        return (2 if name in _TWICE else 1) * (ranks - 1) / ranks
-    return None
+    return _PARTS[name] * (ranks - 1) / ranks if name in _PARTS else None
 
 
 def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communication | None:

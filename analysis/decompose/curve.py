@@ -141,7 +141,6 @@ def native(condition: Condition) -> Condition:
 
 
 def _visited(steps: pd.DataFrame, by: str) -> dict[int, frozenset[Condition]]:
-    """Conditions that were measured, by round."""
     visited: dict[int, set[Condition]] = {}
     for round_, condition in zip(steps["round"].tolist(), steps[by].tolist(), strict=True):
         visited.setdefault(int(round_), set()).add(condition)

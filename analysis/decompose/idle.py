@@ -130,7 +130,6 @@ def _text(code: int, calls: StepHostSpans, read_ranges: Callable[[], StepHostSpa
 
 
 def _host_in(key: Key, classes: Mapping[str, str]) -> str:
-    """What the host did in a place without a kernel."""
     if (key.layer, key.phase) == (None, INPUT):
         return _WAITING
     if (key.layer, key.phase) == (None, None):

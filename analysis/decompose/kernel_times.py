@@ -7,7 +7,6 @@ shared out over each step, then the columns they are grouped by: memory holds so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -55,18 +54,16 @@ def device_work(recording: Recording, *, copied_bytes: bool = False, device: int
     With `copied_bytes` these have compulsory bytes, those that they move; they cross a bus, so that no cause which
     compares bytes with caches and DRAM may see them. Reading a damaged part file raises CurvescopeError.
     """
-    pieces = partial(_pieces, recording, copied_bytes)
-    return pieces if device is None else partial(_pieces_on, pieces, device)
 
+    def pieces(columns: Sequence[str]) -> Iterator[pa.Table]:
+        yield from recording.pieces("kernels", columns)
+        yield from copies(recording, columns, copied_bytes=copied_bytes)
 
-def _pieces(recording: Recording, copied_bytes: bool, columns: Sequence[str]) -> Iterator[pa.Table]:
-    yield from recording.pieces("kernels", columns)
-    yield from copies(recording, columns, copied_bytes=copied_bytes)
+    def on_device(columns: Sequence[str]) -> Iterator[pa.Table]:
+        for piece in pieces([*columns, *{"device"}.difference(columns)]):
+            yield piece.filter(pc.equal(piece["device"], device)).select(list(columns))
 
-
-def _pieces_on(pieces: Work, device: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-    for piece in pieces([*columns, *{"device"}.difference(columns)]):
-        yield piece.filter(pc.equal(piece["device"], device)).select(list(columns))
+    return pieces if device is None else on_device
 
 
 def gpus_of(recording: Recording) -> list[int]:

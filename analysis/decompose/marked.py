@@ -52,16 +52,20 @@ class Marked:
         work = kernel_times[kernel_times["kind"] != IDLE]
         term, different = pd.MultiIndex.from_frame(work[["layer", "phase", "kind"]]).factorize()
         terms = [Key.of(*key) for key in different]
-        rows = _Rows(self._place_of(work), np.asarray(term, np.int64), work)
+        place, work_ms = self._place_of(work), work["exclusive_ms"].to_numpy()
         factor = np.ones(len(work))
         parts: dict[int, tuple[Floats, Floats]] = {}
         for batch, of_batch in kernel_times.groupby("batch"):
-            busy_ms = rows.mean(undisturbed_steps(of_batch), (len(self.places), len(terms)))
+            steps = undisturbed_steps(of_batch)
+            inside = work["step"].isin(steps).to_numpy()
+            busy_ms = np.zeros((len(self.places), len(terms)))
+            np.add.at(busy_ms, (place[inside], term[inside]), work_ms[inside])
+            busy_ms /= len(steps)
             taken_ms = mean_parts(self.steps[int(batch)], self.statistic)
             whole_ms = busy_ms.sum(axis=1)
             kept = np.divide(taken_ms, whole_ms, out=np.ones_like(whole_ms), where=whole_ms > taken_ms)
             here = (work["batch"] == batch).to_numpy()
-            factor[here] = kept[rows.place[here]]
+            factor[here] = kept[place[here]]
             parts[int(batch)] = busy_ms * kept[:, None], np.maximum(taken_ms - whole_ms, 0.0)
         settled = work.assign(**{name: work[name] * factor for name in ("exclusive_ms", "exclusive_ns")})
         share = [idle_ms / (busy_ms.sum() + idle_ms.sum()) for busy_ms, idle_ms in parts.values()]
@@ -115,21 +119,6 @@ class Marked:
         pairs = pd.MultiIndex.from_frame(table[["layer", "phase"]])
         codes, different = pairs.factorize()
         return np.asarray(np.array([find(*pair) for pair in different], np.int64)[codes])
-
-
-class _Rows(NamedTuple):
-    """Kernels by place and term, and their table."""
-
-    place: Ints
-    term: Ints
-    table: pd.DataFrame
-
-    def mean(self, steps: Sequence[int], shape: tuple[int, int]) -> Floats:
-        """Time by place and term in the mean of some steps, ms."""
-        inside = self.table["step"].isin(steps).to_numpy()
-        time_ms = np.zeros(shape)
-        np.add.at(time_ms, (self.place[inside], self.term[inside]), self.table["exclusive_ms"].to_numpy()[inside])
-        return time_ms / len(steps)
 
 
 class StepTimes(NamedTuple):

@@ -93,7 +93,6 @@ def rare_steps(recording: Recording, steps: pd.DataFrame) -> tuple[RareSteps, ..
 
 
 def _of_batch(steps: pd.DataFrame) -> RareSteps | None:
-    """The rare slow steps of one batch size; None without any."""
     profiled = steps["profiled"].astype(bool)
     steps = (steps if profiled.all() else steps[~profiled]).sort_values("step")
     times_ms = steps["duration_ns"].to_numpy(np.float64) / 1e6
@@ -134,7 +133,6 @@ def _medians_around(times_ms: Floats) -> Floats:
 
 
 def _in_common(counters: Mapping[str, Floats], slow: Bools) -> Iterator[InCommon]:
-    """The counters that tell the slow steps from the others."""
     for name, (what, scale) in _TOLD.items():
         values = -counters[name] if name in _LOWER else counters[name]
         mine, others = values[slow], values[~slow]

@@ -94,7 +94,6 @@ def _steps(kernel_times: pd.DataFrame) -> Steps:
 
 
 def _alike_in_time(members: Sequence[str], steps: Steps) -> list[str]:
-    """The members without those that deviate."""
     deviates = np.zeros(len(members), bool)
     for times in steps.values():
         known = times.reindex(columns=list(members), fill_value=0.0).to_numpy(np.float64)

@@ -164,8 +164,7 @@ class Terms:
         There is a share per term, then the profiling overhead, if steps ran unprofiled; all are tested as one family.
         Without a curve of the same recording T is the sum of the terms.
         """
-        terms = self.behind(functional)
-        if terms is not self:
+        if (terms := self.behind(functional)) is not self:
             return terms.decompose(functional, curve and curve.behind(functional))
         weights = coefficients(functional, self.conditions)
         rounds = self._rounds(functional)
@@ -183,20 +182,17 @@ class Terms:
 
     def sum(self, functional: Functional, wanted: Callable[[Key], bool] | None = None) -> Estimate:
         """Sum of the contributions of some terms, by default all, to a functional."""
-        terms = self.behind(functional)
-        if terms is not self:
+        if (terms := self.behind(functional)) is not self:
             return terms.sum(functional, wanted)
         weights = coefficients(functional, self.conditions)
         chosen = np.array([wanted is None or wanted(key) for key in self.keys], bool)
         value = float((weights @ self.values_ms)[chosen].sum())
         replicates = np.einsum("b,rbt->r", weights, self.replicates_ms[:, :, chosen])
-        scale = self._scale(weights)
-        return estimate(value, replicates, self._rounds(functional), scale)
+        return estimate(value, replicates, self._rounds(functional), self._scale(weights))
 
     def weighted(self, functional: Functional, key: Key, weights: Mapping[Condition, float]) -> Estimate:
         """A sum of the times of one term, with weights by condition; the rounds are those of the functional."""
-        terms = self.behind(functional)
-        if terms is not self:
+        if (terms := self.behind(functional)) is not self:
             return terms.weighted(functional, key, weights)
         listed = np.array([weights.get(condition, 0.0) for condition in self.conditions])
         scale = self._scale(coefficients(functional, self.conditions))

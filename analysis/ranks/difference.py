@@ -115,7 +115,6 @@ def explain_difference(
 def _main_kernels(
     group: Group, named: Mapping[int, tuple[str | None, str | None, str, str | None, int]]
 ) -> dict[Key, str | None]:
-    """The kernel with the most time in each term."""
     total: dict[int, float] = {}
     for (_, key), time in group.times_ms.items():
         total[key] = total.get(key, 0.0) + time

@@ -151,7 +151,6 @@ def _shortest(of_ranks: Sequence[_Rows]) -> Ints | None:
 
 
 def _cut_waiting(rows: _Rows, shortest_ns: Ints) -> _Rows:
-    """The rows with each collective cut where its waiting ends."""
     moving = rows.code == _MOVING
     begun = rows.start_ns[moving]
     cut = rows.end_ns[moving] - shortest_ns

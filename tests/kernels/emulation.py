@@ -17,14 +17,7 @@ PAD = 4096  # NaNs around every array: a read beyond its end makes the result Na
 
 
 def compile_source(source: str, folder: Path, names=None, edit=lambda text: text):
-    """Build SOURCE.so from kernels/cuda/SOURCE.cu in a folder.
-
-    Args:
-        source: name of the source.
-        folder: empty folder.
-        names: kernels to build; None for all that the catalog has of the source for every architecture.
-        edit: function that changes the texts first, to plant an error.
-    """
+    """Build SOURCE.so from kernels/cuda/SOURCE.cu in a folder; `edit` plants an error in the texts first."""
     for path in SOURCE_FOLDER.glob("*.cu*"):
         (folder / path.name).write_text(edit(path.read_text()))
     names = names or [kernel.name for kernel in KERNELS if kernel.source == source and kernel.since == 35]
@@ -44,16 +37,11 @@ class Emulated:
     """The kernels of one source. `launch` is what cuLaunchKernel would do."""
 
     def __init__(self, source: str, folder: Path):
-        """Load what `compile_source` built in a folder."""
         self._library = ctypes.CDLL(str(folder / f"{source}.so"))
         self._threads = {kernel.name: kernel.block_threads for kernel in KERNELS}
 
     def launch(self, name, grid, *arguments, falling=False):
-        """Run a kernel on the guarded arrays and numpy scalars given.
-
-        Returns:
-            False where only some of the threads of a block came to a barrier.
-        """
+        """Run a kernel on guarded arrays and numpy scalars; False if only some threads of a block came to a barrier."""
         pointers = []
         for argument in arguments:
             if isinstance(argument, Guarded):
@@ -83,7 +71,5 @@ class Guarded:
         self.array[...] = values
 
     def untouched_around(self):
-        """Whether the bytes around the array are what they were: all ones, which is a NaN."""
-        return bool(
-            (self._whole[: self._inside.start] == 255).all() and (self._whole[self._inside.stop :] == 255).all()
-        )
+        around = self._whole[: self._inside.start], self._whole[self._inside.stop :]
+        return all((part == 255).all() for part in around)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
 from curvescope.kernels.problem import allowed_error, normal
@@ -26,38 +27,16 @@ def test_operands_are_held_exactly_by_their_precision(precision):
     values = normal(np.random.default_rng(1), (1000,), precision)
     assert abs(values.mean()) < 0.1
     assert abs(values.std() - 1) < 0.1
+    raw = torch.from_numpy(np.random.default_rng(1).standard_normal(1000, np.float32))
     if precision == "int8":
-        np.testing.assert_array_equal(values, values.astype(np.int8))
-    if precision == "fp8":
-        torch = pytest.importorskip("torch")
-        raw = np.random.default_rng(1).standard_normal(1000, np.float32)
-        np.testing.assert_array_equal(values, torch.from_numpy(raw).to(torch.float8_e4m3fn).float().numpy())
-    if precision == "fp16":
-        np.testing.assert_array_equal(values, values.astype(np.float16))
-    if precision == "bf16":
-        torch = pytest.importorskip("torch")
-        tensor = torch.from_numpy(values)
-        np.testing.assert_array_equal(values, tensor.bfloat16().float().numpy())
-        raw = np.random.default_rng(1).standard_normal(1000, np.float32)
-        np.testing.assert_array_equal(values, torch.from_numpy(raw).bfloat16().float().numpy())
+        np.testing.assert_array_equal(values, raw.round().numpy())
+    elif precision != "fp64":
+        dtype = getattr(torch, PRECISIONS[precision].torch_dtype)
+        np.testing.assert_array_equal(values, raw.to(dtype).float().numpy())
 
 
 @pytest.mark.parametrize("shape", [(65, 33, 129), (1500, 1400, 1000)])
-def test_a_product_of_int8_is_exact(shape):
-    problem = Gemm(*shape, precision="int8")
-    a, b = operands = problem.operands(np.random.default_rng(2))
-    result = b.astype(np.float64) @ a.astype(np.float64)
-    assert problem.error(operands, result).acceptable
-    result[0, 0] += 1
-    assert not problem.error(operands, result).acceptable
-
-
-# The second is beyond the full check, so sums over its columns are compared.
-SHAPES = [(65, 33, 129), (1500, 1400, 1000)]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("precision", "dtype"), [("fp32", np.float32), ("fp16", np.float16)])
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", np.float32), ("fp16", np.float16), ("int8", np.int32)])
 def test_rounded_results_are_accepted_and_a_wrong_element_is_not(shape, precision, dtype):
     problem = Gemm(*shape, precision=precision)
     operands = problem.operands(np.random.default_rng(2))
@@ -65,7 +44,7 @@ def test_rounded_results_are_accepted_and_a_wrong_element_is_not(shape, precisio
     result = (b.astype(np.float32) @ a.astype(np.float32)).astype(dtype).astype(np.float64)
     error = problem.error(operands, result)
     assert error.acceptable
-    assert error.projected == (shape == SHAPES[1])
+    assert error.projected == (shape[0] == 1500)  # beyond the full check: sums over columns are compared
     # A tile at the edge whose last product counts wrongly: the classic mistake of a kernel's tail.
     spoiled = result.copy()
     spoiled[-8:, -8:] -= (b[-8:, -1:].astype(np.float64) * a[-1:, -8:].astype(np.float64)) * 5
@@ -79,10 +58,5 @@ def test_not_a_number_and_a_wrong_shape_are_wrong():
     result[0, 0] = np.nan
     assert not problem.error(operands, result).acceptable
     assert not problem.error(operands, result[:3]).acceptable
-
-
-def test_the_allowance_grows_with_the_sum_and_the_roundoff():
-    assert allowed_error("fp32", 1000) > allowed_error("fp32", 10)
-    assert allowed_error("fp64", 10) < allowed_error("fp32", 10) < allowed_error("tf32", 10) < allowed_error("bf16", 10)
-    # fp32 over 1024 products, by hand: 16 · 2^-24 · (1 + 32) · 32
+    # The allowance over 1024 products, by hand: 16 · 2^-24 · (1 + 32) · 32
     assert allowed_error("fp32", 1024) == pytest.approx(16 * 2**-24 * 33 * 32)

@@ -72,15 +72,8 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path):
     recording = open_recording(tmp_path)
     assert recording.meta["status"] == "interrupted"
     assert set(recording.frame("steps")["batch"]) == {1, 2, 4}
-    assert [row["visits"] for row in recording.meta["results"]] == [
-        result.visits for result in recording_results(visits)
-    ]
-
-
-def recording_results(visits):
-    """What was known last of each problem, in the order of the sweep."""
-    last = {result.value: result for result in visits}
-    return [last[value] for value in SWEEP.problems]
+    last = {result.value: result.visits for result in visits}  # what was known last of each problem
+    assert [row["visits"] for row in recording.meta["results"]] == [last[value] for value in SWEEP.problems]
 
 
 def test_operands_beyond_what_is_kept_are_made_again(tmp_path, monkeypatch):

@@ -106,31 +106,21 @@ def test_a_cpu_without_rapl_or_the_right_to_read_it_says_so(monkeypatch, tmp_pat
     assert "chmod a+r" in energy.describe_energy("cpu")["missing"]
 
 
-def rows(*spans_ns):
-    return [{"start_ns": start, "duration_ns": duration} for start, duration in spans_ns]
-
-
-def meter_of(least_s, *joules):
-    source = energy.EnergySource("a fake", "the fake", least_s)
-    return SimpleNamespace(read=iter(joules).__next__, source=source, integrates=False)
-
-
-def test_steps_share_the_energy_of_their_visit_by_duration():
-    """Steps of 0.1 and 0.3 s within 0.402 s of 100 J; the gap between them keeps its own share."""
-    timed = rows((0, 100_000_000), (102_000_000, 300_000_000))
-    visit.share_energy(None, timed, [5.0, 30.0, 105.5], meter_of(0.2))
-    assert [row["energy_uj"] for row in timed] == [25_000_000, 75_000_000]
-
-
 @pytest.mark.parametrize(
-    ("joules", "least_s"),
-    [([0.0, 10.0], 0.2), ([0.0, None], 0.01), ([5.0, 5.0], 0.01)],
-    ids=["too short for the source", "a failed reading", "a counter that stood still"],
+    ("joules", "least_s", "shares_j"),
+    [
+        ([5.0, 30.0, 105.5], 0.2, [25, 75]),  # 100 J within 0.402 s; the gap between the steps keeps its own share
+        ([0.0, 10.0, 20.0], 0.5, [None, None]),  # too short for the source
+        ([0.0, 10.0, None], 0.01, [None, None]),  # a failed reading
+        ([5.0, 5.0, 5.0], 0.01, [None, None]),  # a counter that stood still
+    ],
 )
-def test_a_visit_without_a_meaningful_energy_has_none(joules, least_s):
-    timed = rows((0, 100_000_000))
-    visit.share_energy(None, timed, joules, meter_of(least_s))
-    assert "energy_uj" not in timed[0]
+def test_steps_share_the_energy_of_their_visit_by_duration(joules, least_s, shares_j):
+    timed = [{"start_ns": 0, "duration_ns": 100_000_000}, {"start_ns": 102_000_000, "duration_ns": 300_000_000}]
+    meter = SimpleNamespace(source=energy.EnergySource("a fake", "the fake", least_s), integrates=False)
+    meter.read = iter(joules).__next__
+    visit.share_energy(None, timed, joules, meter)
+    assert [row.get("energy_uj") for row in timed] == [joule and joule * 1_000_000 for joule in shares_j]
 
 
 class Device:
@@ -171,26 +161,3 @@ def test_the_energy_of_a_step_is_that_of_a_device_which_does_not_wait(monkeypatc
     timed = visit.time_steps(device, count, lambda: device.spend(300_000), exactly=True)
     assert device.steps == count
     assert ("energy_uj" in timed[0]) == (run == count)
-
-
-class Steps:
-    """Steps of 50 ms on a device of 200 W."""
-
-    device = "fake"
-
-    def __init__(self):
-        self.now_ns = 0
-
-    def time_step(self):
-        self.now_ns += 50_000_000
-        return self.now_ns - 50_000_000, 50_000_000
-
-
-def test_timed_steps_have_their_energy(monkeypatch):
-    steps = Steps()
-    meter = SimpleNamespace(
-        read=lambda: 200 * steps.now_ns / 1e9, source=energy.EnergySource("a fake", "the fake", 0.1)
-    )
-    monkeypatch.setattr(visit, "meter_of", lambda device: meter if device == "fake" else None)
-    monkeypatch.setattr(visit, "reset_peak", lambda _: False)
-    assert [row["energy_uj"] for row in visit.time_steps(steps, 4)] == [10_000_000] * 4

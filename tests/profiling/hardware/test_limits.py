@@ -67,19 +67,6 @@ def test_kernels_of_another_precision_have_a_roof_of_their_own():
     assert recorded.exceeded(100e12, None, "fp32") == ("compute",)
 
 
-@pytest.mark.parametrize(
-    ("threads", "registers", "shared", "blocks"),
-    [
-        (256, 64, 0, 4),  # 65,536 registers / (8 warps x 64 x 32)
-        (128, 32, 40_000, 2),  # 98,304 bytes of shared memory
-        (1024, 200, 0, None),  # does not fit at all
-    ],
-)
-def test_blocks_per_sm_of_a_gtx_1080_by_hand(threads, registers, shared, blocks):
-    gtx_1080 = hardware_of({"device": {"name": "GeForce GTX 1080", "kind": "cuda"}})
-    assert gtx_1080.blocks_per_sm(threads, registers, shared) == blocks
-
-
 @pytest.mark.parametrize("architecture", list(LIMITS))
 def test_blocks_per_sm_are_those_of_the_one_occupancy(architecture):
     """The wave verdict once had a table of its own, without the 1 KiB that 8.0 and later keep of every block."""

@@ -48,11 +48,6 @@ GET_NVDISASM = (
 )
 
 
-def count_instructions(cubin: bytes, architecture: int) -> dict[str, Counter[str]]:
-    """Number of each instruction in the code of each kernel; see `list_instructions`."""
-    return {name: Counter(instructions) for name, instructions in list_instructions(cubin, architecture).items()}
-
-
 def list_instructions(cubin: bytes, architecture: int) -> dict[str, list[str]]:
     """The instructions of each kernel in their order; without suffixes, and without NOP, which is padding.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from ..base.errors import BackendMissingError
 from ..profiling.hardware.occupancy import LIMITS, Occupancy, block_sizes_with_more, occupancy, registers_for_more
 from .compile import Compiled
 from .cubin import KernelResources, read_cubin
-from .disassembly import count_instructions
+from .disassembly import list_instructions
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -43,7 +44,8 @@ def describe_builds(compiled: Compiled, block_threads: int | None = None, mix: b
     missing = None
     if mix:
         try:
-            instructions = count_instructions(compiled.cubin, compiled.architecture)
+            listed = list_instructions(compiled.cubin, compiled.architecture)
+            instructions = {name: Counter(of_kernel) for name, of_kernel in listed.items()}
         except BackendMissingError as error:
             missing = str(error)
     builds = []

@@ -104,7 +104,8 @@ def load(device: Mapping[str, Any]) -> Ceilings | None:
     for path in folder().glob("*.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):  # skip files of other programs and truncated files
             document = json.loads(path.read_bytes())
-            if document["format"] == _FORMAT and document["version"] <= _VERSION and _same(document["device"], device):
+            same = all(document["device"].get(name) == device.get(name) for name in _IDENTITY)
+            if document["format"] == _FORMAT and document["version"] <= _VERSION and same:
                 measured.append(msgspec.convert(document, Ceilings))
     return max(measured, key=lambda ceilings: ceilings.measured_utc, default=None)
 
@@ -113,7 +114,3 @@ def entry_for(device: Mapping[str, Any]) -> dict[str, Any] | None:
     """The `ceilings` entry of a new recording on this device; None if none were measured."""
     ceilings = load(device)
     return None if ceilings is None else ceilings.entry()
-
-
-def _same(device: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(device.get(name) == other.get(name) for name in _IDENTITY)

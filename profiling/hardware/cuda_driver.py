@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LIBRARY = "libcuda.so.1"
+_ATTRIBUTE = "cuDeviceGetAttribute"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR (cuda.h)
 # The driver compiles PTX for its device. Drivers since CUDA 10 know 6.3, and those of Kepler 4.3.
 _PTX_HEAD = ".version {version}\n.target {target}\n.address_size 64\n"
@@ -41,30 +42,27 @@ class CudaDriver:
 
     def version(self) -> str:
         """The newest CUDA that the driver supports, e.g. 13.0."""
-        number = ctypes.c_int()
-        self._call("cuDriverGetVersion", ctypes.byref(number))
-        return f"{number.value // 1000}.{number.value % 1000 // 10}"
+        number = self._integer("cuDriverGetVersion")
+        return f"{number // 1000}.{number % 1000 // 10}"
 
     def count_devices(self) -> int:
         """Number of devices that this process may use; an error e.g. if all are hidden from it."""
-        count = ctypes.c_int()
         self._call("cuInit", 0)
-        self._call("cuDeviceGetCount", ctypes.byref(count))
-        return count.value
+        return self._integer("cuDeviceGetCount")
 
     def describe(self, index: int) -> dict[str, Any]:
         """The `device` entry of a recording, in a process that uses CUDA."""
-        device, memory_bytes, name = ctypes.c_int(), ctypes.c_size_t(), ctypes.create_string_buffer(128)
-        self._call("cuDeviceGet", ctypes.byref(device), index)
+        memory_bytes, name = ctypes.c_size_t(), ctypes.create_string_buffer(128)
+        device = self._integer("cuDeviceGet", index)
         self._call("cuDeviceGetName", name, len(name), device)
         self._call("cuDeviceTotalMem_v2", ctypes.byref(memory_bytes), device)
         return {
             "kind": "cuda",
             "device": index,
             "name": name.value.decode(),
-            "compute_capability": f"{self._attribute(device, _MAJOR)}.{self._attribute(device, _MINOR)}",
+            "compute_capability": "{}.{}".format(*self._capability(device)),
             "memory_bytes": memory_bytes.value,
-            **{fact: self._attribute(device, attribute) * factor for fact, (attribute, factor) in _FACTS.items()},
+            **{fact: self._integer(_ATTRIBUTE, number, device) * factor for fact, (number, factor) in _FACTS.items()},
         }
 
     def current_context(self) -> int:
@@ -82,9 +80,9 @@ class CudaDriver:
     @contextmanager
     def empty_kernel(self, index: int = 0) -> Iterator[Any]:
         """A function that launches an empty kernel of one thread on a device, through cuLaunchKernel."""
-        device, context = ctypes.c_int(), ctypes.c_void_p()
+        context = ctypes.c_void_p()
         self._call("cuInit", 0)
-        self._call("cuDeviceGet", ctypes.byref(device), index)
+        device = self._integer("cuDeviceGet", index)
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         try:
             self._call("cuCtxSetCurrent", context)
@@ -96,9 +94,8 @@ class CudaDriver:
 
     def load(self, ptx: str, kernel: str, index: int) -> ctypes.c_void_p:
         """A kernel of PTX without its head, in this thread's context on a device; it stays loaded."""
-        device, module, function = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("cuDeviceGet", ctypes.byref(device), index)
-        major, minor = self._attribute(device, _MAJOR), self._attribute(device, _MINOR)
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        major, minor = self._capability(self._integer("cuDeviceGet", index))
         target = ("6.3", "sm_50") if major >= 5 else ("4.3", f"sm_{major}{minor}")
         text = _PTX_HEAD.format(version=target[0], target=target[1]) + ptx
         self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(text.encode()))
@@ -119,9 +116,13 @@ class CudaDriver:
         assert address.value is not None
         return address.value, (ctypes.c_char * size_bytes).from_address(address.value)
 
-    def _attribute(self, device: ctypes.c_int, attribute: int) -> int:
+    def _capability(self, device: int) -> tuple[int, int]:
+        return self._integer(_ATTRIBUTE, _MAJOR, device), self._integer(_ATTRIBUTE, _MINOR, device)
+
+    def _integer(self, name: str, *arguments: Any) -> int:
+        """What a function writes to its first argument."""
         value = ctypes.c_int()
-        self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
+        self._call(name, ctypes.byref(value), *arguments)
         return value.value
 
     def _call(self, name: str, *arguments: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from ...base.counted import counted
 from ...base.errors import BackendMissingError
+from .host import read_text
 from .nvml import NvmlDevice, find_device, from_milli
 
 POWERCAP = Path("/sys/class/powercap")
@@ -152,7 +153,9 @@ def describe_energy(device: str) -> dict[str, Any]:
 
 def _find_rapl() -> EnergyMeter:
     """RAPL's packages; AMD's processors have them under Intel's name."""
-    packages = [zone for zone in sorted(POWERCAP.glob("intel-rapl:*")) if _name(zone).startswith("package")]
+    packages = [
+        zone for zone in sorted(POWERCAP.glob("intel-rapl:*")) if (read_text(zone / "name") or "").startswith("package")
+    ]
     if not packages:
         raise BackendMissingError(f"the kernel reports no energy of the CPU ({POWERCAP} has no RAPL package)")
     try:
@@ -163,10 +166,3 @@ def _find_rapl() -> EnergyMeter:
         ) from error
     except (OSError, ValueError) as error:
         raise BackendMissingError(f"the CPU's energy cannot be read ({error})") from error
-
-
-def _name(zone: Path) -> str:
-    try:
-        return (zone / "name").read_text().strip()
-    except OSError:
-        return ""

@@ -19,7 +19,8 @@ _CUBLAS = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cublas-cu11")  # for C
 _CPU_CAPACITY = re.compile(r"([0-9]+)([KM])")
 
 
-def _read(path: str | Path) -> str | None:
+def read_text(path: str | Path) -> str | None:
+    """Text of a file of the kernel; None if it cannot be read."""
     with suppress(OSError):
         return Path(path).read_text().strip()
     return None
@@ -27,7 +28,7 @@ def _read(path: str | Path) -> str | None:
 
 def cpu_name() -> str:
     """Name of the processor, or its architecture if it has none."""
-    for line in (_read("/proc/cpuinfo") or "").splitlines():
+    for line in (read_text("/proc/cpuinfo") or "").splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.machine()
@@ -41,7 +42,7 @@ def last_level_cache_bytes() -> int | None:
 
 def cache_bytes(size: Path) -> int | None:
     """Parse a cache size file of the kernel, e.g. `512K`; None if unreadable."""
-    match = _CPU_CAPACITY.fullmatch(_read(size) or "")
+    match = _CPU_CAPACITY.fullmatch(read_text(size) or "")
     return None if match is None else int(match[1]) * (1 << 10 if match[2] == "K" else 1 << 20)
 
 
@@ -53,13 +54,13 @@ def usable_cores() -> int:
 def physical_cores() -> int | None:
     """Number of physical cores that this process may use; None if the kernel does not report them."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(usable_cores()))
-    siblings = {_read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in usable}
+    siblings = {read_text(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in usable}
     return None if None in siblings else len(siblings)
 
 
 def cpu_frequency_hz() -> int | None:
     """Current mean core clock, Hz; None if the kernel does not report it."""
-    values = [float(m) for m in re.findall(r"^cpu MHz\s*:\s*([0-9.]+)", _read("/proc/cpuinfo") or "", re.MULTILINE)]
+    values = [float(m) for m in re.findall(r"^cpu MHz\s*:\s*([0-9.]+)", read_text("/proc/cpuinfo") or "", re.MULTILINE)]
     return round(sum(values) / len(values) * 1e6) if values else None
 
 
@@ -69,7 +70,7 @@ def describe_host() -> dict[str, Any]:
         "cpu": cpu_name(),
         "usable_cores": usable_cores(),
         "last_level_cache_bytes": last_level_cache_bytes(),
-        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "governor": read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "load_average_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),

@@ -11,7 +11,7 @@ from curvescope.base.errors import BackendMissingError
 from curvescope.kernels import compile as nvrtc
 from curvescope.kernels import disassembly
 from curvescope.kernels.cubin import read_cubin
-from curvescope.kernels.disassembly import count_instructions, instruction_mix, list_instructions, read_listing
+from curvescope.kernels.disassembly import instruction_mix, list_instructions, read_listing
 
 # Lines as nvdisasm writes them: dual issue on Maxwell, predicates, uniform instructions on Turing, padding at the end.
 LISTING = """\t.headerflags\t@"EF_CUDA_SM52"
@@ -66,10 +66,10 @@ def test_a_disassembler_that_refuses_is_quoted(tmp_path, monkeypatch):
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(disassembly, "find_disassemblers", lambda: (str(tool),))
     with pytest.raises(BackendMissingError, match=r'supports sm_35; .*"SM35" is deprecated.*CUDA 11\.8'):
-        count_instructions(b"", 35)
+        list_instructions(b"", 35)
     monkeypatch.setattr(disassembly, "find_disassemblers", tuple)
     with pytest.raises(BackendMissingError, match="pip install nvidia-cuda-nvdisasm"):
-        count_instructions(b"", 80)
+        list_instructions(b"", 80)
 
 
 def listed(name, architecture):

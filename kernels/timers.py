@@ -69,10 +69,11 @@ class EventApi:
     """The CUDA event functions of one library."""
 
     create: Callable[[], Any]  # an event with timing enabled
-    record: Callable[[Any], Any]  # in the stream of the work
-    elapsed_ms: Callable[[Any, Any], float]  # from the first event to the second, once both have completed
     synchronize: Callable[[], Any]  # waits for the device
-    done: Callable[[Any], bool]  # whether the device has reached a recorded event; does not wait
+    record: Callable[[Any], Any] = lambda event: event.record()  # in the stream of the work
+    # From the first event to the second, once both have completed.
+    elapsed_ms: Callable[[Any, Any], float] = lambda start, end: start.elapsed_time(end)
+    done: Callable[[Any], bool] = lambda event: event.query()  # whether the device has reached it; does not wait
     hold: Callable[[int], Any] | None = None  # keeps the stream busy for clock cycles; None without such a kernel
 
 

@@ -46,12 +46,11 @@ class CupyDriver:
             facts["totalGlobalMem"],
             facts["l2CacheSize"],
         )
-        stream = cupy.cuda.Stream.null
         self.events = EventApi(
-            create=cupy.cuda.Event,
-            record=lambda event: event.record(stream),
+            cupy.cuda.Event,
+            cupy.cuda.Device(index).synchronize,
+            record=lambda event: event.record(cupy.cuda.Stream.null),
             elapsed_ms=cupy.cuda.get_elapsed_time,
-            synchronize=cupy.cuda.Device(index).synchronize,
             done=lambda event: event.done,
         )
         self._modules: list[int] = []  # unloaded with the process

@@ -41,14 +41,7 @@ def open_backend(device: str) -> NumbaCudaBackend:
         cuda.current_context().get_memory_info()[1],
         opened.L2_CACHE_SIZE,
     )
-    events = EventApi(
-        create=partial(cuda.event, timing=True),
-        record=lambda event: event.record(),
-        elapsed_ms=lambda start, end: start.elapsed_time(end),
-        synchronize=cuda.synchronize,
-        done=lambda event: event.query(),
-    )
-    return NumbaCudaBackend(cuda, facts, events, index)
+    return NumbaCudaBackend(cuda, facts, EventApi(partial(cuda.event, timing=True), cuda.synchronize), index)
 
 
 def _on_grid(kernel: Any, grid: Any, block: Any) -> Callable[..., None]:

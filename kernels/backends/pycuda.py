@@ -50,11 +50,7 @@ class PycudaDriver:
             device.get_attribute(attributes.L2_CACHE_SIZE),
         )
         self.events = EventApi(
-            create=driver.Event,
-            record=lambda event: event.record(),
-            elapsed_ms=lambda start, end: end.time_since(start),
-            synchronize=driver.Context.synchronize,
-            done=lambda event: event.query(),
+            driver.Event, driver.Context.synchronize, elapsed_ms=lambda start, end: end.time_since(start)
         )
         self._modules: list[Any] = []  # keeps modules alive, which functions do not
 

@@ -103,11 +103,9 @@ def _event_api(torch: Any, device: str) -> EventApi:
             torch.cuda._sleep(cycles)
 
     return EventApi(
-        create=partial(torch.cuda.Event, enable_timing=True),
+        partial(torch.cuda.Event, enable_timing=True),
+        partial(torch.cuda.synchronize, device),
         record=lambda event: event.record(torch.cuda.current_stream(device)),
-        elapsed_ms=lambda start, end: start.elapsed_time(end),
-        synchronize=partial(torch.cuda.synchronize, device),
-        done=lambda event: event.query(),
         hold=hold,
     )
 

@@ -59,6 +59,7 @@ class Budget:
     impossible: frozenset[str] = frozenset()  # names of factors that these complete steps are known to refuse
     # Share of the device's memory that a process takes, by batch size; empty if unknown.
     fullness: Mapping[int, float] = field(default_factory=dict)
+    total_s: float = 0.0  # seconds for experiments, of which some are left
 
     def refused(self, name: str) -> bool:
         """Whether a factor only says why it does not apply to the device."""

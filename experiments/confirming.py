@@ -81,7 +81,7 @@ def confirm(
             opened = opened.extended(writer.meta)
             report(Progress(clock_s() - began_s, seconds, "choosing the next experiment"))
             diagnosis = explain_again(diagnosis, opened)
-            experiment = next_experiment(opened, began_s + seconds - clock_s(), diagnosis)
+            experiment = next_experiment(opened, began_s + seconds - clock_s(), diagnosis, seconds)
             if experiment is None or experiment.number in known:  # the latter would never end
                 break
             known.add(experiment.number)

@@ -88,13 +88,15 @@ _PLAN = (
 )
 
 
-def next_experiment(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None = None) -> Experiment | None:
+def next_experiment(
+    recording: Recording, time_left_s: float, diagnosis: Diagnosis | None = None, total_s: float = 0.0
+) -> Experiment | None:
     """The next experiment to run; None if nothing is left to test, or nothing of it fits the time.
 
     It looks at the entries and rows of earlier experiments: append the returned experiment to the entries of
     `recording.json`, run it, write its rows, open the recording anew and ask again.
     """
-    return next(candidates(_known(recording, time_left_s, diagnosis)), None)
+    return next(candidates(_known(recording, time_left_s, diagnosis, total_s)), None)
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,9 @@ def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
     )
 
 
-def _known(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None) -> Known:
+def _known(
+    recording: Recording, time_left_s: float, diagnosis: Diagnosis | None, total_s: float = 0.0
+) -> Known:
     from ..analysis.diagnosis.explain import explain
 
     diagnosis = diagnosis or explain(recording)
@@ -147,7 +151,7 @@ def _known(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None
     device = str((recording.meta.get("device") or {}).get("kind") or "cpu")
     made = experiments_of(recording.meta)
     starts_s = tuple(seconds for one in made for name, seconds in one.setup_s.items() if not is_costly(name))
-    budget = Budget(diagnosis, device, time_left_s, starts_s, impossible(recording), fullness(recording))
+    budget = Budget(diagnosis, device, time_left_s, starts_s, impossible(recording), fullness(recording), total_s)
     return Known(diagnosis, made, dict(replayable), budget)
 
 

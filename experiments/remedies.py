@@ -46,7 +46,7 @@ _MOST_LEADERS = 3
 _SUGGESTED = 0.03  # least share of a step that the cause of a change claims, for the change to come first
 _LEAST_FRESH = 2  # experiments on fresh rounds that a change gets; starts of one with a long set-up
 _MOST_TRIES = 2  # of a change that the time did not reach
-_MOST_OF_TIME = 0.6  # of the time left that is kept for this plan while causes are tested
+_MOST_OF_TIME = 0.6  # of all the time, that is kept for this plan while causes are tested
 _FOLLOWS = 2.5  # time of the rest of this plan, as a factor on its next experiment
 
 
@@ -81,7 +81,8 @@ class RemedyPlan:
 
     def reserved_s(self) -> float:
         """Seconds that tests of causes leave to this plan."""
-        return min(self.needed_s(), _MOST_OF_TIME * self.known.budget.time_left_s)
+        budget = self.known.budget
+        return min(self.needed_s(), _MOST_OF_TIME * max(budget.total_s, budget.time_left_s))
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:

@@ -60,7 +60,7 @@ class Machine:
         for second in range(most):
             recording = open_recording(self.path)
             diagnosis = explain_again(diagnosis, recording)
-            experiment = next_experiment(recording, seconds - second, diagnosis)
+            experiment = next_experiment(recording, seconds - second, diagnosis, seconds)
             if experiment is None:
                 return self
             self.run_one(experiment)

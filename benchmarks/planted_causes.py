@@ -15,8 +15,9 @@ not show what was planted, or the rest of the step cancels it, and "no anomaly" 
 
 With nothing planted, a step runs `batch` equal parts one after the other, as with accumulated gradients. Its time is
 proportional to the batch by construction, so every functional is 0, the fixed cost too: any confirmed cause is wrong.
+Steps of pure waiting, and of one product in double precision, cannot be made faster: any saving of 2 % is a false one.
 
-    python benchmarks/planted_causes.py [--runs 8] [--null 200] [--cases ...] [--write]
+    python benchmarks/planted_causes.py [--runs 8] [--null 200] [--still 100] [--cases ...] [--write]
 
 Results go to benchmarks/results/planted_causes.jsonl as they come. Interrupted, the same command goes on where it was.
 """
@@ -57,8 +58,10 @@ OTHERS = {
 PAGE = ROOT / "docs" / "planted-causes.md"
 EFFECTS = (0.05, 0.1, 0.2, 0.5)
 EXPERIMENTS_S = 90.0
+STILL_S = 30.0
 NULL_VALUES = (1, 2, 4)
 NULL_NETWORKS = ("convolution", "perceptron", "encoder", "bag", "recurrent")
+STILL = ("waiting", "product")  # steps that no change makes faster
 MOST_DEPTH = 40
 LEAST_EFFECT = 0.05
 FIXED = "fixed cost"
@@ -229,6 +232,8 @@ def describe(diagnosis: Any) -> dict[str, Any]:
         "confirmed": confirmed,
         "shares": shares,
         "experiments": tried,
+        "saves": [[saving.factor, *_values(saving.largest[1])] for saving in diagnosis.remedies.helping],
+        "changes_tried": len(diagnosis.remedies.tried),
     }
 
 
@@ -340,7 +345,7 @@ def run_one(name: str, effect: float, number: int) -> dict[str, Any]:
             axis=axis,
             fixed={"depth": depth},
             protocol=protocol,
-            experiments_s=case.experiments_s if case else EXPERIMENTS_S,
+            experiments_s=case.experiments_s if case else STILL_S if name in STILL else EXPERIMENTS_S,
             output=Path(folder, "run"),
         )
         described = describe(found)
@@ -352,7 +357,7 @@ def run(name: str, effect: float | None, number: int) -> dict[str, Any]:
     case = CASES.get(name)
     environment = {
         **os.environ,
-        "OMP_NUM_THREADS": str(case.threads if case else 1),
+        "OMP_NUM_THREADS": str(case.threads if case else 1 + number // 2 % 2 if name in STILL else 1),
         "OMP_WAIT_POLICY": "passive",
         _steps_nice(): str(os.nice(0)),
     }
@@ -385,7 +390,7 @@ def kept_runs(path: Path) -> list[dict[str, Any]]:
 
 
 def missing(
-    kept: Sequence[dict[str, Any]], cases: Sequence[str], effects: Sequence[float], runs: int, null: int
+    kept: Sequence[dict[str, Any]], cases: Sequence[str], effects: Sequence[float], runs: int, null: int, still: int = 0
 ) -> list[tuple[str, float | None, int]]:
     """Name, target effect and number of the runs that are not kept yet, in the order to run them.
 
@@ -395,6 +400,7 @@ def missing(
         (name, effects[number % len(effects)], number) for number in range(runs) for name in cases
     ]
     wanted += [(NULL_NETWORKS[number % len(NULL_NETWORKS)], None, number) for number in range(null)]
+    wanted += [(STILL[number % len(STILL)], None, number) for number in range(still)]
     done = {(one["name"], one["target"], one["number"]) for one in kept if "error" not in one}
     return [one for one in wanted if one not in done]
 
@@ -408,7 +414,7 @@ def other_sentence(where: str, kept: Sequence[dict[str, Any]]) -> str:
     """What the same runs gave elsewhere."""
     whole = counting(kept)
     scores = [score(CASES[one["name"]], one) for one in whole if one["name"] in CASES]
-    nulls = [one for one in whole if one["name"] not in CASES]
+    nulls = [one for one in whole if one["name"] in NULL_NETWORKS]
     wrong = Counter(one["name"] for one in nulls if score(None, one).wrong)
     if not scores:
         return ""
@@ -446,7 +452,7 @@ def page(kept: Sequence[dict[str, Any]], others: Mapping[str, Sequence[dict[str,
             f"{f'{sum(bool(one.wrong) for one in scores)} ({_joined(named)})' if named else 0} | "
             f"{median(one['wall_s'] for one in found):.0f} |"
         )
-    nulls = [one for one in whole if one["name"] not in CASES]
+    nulls = [one for one in whole if one["name"] in NULL_NETWORKS]
     bent = sum(any(answer["kind"] != "fixed cost" for answer in one["answers"]) for one in nulls)
     fixed = sum(any(answer["kind"] == "fixed cost" for answer in one["answers"]) for one in nulls)
     false = [one for one in nulls if score(None, one).wrong]
@@ -546,6 +552,7 @@ def main() -> int:
     )
     parser.add_argument("--runs", type=int, default=0, metavar="N", help="runs of each case, over the effects in turn")
     parser.add_argument("--null", type=int, default=0, metavar="N", help="sweeps with nothing planted")
+    parser.add_argument("--still", type=int, default=0, metavar="N", help="sweeps of steps that nothing makes faster")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing after this time")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     parser.add_argument(
@@ -563,7 +570,7 @@ def main() -> int:
     if args.runs and (waiting := [name for name in cases if CASES[name].threads > len(os.sched_getaffinity(0))]):
         parser.error(f"{', '.join(waiting)}: its threads need a processor each; leave it out by --cases, or give more")
     kept, began_s, facts = kept_runs(args.results), time.monotonic(), machine()
-    for name, effect, number in missing(kept, cases, effects, args.runs, args.null):
+    for name, effect, number in missing(kept, cases, effects, args.runs, args.null, args.still):
         if time.monotonic() - began_s > args.seconds:
             break
         found = {**run(name, effect, number), "machine": facts}
@@ -588,6 +595,8 @@ def summary(record: dict[str, Any]) -> str:
     answers = (
         "; ".join(f"{a['label']}: {a['layer']}, {a['cause']} {a['verdict']}" for a in record["answers"]) or "no anomaly"
     )
+    if record["name"] in STILL:
+        return f"{record['name']} {record['number']}: {record['changes_tried']} changes tried, saving {record['saves'] or 'nothing'}"
     return (
         f"{record['name']} {record['number']}{effect}: layer {found.layer}, confirmed {found.confirmed}, "
         f"wrong {', '.join(found.wrong) or 'none'} ({record['wall_s']:.0f} s): {answers}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -532,6 +533,18 @@ def busy_neighbour(batch: int, depth: int, planted: int = 1) -> Step:
     return disturbed
 
 
+class Waiting(nn.Module):
+    """Waits some milliseconds, as for an answer from elsewhere."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.depth = depth
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(2e-3 * self.depth)
+        return x
+
+
 def micro_batches(kind: str) -> Callable[..., Step]:
     """Makes steps that run `batch` equal parts, one after the other: their time is proportional by construction."""
 
@@ -545,6 +558,8 @@ def micro_batches(kind: str) -> Callable[..., Step]:
                 torch.randint(1000, (64, 64)),
             ),
             "recurrent": lambda: (nn.LSTM(64, 64, depth), torch.randn(24, 8, 64)),
+            "waiting": lambda: (Waiting(depth), torch.ones(1)),
+            "product": lambda: (nn.Linear(256, 256, bias=False).double(), torch.randn(256, 256, dtype=torch.float64)),
         }
         model, x = models[kind]()
         one = forward(model, x)
@@ -566,3 +581,5 @@ perceptron_parts = micro_batches("perceptron")
 encoder_parts = micro_batches("encoder")
 bag_parts = micro_batches("bag")
 recurrent_parts = micro_batches("recurrent")
+waiting_parts = micro_batches("waiting")
+product_parts = micro_batches("product")

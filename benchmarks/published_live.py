@@ -6,6 +6,7 @@ Every anomaly was reported by users of another project, at the size and with the
 small network here. The command gets the default sizes, 1, 2, 4 ... 64, whatever the size of the anomaly is.
 """
 
+# ruff: noqa: E501 - rows of a table
 from __future__ import annotations
 
 import functools

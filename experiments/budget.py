@@ -40,12 +40,14 @@ _COSTS: dict[tuple[Stage, Scope], tuple[tuple[int, int], float]] = {
 }
 # Of experiments that test no functional, but what commonly helps: few rounds for all, most for those that lead.
 _COSTS_OF_TIMES = {
-    Stage.SCREEN: ((2, 2), 5.0),
+    Stage.SCREEN: ((1, 1), 30.0),  # processes differ more than the rounds of one
     Stage.CONFIRM: ((2, 2), 15.0),
     Stage.REMEDY: ((2, 2), 20.0),
 }
-STARTS_OF_TIMES = {Stage.SCREEN: 2, Stage.CONFIRM: 12, Stage.REMEDY: 20}
-_ENOUGH_STARTS = 5  # that an experiment takes though it becomes longer than usual
+STARTS_OF_TIMES = {Stage.SCREEN: 4, Stage.CONFIRM: 12, Stage.REMEDY: 20}
+_ENOUGH_STARTS = {Stage.SCREEN: 2}  # that an experiment takes though it becomes longer than usual
+_USUALLY_ENOUGH_STARTS = 5
+_SLACK = 1.5  # time limit of an experiment whose number of rounds is known, as a factor on what it is expected to take
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ class Budget:
             for starts, least, is_usual in _fewer(wanted):
                 needed_s = starts * (setup_s + least * round_s)
                 if needed_s <= (min(self.time_left_s, usual_s) if is_usual else self.time_left_s):
-                    limit_s = min(self.time_left_s, max(needed_s, starts * setup_s + usual_s))
+                    fewest_is_all = least == wanted.rounds[1]
+                    longest_s = _SLACK * needed_s if fewest_is_all else max(needed_s, starts * setup_s + usual_s)
+                    limit_s = min(self.time_left_s, longest_s)
                     yield replace(
                         wanted,
                         starts=starts,
@@ -104,7 +108,7 @@ class Budget:
     def shortest_s(self, wanted: Experiment) -> float:
         """Expected seconds of the minimum number of rounds, after each of a few starts if it wants several."""
         setup_s, round_s = self._times_s(wanted)
-        return min(wanted.starts, _ENOUGH_STARTS) * (setup_s + wanted.rounds[0] * round_s)
+        return min(wanted.starts, _enough_starts(wanted)) * (setup_s + wanted.rounds[0] * round_s)
 
     def usual_s(self, wanted: Experiment) -> float:
         """Usual seconds of an experiment, by the time that is left."""
@@ -165,8 +169,13 @@ def _fewer(wanted: Experiment) -> list[tuple[int, int, bool]]:
     least = wanted.rounds[0]
     if wanted.starts == 1:
         return [(1, least, False), (1, max(least // 2, 4), False)]
-    usual = [(starts, least, True) for starts in range(wanted.starts, _ENOUGH_STARTS, -1)]
-    return [*usual, *((starts, least, False) for starts in range(min(wanted.starts, _ENOUGH_STARTS), 1, -1))]
+    enough = _enough_starts(wanted)
+    usual = [(starts, least, True) for starts in range(wanted.starts, enough, -1)]
+    return [*usual, *((starts, least, False) for starts in range(min(wanted.starts, enough), 1, -1))]
+
+
+def _enough_starts(wanted: Experiment) -> int:
+    return _ENOUGH_STARTS.get(wanted.stage, _USUALLY_ENOUGH_STARTS)
 
 
 def rounds_of(stage: Stage, scope: Scope, kind: str = "") -> tuple[int, int]:

@@ -138,9 +138,7 @@ def rest(recording: Recording, diagnosis: Diagnosis | None = None) -> Rest:
     )
 
 
-def _known(
-    recording: Recording, time_left_s: float, diagnosis: Diagnosis | None, total_s: float = 0.0
-) -> Known:
+def _known(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None, total_s: float = 0.0) -> Known:
     from ..analysis.diagnosis.explain import explain
 
     diagnosis = diagnosis or explain(recording)

@@ -65,7 +65,7 @@ class Protocol:
 
 
 PROTOCOLS = {
-    "default": Protocol("default", (6, 40), 1, (1, 8), 0.3, 8, 80.0),
+    "default": Protocol("default", (6, 40), 1, (1, 8), 0.3, 8, 60.0),
     "quick": Protocol("quick", (4, 12), 1, (1, 4), 0.15, 4, 27.0),
     # The post that published the VGG times on a GTX 1080: the mean of 100 runs.
     "addfor": Protocol("addfor", (10, 10), 1, (10, 10), 0.0, 8, None, "mean"),

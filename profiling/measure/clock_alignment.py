@@ -1,12 +1,8 @@
-"""The clocks of several nodes on one axis: by exchanging readings, as NTP does.
+"""The clocks of several nodes on one axis: by exchanging readings, as NTP does (Mills, IEEE Trans. Comm. 39, 1991).
 
-A reading requested over the network was taken at some moment between request and reply. So the offset of the other
-clock is known to half the round trip, however the time splits between the two directions; of several exchanges the
-shortest counts. Between exchanges before and after a measurement the offset is interpolated linearly; the clocks' rates
-are known only on average, so the change of the offset between the two is added to the error.
-Source: Mills, Internet Time Synchronization: the Network Time Protocol, IEEE Trans. Comm. 39 (1991).
-
-Processes of one machine share CLOCK_MONOTONIC: their offset and its error are 0.
+Of several exchanges the shortest counts, and its offset is known to half the round trip. In between it is
+interpolated, and its change is added to the error. Processes of one machine share CLOCK_MONOTONIC: offset and error
+are 0.
 """
 
 from __future__ import annotations
@@ -81,11 +77,7 @@ def alignment_of(entry: Mapping[str, Any] | None) -> ClockAlignment:
 def read_clock(
     request: Callable[[], int], now_ns: Callable[[], int] = time.monotonic_ns, exchanges: int = EXCHANGES
 ) -> Reading:
-    """Compare the clock of another process with this process's clock, which is the reference.
-
-    `request` makes the other process read its clock now, and returns the time, nanoseconds. The exchange with the
-    shortest round trip counts.
-    """
+    """The clock of another process, which `request` reads in ns now, beside this process's clock, the reference."""
 
     def exchange() -> Reading:
         sent_ns = now_ns()
@@ -97,10 +89,7 @@ def read_clock(
 
 
 def clock_identity() -> str:
-    """A text that is equal in all processes that share CLOCK_MONOTONIC, and differs between machines.
-
-    It names the boot of the machine and the time namespace; it is compared, never stored.
-    """
+    """A text that names the boot of the machine and the time namespace, which share CLOCK_MONOTONIC; never stored."""
     boot, namespace = str(os.getpid()), ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

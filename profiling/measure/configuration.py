@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import msgspec
+
 from ...base.errors import CurvescopeError
 from ..recording.axis import BATCH, TOKENS, Axis, axis_of
 from ..workload.any_workload import AnyWorkload
@@ -44,13 +46,6 @@ class Configuration:
         values = tuple((fixed or {}).items())
         return cls(step, None, None, device, OWN, None, step=step, axis=axis, fixed=values)
 
-    @classmethod
-    def from_entry(cls, entry: Mapping[str, Any]) -> Configuration:
-        """The configuration in a plan file."""
-        shape = entry["input_shape"]
-        fixed = tuple((str(name), int(value)) for name, value in entry.get("fixed", ()))
-        return cls(**{**entry, "input_shape": None if shape is None else tuple(shape), "fixed": fixed})
-
     @property
     def label(self) -> str:
         """Name of the folder of its recording."""
@@ -87,11 +82,7 @@ class Configuration:
         return get_network(self.network, self.sequence_length)
 
     def check(self) -> None:
-        """Find the network or the function of the step, without building anything.
-
-        Raises:
-            CurvescopeError: it does not exist, its axis is not one of the network, or it cannot be a CUDA graph.
-        """
+        """Find the network or the function of the step, its axes and whether it can be a CUDA graph; builds nothing."""
         if self.graphed:
             check_device(self.device)
             if reads_result(self.precision, self.mode):
@@ -134,12 +125,7 @@ class Configuration:
 
 
 def configuration_of(meta: Mapping[str, Any]) -> Configuration:
-    """The configuration of a recording, by its `recording.json`.
-
-    Raises:
-        CurvescopeError: its workload cannot be built again: another program was recorded or imported, the recording is
-            of an older version, or another process cannot import the step.
-    """
+    """The configuration of a recording, by its `recording.json`; an error if its workload cannot be built again."""
     if (why := meta.get("step_not_importable")) is not None:
         raise CurvescopeError(
             f"The step {meta.get('network')} cannot be run again by another process: {why}. Define make_step in a file "
@@ -152,12 +138,6 @@ def configuration_of(meta: Mapping[str, Any]) -> Configuration:
         )
     names = {field.name for field in fields(Configuration)} - {"device", "axis", "fixed"}
     entries = {name: value for name, value in meta.items() if name in names}
-    return Configuration.from_entry(
-        {
-            "input_shape": None,
-            **entries,
-            "device": meta["torch_device"],
-            "axis": axis_of(meta).name,
-            "fixed": tuple((meta.get("fixed") or {}).items()),
-        }
-    )
+    fixed = tuple((meta.get("fixed") or {}).items())
+    more = {"device": meta["torch_device"], "axis": axis_of(meta).name, "fixed": fixed}
+    return msgspec.convert({**entries, **more}, Configuration)

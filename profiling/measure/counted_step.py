@@ -1,9 +1,9 @@
-"""Runs a step of a configuration whose kernels are counted, in a process of its own.
+"""Runs a step of a configuration whose kernels are counted: `python -m … CONFIGURATION BATCH [CAPABILITY FILE]`.
 
-`python -m curvescope.profiling.measure.counted_step CONFIGURATION BATCH` runs one step inside an NVTX start/end range,
-for a tool that counts its kernels. The range spans all threads: torch launches the kernels of the backward pass from a
-thread of its own. With `CAPABILITY FILE` as further arguments the process counts the kernels itself, by CUPTI's range
-profiler, and writes a `CountedStep` as JSON to the file. The configuration is the JSON of a `Configuration`.
+One step runs inside an NVTX start/end range, for a tool that counts its kernels; the range spans all threads, as torch
+launches the backward pass from another one. With the further arguments the process counts the kernels itself, by
+CUPTI's range profiler, and writes a `CountedStep` as JSON to the file. The configuration is the JSON of a
+`Configuration`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
@@ -61,11 +63,8 @@ def count_step(
     """Count the kernels of a step, which runs several times, and list the kernels of one more step.
 
     `count` counts the kernels which another function launches each time. `list_kernels` runs a step and returns a row
-    with name, grid and block of each of its kernels, in the order of the launches.
-
-    Raises:
-        CurvescopeError: the step failed, could not be counted, or launched another number of kernels when it was
-            listed: then it is unknown which kernel a count is of.
+    with name, grid and block of each of its kernels, in the order of the launches. Where their numbers differ, it is
+    unknown which kernel a count is of: an error.
     """
     _warm_up(workload, batch)
     counts = count(workload.time_step)
@@ -112,7 +111,7 @@ def main() -> None:
     """Run the step that the arguments name; what is wrong with it is the last line on standard error."""
     configuration, batch, *more = sys.argv[1:]
     try:
-        workload = Configuration.from_entry(json.loads(configuration)).build()
+        workload = msgspec.json.decode(configuration, type=Configuration).build()
         if not more:
             run_marked(workload, int(batch))
             return

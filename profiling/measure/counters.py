@@ -1,8 +1,7 @@
 """Counts the kernels of a recording's steps: runs a step of each batch size again, by CUPTI or under Nsight Compute.
 
-The counts are joined to the kernels of all profiled steps of the batch size (`attribution.counted_kernels`). Both tools
-run kernels one at a time, at the clocks as they are and without flushing caches. CUPTI repeats the step, so a kernel
-finds in the caches what the kernel before it left. Nsight Compute repeats each kernel: it finds what it left itself.
+Kernels run one at a time, at the clocks as they are, without flushing caches. CUPTI repeats the step, so a kernel
+finds in the caches what the one before it left; Nsight Compute repeats each kernel, which finds what it left itself.
 """
 
 from __future__ import annotations
@@ -59,11 +58,7 @@ def counted_of(recording: Recording) -> list[Counted]:
 
 
 def find_tools(tool: str | None = None) -> list[str]:
-    """The tools to try, in order: by default CUPTI, then Nsight Compute.
-
-    Raises:
-        BackendMissingError: none of them is here.
-    """
+    """The tools to try, in order: by default CUPTI, then Nsight Compute; an error if none is here."""
     if tool == CUPTI and not count_gpus():
         raise BackendMissingError("CUPTI counts on a GPU, and no CUDA device is usable here (`curvescope doctor`).")
     tools = [name for name in TOOLS if name != CUPTI or count_gpus()] if tool is None else [tool]
@@ -73,11 +68,7 @@ def find_tools(tool: str | None = None) -> list[str]:
 
 
 def check_countable(recording: Recording) -> None:
-    """Check, before anything runs, that the steps of a recording can be counted here.
-
-    Raises:
-        CurvescopeError: no step ran, the steps ran on a CPU, cannot be built again, or ran on another device.
-    """
+    """Check, before anything runs, that the steps of a recording can be counted here."""
     if recording.meta.get("recording_type") == "model":
         raise CurvescopeError(
             f"{recording.path} is modelled: no kernel ran that could be counted. `curvescope diagnose`, "
@@ -101,14 +92,8 @@ def count_kernels(
 ) -> list[Counted]:
     """Count the kernels of a recording's steps, smallest batch size first, and add the counts to the recording.
 
-    Args:
-        path: folder of the recording.
-        batches: batch sizes; None for all that were profiled and not counted yet.
-        report: receives one line before each batch size, and why one could not be counted.
-        tool: see `find_tools`; where CUPTI cannot count, `report` receives the reason and Nsight Compute goes on.
-
-    Returns:
-        What was counted now, by batch size.
+    By default all batch sizes that were profiled and not counted yet. `report` receives a line before each, why one
+    could not be counted, and why CUPTI could not, so that Nsight Compute goes on. Returns what was counted now.
 
     Raises:
         CurvescopeError: see `check_countable` and `find_tools`; a batch size was not profiled or is counted already;

@@ -1,8 +1,7 @@
 """The workers of a Dask cluster as measurers of a sweep: one per GPU, or several on a CPU.
 
-One worker measures all rounds and batch sizes of a recording, because these are compared with each other. If it ends,
-another worker with the same kind of device repeats the lost visit. Only this process writes recordings, so a visit is
-recorded once or not at all.
+One worker measures all of a recording; if it ends, another with the same kind of device repeats the lost visit. Only
+this process writes recordings, so a visit is recorded once or not at all.
 """
 
 from __future__ import annotations
@@ -37,16 +36,10 @@ class SweepCluster:
     """A connection to the workers; a context manager that ends their servers, and the workers that it started."""
 
     def __init__(self, scheduler: str, workers: int | None, gpus: Sequence[str] = (), threads: int = 1) -> None:
-        """Create a connection; `with` opens it.
+        """Create a connection to a Dask scheduler by its address; `with` opens it.
 
-        Args:
-            scheduler: address of a Dask scheduler, or `local` to start workers on this machine.
-            workers: number of workers to start on a CPU.
-            gpus: GPUs of this machine, named as in CUDA_VISIBLE_DEVICES; a worker is started for each.
-            threads: of each worker started on a CPU.
-
-        Raises:
-            BackendMissingError: Dask is not installed.
+        With `local` it starts workers on this machine: one for each of the GPUs, named as in CUDA_VISIBLE_DEVICES, or
+        so many with so many threads on a CPU.
         """
         try:
             import distributed  # noqa: F401 - checks that it is installed
@@ -109,11 +102,7 @@ class SweepCluster:
         return str(device)
 
     def measurers(self, device: str, most: int) -> list[WorkerMeasurer]:
-        """Use at most that many workers as measurers, each on a device of that name.
-
-        Raises:
-            CurvescopeError: the workers are of different kinds, share a GPU, or cannot measure.
-        """
+        """Use at most that many workers; an error if their kinds differ, they share a GPU, or cannot measure."""
         addresses = sorted(self.addresses())
         with ThreadPoolExecutor(max(1, len(addresses))) as pool:  # each loads torch first
             described = list(pool.map(lambda address: self._first_call(address, "describe", device), addresses))
@@ -165,11 +154,7 @@ class SweepCluster:
             self._taken.discard(address)
 
     def successor(self, lost: str, machine: Machine, device: str) -> tuple[str, Machine]:
-        """Wait for another free worker of the same kind, or the same worker if it is alive; it is then taken.
-
-        Raises:
-            CurvescopeError: no such worker connects within `_SUCCESSOR_S`.
-        """
+        """Wait for another free worker of the same kind, or the same one if it is alive, and take it."""
         deadline = time.monotonic() + _SUCCESSOR_S
         while time.monotonic() < deadline and not self.stopped.wait(_POLL_S):
             with self._lock:

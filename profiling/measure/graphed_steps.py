@@ -33,8 +33,8 @@ def capture(workload: Any) -> tuple[Any, object]:
 class GraphedSteps(AnyWorkload):
     """The steps of another workload, each the replay of a graph; loading a batch size captures it.
 
-    A replay has no layers and no phases: it repeats kernels at the same addresses, and nothing that the step did on the
-    host, e.g. loading data.
+    A replay has no layers and no phases: it repeats kernels, and nothing that the step did on the host, e.g. loading
+    data.
     """
 
     model = None  # its hooks do not run in a replay

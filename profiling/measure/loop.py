@@ -1,11 +1,8 @@
 """The loop: conditions measured in interleaved rounds, and the rows that their visits add to a recording.
 
-Every round visits every condition, so that slow drift of the machine touches all conditions alike. The first round
-takes the conditions in their order (an interrupted run is complete up to a condition); later rounds are shuffled with
-a fixed seed, so that a resumed run has the same rounds. Every visit takes unprofiled and profiled steps: drift is the
-same in both, and their difference is the profiling overhead alone.
-
-Sweeps, scaling runs and benchmarks define the condition and make its visits; a condition is any hashable value.
+Every round visits every condition, so that slow drift of the machine touches all alike. The first round takes them in
+their order (an interrupted run is complete up to one); later rounds are shuffled with a fixed seed, so that a resumed
+run has the same rounds. A visit takes unprofiled and profiled steps: drift is the same in both.
 """
 
 from __future__ import annotations

@@ -79,12 +79,8 @@ _LIBRARIES = ("cuda", "cudnn", "driver")  # facts of a device that name its soft
 def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
     """Compare this machine with that of a recording, by its `recording.json`, before its work runs again.
 
-    Returns:
-        Differences that leave the device the same, e.g. in versions of libraries; one sentence each.
-
-    Raises:
-        CurvescopeError: this machine does not have the recording's device, or torch would use another number of
-            threads.
+    Returns a sentence for each difference that leaves the device the same, e.g. in versions of libraries; another
+    device, or number of threads, is an error.
     """
     recorded = meta.get("device")
     if not recorded:

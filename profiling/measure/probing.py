@@ -2,9 +2,8 @@
 
 A line is what the times of the sweep's sizes allow at a size between them: their interpolation, and what both sides
 continue to. A probe is off it if it leaves all of these by 5 % and by three standard errors, in two visits or more. A
-gap is also searched where the sweep's own sizes bend. Bisection finds the jump in a gap, between the last size on the
-line and the first off it. Both join the curve and are tested as all others, on rounds after their choice. The visits
-that chose them are in `recording.json` and count nowhere.
+gap is also searched where the sweep's own sizes bend. Bisection finds the jump in a gap. Both sides of it join the
+curve and are tested as all others, on rounds after their choice; the visits that chose them count nowhere.
 """
 
 from __future__ import annotations

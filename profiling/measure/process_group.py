@@ -22,7 +22,7 @@ class ProcessGroup:
     def __init__(self, rank_info: RankInfo, timeout_s: float) -> None:
         self.rank_info, self._timeout = rank_info, timedelta(seconds=timeout_s)
         self.nodes: list[int] = []  # of every rank
-        self._groups: dict[int, Any] = {}
+        self.groups: dict[int, Any] = {}  # of torch, of the first so many ranks
 
     def __enter__(self) -> ProcessGroup:
         import_torch()
@@ -75,11 +75,7 @@ class ProcessGroup:
         import torch.distributed as dist
 
         for count in devices:
-            self._groups[count] = dist.new_group(self.order[:count], timeout=self._timeout, backend=backend)
-
-    def group(self, devices: int) -> Any:
-        """The torch process group of the first `devices` ranks."""
-        return self._groups[devices]
+            self.groups[count] = dist.new_group(self.order[:count], timeout=self._timeout, backend=backend)
 
     def broadcast(self, value: Any) -> Any:
         """Rank 0's object, on every rank."""

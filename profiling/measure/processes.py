@@ -1,7 +1,6 @@
-"""Processes that run functions for this one.
+"""Processes that run functions for this one, and end with it. What runs out of memory or crashes there is a result.
 
-They are forked from a server that has torch loaded and has never used a device, or are interpreters of their own, maybe
-of another environment. What runs out of memory or crashes there is a result. The processes end with this one.
+They are forked from a server that has torch loaded and has never used a device, or are interpreters of their own.
 """
 
 from __future__ import annotations
@@ -87,11 +86,7 @@ class Interpreter(ChildProcess):
     def __init__(
         self, python: str, folder: Path, variables: Mapping[str, str], make: Callable[..., Any], *arguments: Any
     ) -> None:
-        """Start the process of an interpreter, which has the packages that Curvescope needs.
-
-        The folder is its working directory, and is searched first for modules; the variables are set in its
-        environment.
-        """
+        """Start an interpreter with packages that Curvescope needs, in a folder that is first searched for modules."""
         command = [python, "-c", _MAIN, str(Path(__file__).parents[2])]
         self._process, self._connection = start_with_socket(
             command, _Popen, cwd=folder, env={**os.environ, **variables}

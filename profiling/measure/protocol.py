@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ...base.errors import CurvescopeError
 
@@ -51,11 +49,6 @@ class Protocol:
         """Whether a publication fixes the number of rounds."""
         return self.rounds[0] == self.rounds[1]
 
-    @classmethod
-    def from_entry(cls, entry: Mapping[str, Any]) -> Protocol:
-        """The protocol in a plan file."""
-        return cls(**{**entry, **{name: tuple(entry[name]) for name in ("rounds", "steps_per_visit")}})
-
     def steps_of_visit(self, batch: int, discarded_ns: int) -> int:
         """Number of unprofiled steps of one visit, from the duration of its last discarded step."""
         if self.images is not None:
@@ -89,12 +82,7 @@ def get_protocol(name: str) -> Protocol:
 
 
 def parse_batches(text: str, option: str = "--batch") -> tuple[int, ...]:
-    """Parse batch sizes: `1,2,4` (a list), `1..32` (the first, doubled up to the last), or `32..160:8` (steps of 8).
-
-    Raises:
-        CurvescopeError: the text has none of these forms, or the sizes are not positive and increasing. It names the
-            option.
-    """
+    """Parse batch sizes: `1,2,4` (a list), `1..32` (the first, doubled up to the last), or `32..160:8` (steps of 8)."""
     form = "write a list, e.g. 1,2,4, powers of two, e.g. 1..32, or a step, e.g. 32..160:8"
     order = "batch sizes start at 1 and increase" if option == "--batch" else "values start at 1 and increase"
     if match := re.fullmatch(r"(\d+)\.\.(\d+)(?::(\d+))?", text.strip()):

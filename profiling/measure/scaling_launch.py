@@ -32,12 +32,8 @@ def launch(
 ) -> None:
     """Run the plan of a folder with one process per device, and wait for its end.
 
-    `rank_module` runs one rank; its argument is the folder, to whose `logs` the ranks write. `report` receives the
-    progress a few times a second.
-
-    Raises:
-        CurvescopeError: a rank failed; the others are ended. The message contains the end of its log.
-        KeyboardInterrupt: passed on, after the ranks are ended.
+    `rank_module` runs one rank; its argument is the folder, to whose `logs` the ranks write. If one fails, the others
+    are ended, and the error contains the end of its log.
     """
     logs = folder / "logs" / str(len(list((folder / "logs").glob("*"))) + 1)  # those of earlier starts are kept
     logs.mkdir(parents=True)

@@ -1,17 +1,10 @@
-"""The plan of a scaling run, and the folder of its recordings.
-
-DIR/scale.json                      the plan
-DIR/devices1/rank0/                 one recording per number of devices and rank
-DIR/devices4/rank0/ … rank3/
-DIR/logs/                           output of the ranks, if this machine's `curvescope scale` started torchrun
-"""
+"""The plan of a scaling run, `scale.json`, and the folder of its recordings, `devicesN/rankR` in it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..recording.plan_file import PlanFile
 from ..recording.store import META_FILE, Recording, open_recording
@@ -45,12 +38,6 @@ class ScalingPlan:
     source: str  # input pipeline, see `make_feed`
     timeout_s: float  # to wait for an unresponsive rank before the run is aborted
 
-    @classmethod
-    def from_entry(cls, entry: dict[str, Any]) -> ScalingPlan:
-        """The plan in a plan file."""
-        fields = {"devices": tuple(entry["devices"]), "protocol": Protocol.from_entry(entry["protocol"])}
-        return cls(**{**entry, **fields, "configuration": Configuration.from_entry(entry["configuration"])})
-
     @property
     def weak(self) -> tuple[ScalingPoint, ...]:
         """Points with a fixed batch size per device; the first is the reference of the others."""
@@ -73,7 +60,7 @@ class ScalingPlan:
         return tuple(sorted({*self.weak, *self.strong, *alone}))
 
 
-PLAN_FILE = PlanFile("scale.json", "scale", "scaling run", 1, ScalingPlan.from_entry)
+PLAN_FILE = PlanFile("scale.json", "scale", "scaling run", 1, ScalingPlan)
 
 
 def rank_folder(folder: Path, devices: int, rank: int) -> Path:

@@ -1,9 +1,7 @@
 """One rank of a scaling run: data-parallel steps on 1, 2, … devices, timed and recorded in interleaved rounds.
 
-All ranks run from the start; a visit uses the first few of them, and the others wait. So every number of devices is
-visited in every round, and slow drift of the machine touches all of them alike. Rank 0 sends commands to the other
-ranks. One device steps the plain network; several step it under DistributedDataParallel, over NCCL on GPUs and Gloo on
-CPUs.
+All ranks run from the start, by commands of rank 0; a visit uses the first few of them, and the others wait. One
+device steps the plain network; several step it under DistributedDataParallel, over NCCL on GPUs and Gloo on CPUs.
 """
 
 from __future__ import annotations
@@ -82,18 +80,10 @@ def run_rank(
     precise: Precise = lambda _: False,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Measure everything that is missing in `folder`, as one rank of a launch.
+    """Measure everything that is missing in a plan's folder, which all nodes share, as one rank of a launch.
 
-    Args:
-        folder: folder of the plan, on a file system that all nodes share.
-        plan: plan of the run; the same on all ranks.
-        ranks: all processes of the launch, connected.
-        report: receives the progress of rank 0 after every visit.
-        precise: stopping rule, a function of the rows of `steps` of rank 0 at one number of devices.
-        clock_s: clock of the time limit.
-
-    Raises:
-        CurvescopeError: there are too few processes or devices, no batch size fits, or the folder cannot be written.
+    `report` receives the progress of rank 0 after every visit; `precise` is a stopping rule, a function of the rows of
+    `steps` of rank 0 at one number of devices.
     """
     ranks.check_size(plan.devices)
     if not all(ranks.gather((folder / PLAN_FILE.name).is_file())):
@@ -289,7 +279,7 @@ class _Rank:
         ids = None if self._device == "cpu" else [int(self._device.partition(":")[2])]
 
         def wrap(model: Any) -> Any:
-            return DistributedDataParallel(model, device_ids=ids, process_group=self._ranks.group(devices))
+            return DistributedDataParallel(model, device_ids=ids, process_group=self._ranks.groups[devices])
 
         return Workload(
             self._network,

@@ -1,7 +1,6 @@
 """Checks of a user's step over the visits of one process: it leaks memory, does more with each call, or changes.
 
-A network that Curvescope builds does the same in each step. A step of the user may not, and then its times describe
-nothing that stays. What is found is a sentence in `recording.json`; no step is left out.
+Then its times describe nothing that stays. What is found is a sentence in `recording.json`; no step is left out.
 """
 
 from __future__ import annotations

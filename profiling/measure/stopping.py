@@ -59,13 +59,9 @@ class Complete(StoppingRule[C]):
     def __init__(
         self, rounds: tuple[int, int | None], time_limit_s: float | None = None, deadline_s: float | None = None
     ) -> None:
-        """Define the rule.
+        """Define the rule, by the minimum and maximum number of rounds; None for as many as conditions need.
 
-        Args:
-            rounds: minimum and maximum number; with maximum None, rounds continue until every condition is finished.
-            time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected
-                to end within them.
-            deadline_s: time within which a round must be expected to end to start at all.
+        After the minimum, a round starts only if it is expected to end within the time limit; any, within the deadline.
         """
         super().__init__(least=rounds[0], time_limit_s=time_limit_s)
         self.most, self._deadline_s = rounds[1], deadline_s

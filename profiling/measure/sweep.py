@@ -1,7 +1,6 @@
 """A sweep: steps of one network over several batch sizes, timed and profiled in interleaved rounds.
 
-The batch sizes are the conditions of a `Loop`. A batch size that does not fit the memory is a result: it is
-named in `recording.json`, and the others continue.
+A batch size that does not fit the memory is a result: it is named in `recording.json`, and the others continue.
 """
 
 from __future__ import annotations
@@ -42,25 +41,11 @@ def run_sweep(
     clock_s: Callable[[], float] = time.monotonic,
     probe_s: float = 0.0,
 ) -> None:
-    """Measure and record one workload over batch sizes, in this process.
+    """Measure and record one workload over increasing batch sizes, in this process, in a new folder.
 
-    The recording grows visit by visit. After an interruption it is readable up to its last complete visit.
-
-    Args:
-        workload: steps to measure.
-        batches: batch sizes, increasing.
-        protocol: number and length of visits.
-        path: folder to create for the recording.
-        report: receives the progress after every visit.
-        rule: what each round visits, and when the sweep ends; None for the rounds of the protocol.
-        clock_s: clock of the time limit.
-        probe_s: seconds for probes of sizes between the batch sizes. A compiled step has none: it would be compiled
-            for each.
-
-    Raises:
-        CurvescopeError: the network cannot run a step, the recording cannot be written, or no batch size fits the
-            memory.
-        KeyboardInterrupt: passed on, after the recording is marked interrupted.
+    The recording grows visit by visit. After an interruption it is readable up to its last complete visit. By default
+    the rounds are those of the protocol. Probes of sizes between the batch sizes take `probe_s`; a compiled step has
+    none: it would be compiled for each.
     """
     workload.try_step(min(batches))
     clocks = ClockSampler(workload.device)
@@ -112,10 +97,7 @@ def sweep_callable(
 
 
 def describe_sweep(spec: Mapping[str, Any], batches: Sequence[int], protocol: Protocol) -> dict[str, Any]:
-    """Entries of `recording.json` that every sweep has, besides those of its machine.
-
-    The steps are described as in `AnyWorkload.spec` and `Configuration.entry`.
-    """
+    """Entries of `recording.json` that every sweep has, besides its machine's; `spec` describes the steps."""
     return {
         "recording_type": "sweep",
         "argv": without_secrets(sys.argv[1:]),
@@ -134,11 +116,7 @@ def sweep_batches(
     report: Callable[[Progress], None] = lambda _: None,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> str | None:
-    """Make the visits that are missing in the recording of a sweep, of its `batches`, or those of `Probing`.
-
-    Returns:
-        The reason why no batch size could be measured; None if one was.
-    """
+    """Make the visits that are missing in a sweep's recording; returns why no batch size could be measured, or None."""
     writer = visits.writer
     probing = rule if isinstance(rule, Probing) else None
     sizes = probing.sizes if probing else writer.meta["batches"]

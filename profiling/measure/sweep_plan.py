@@ -1,8 +1,7 @@
 """A sweep over several networks and configurations, each visit in its own process, here or on the workers of a cluster.
 
-A visit that runs out of memory or crashes its process costs one batch size of one recording. The plan is stored beside
-the recordings, so an interrupted sweep can be resumed. All visits of a recording run on one kind of machine, because
-batch sizes are compared with each other.
+The plan is stored beside the recordings, so an interrupted sweep can be resumed. All visits of a recording run on one
+kind of machine, because batch sizes are compared with each other.
 """
 
 from __future__ import annotations
@@ -41,18 +40,8 @@ class SweepPlan:
     up_to_largest: bool  # measure the largest size that fits, too, and the doubles of the last of `batches` up to it
     protocol: Protocol
 
-    @classmethod
-    def from_entry(cls, entry: dict[str, Any]) -> SweepPlan:
-        """The plan in a plan file."""
-        return cls(
-            tuple(Configuration.from_entry(configuration) for configuration in entry.pop("configurations")),
-            tuple(entry.pop("batches")),
-            protocol=Protocol.from_entry(entry.pop("protocol")),
-            **entry,
-        )
 
-
-PLAN_FILE = PlanFile("sweep.json", "sweep", "sweep", 1, SweepPlan.from_entry)
+PLAN_FILE = PlanFile("sweep.json", "sweep", "sweep", 1, SweepPlan)
 
 
 def sweep_recordings(folder: AnyPath) -> list[AnyPath]:
@@ -80,14 +69,11 @@ def run_plan(
     """Measure everything in a plan that is missing in `folder`.
 
     `report` receives a configuration's label and progress after every visit. Measurers run in parallel, each with one
-    configuration at a time; by default this machine measures alone.
-
-    Returns:
-        Configurations of which no batch size could be measured, and the reasons.
+    configuration at a time; by default this machine measures alone. Returns configurations of which no batch size
+    could be measured, and the reasons.
 
     Raises:
         CurvescopeError: a recording cannot be written, was started on another kind of device, or lost its measurer.
-        KeyboardInterrupt: passed on; the recordings can be resumed.
     """
     waiting: SimpleQueue[Configuration] = SimpleQueue()
     for configuration in plan.configurations:
@@ -188,8 +174,6 @@ def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> N
 
 def find_largest(fits: Callable[[int], bool], first: int) -> tuple[int, int | None]:
     """Search the largest batch size that fits, by doubling from `first` and then by bisection to a 32nd of the size.
-
-    If `first` does not fit, smaller sizes are tried.
 
     Returns:
         The largest size that fits, 0 for none; and the smallest size that was too large, None if all sizes fit.

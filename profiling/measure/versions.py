@@ -1,8 +1,7 @@
 """Versions of a step measured together, e.g. two revisions: visited in turn, each in processes of its own.
 
 Equal processes differ by 3 to 36 %, by where their memory lies, for as long as they live. So every version gets fresh
-processes again and again, and these are the unit of resampling: a few rounds visit the processes of all versions, then
-the next ones start. Their recordings say how many rounds a process made, and share the name of the run.
+processes after a few rounds, and these are the unit of resampling. Recordings say how many rounds a process made.
 """
 
 from __future__ import annotations
@@ -158,20 +157,10 @@ def measure_versions(
     report: Callable[[Progress], object] = lambda _: None,
     start: Callable[..., Any] = Interpreter,
 ) -> list[Path]:
-    """Measure versions of a step together; each gets a recording in the folder, by its name.
+    """Measure versions of a step together; each gets a recording in the new folder, by its name.
 
-    Args:
-        versions: the versions, with their folders.
-        configuration: the step.
-        batches: batch sizes, increasing.
-        protocol: number and length of the visits.
-        folder: folder to create.
-        decided: whether the rows so far, whose `factor` is the version, are enough; asked when processes end.
-        report: receives the progress after every visit.
-        start: starts a process, see `Interpreter`.
-
-    Returns:
-        The folders of the recordings, in the order of the versions.
+    `decided` says whether the rows so far, whose `factor` is the version, are enough; it is asked when processes end.
+    `start` starts a process, see `Interpreter`.
 
     Raises:
         CurvescopeError: a step fails or does not fit the memory, a version runs another's code, or a recording cannot

@@ -65,9 +65,7 @@ class Steps(typing.Protocol):
 def visit(
     workload: AnyWorkload, batch: int, protocol: Protocol, between: Callable[[], object] = lambda: None
 ) -> Visit | Empty:
-    """Measure one batch size once.
-
-    `between` runs after every unprofiled step, outside its time, e.g. to sample clocks.
+    """Measure one batch size once; `between` runs after every unprofiled step, outside its time, e.g. to sample clocks.
 
     Returns:
         The steps, or `Empty` if the batch does not fit the memory, or a step of the user failed.
@@ -168,7 +166,7 @@ def memory_ran_out(error: Exception) -> bool:
 def warm_up_ns(device: str) -> int:
     """Time of steps, nanoseconds, that brings a device to its clocks.
 
-    An idle GPU lowers them (an H200 from 1980 to 345 MHz), and it is idle for up to a second while the host converts a
+    An idle GPU lowers them (an H200 from 1980 to 345 MHz); it idles for up to a second while the host converts a
     profile.
     """
     return 0 if device == "cpu" else _GPU_WARM_UP_NS
@@ -206,12 +204,8 @@ def time_steps(
 ) -> list[StepRow]:
     """Time steps of the loaded batch; rows as in `Visit.unprofiled`.
 
-    Args:
-        workload: steps of the loaded batch.
-        count: number of steps.
-        between: see `visit`.
-        exactly: whether no further steps may run for their energy, e.g. because the steps of ranks meet.
-        clock: reader of the SM clock in each step.
+    `between` is as of `visit`. With `exactly` no further steps run for their energy, e.g. because the steps of ranks
+    meet. `clock` reads the SM clock in each step.
     """
     fresh_peak = reset_peak(workload.device)
     meter = meter_of(workload.device)
@@ -242,14 +236,9 @@ def share_energy(
     """Give steps their energy, in the column `energy_uj`: shares by duration of the energy from the first to the last.
 
     Between timed steps the host is read, and a device that waits meanwhile has an idle one's power. Where that takes
-    more than a hundredth of the time, the energy is that of as many further steps, with nothing between.
-
-    Args:
-        workload: steps of the loaded batch; None if none may run, and then such steps have no energy.
-        timed: rows of the steps in order; changed in place. Steps that last less than the meter's least time together
-            have no energy.
-        joules: readings of the meter before the first step and after each; None where it failed.
-        meter: the meter.
+    more than a hundredth of the time, the energy is that of as many further steps of the workload, with nothing
+    between; without one they have none, as have steps that together last less than the meter's least time. The meter
+    was read before the first step and after each; None where it failed.
     """
     together_ns = sum(row["duration_ns"] for row in timed)
     if not timed or together_ns < meter.source.least_s * 1e9:
@@ -336,14 +325,7 @@ def warm_up_profiler(workload: AnyWorkload) -> None:
 
 
 def record_step(
-    workload: AnyWorkload,
-    count: CountWork | None = None,
-    before: Callable[[], object] = lambda: None,
-    *,
-    watch: bool = False,
-    samples: bool = True,
-    memory: bool = False,
-    look_at_numbers: bool = False,
+    workload: AnyWorkload, count: CountWork | None = None, before: Callable[[], object] = lambda: None, **how: bool
 ) -> StepRows:
     """Run one step of the loaded batch under the profiler; for the arguments see `torch_step.record_step`."""
     first = None if workload.loaded is None else workload.first_profiled.get(workload.loaded)
@@ -353,11 +335,8 @@ def record_step(
         device=workload.device,
         count_work=count,
         before=before,
-        watch=watch,
-        samples=samples,
-        memory=memory,
-        look_at_numbers=look_at_numbers,
         mkl_calls=None if first is None else first.mkl_calls,
+        **how,
     )
     if first is not None and rows.operator_calls is not None:
         for row in rows.operator_calls.rows:

@@ -1,7 +1,4 @@
-"""Measurers, and the one of this machine, which runs each visit in its own process.
-
-A visit that runs out of memory or crashes its process is a result.
-"""
+"""Measurers, and the one of this machine, which runs each visit in its own process: if that crashes, it is a result."""
 
 from __future__ import annotations
 
@@ -35,9 +32,7 @@ class Measurer:
             self.machine = result
         return result
 
-    def visit(
-        self, configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool = True
-    ) -> Visit | Empty:
+    def visit(self, configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool) -> Visit | Empty:
         """Make one visit; for `count_faults` see `visit.count_page_faults`: a batch size needs one such visit."""
         result: Visit | Empty = self._run("visit", configuration, batch, protocol, count_faults)
         return result
@@ -80,9 +75,7 @@ class LocalMeasurer(Measurer):
         device: str | Empty = self._run("pick", name)
         return device
 
-    def visit(
-        self, configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool = True
-    ) -> Visit | Empty:
+    def visit(self, configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool) -> Visit | Empty:
         """Make one visit, and sample clocks meanwhile, also where its process takes no sample between steps."""
         with ClockSampler(configuration.device) as clocks:
             result: Visit | Empty = self._run("visit", configuration, batch, protocol, count_faults, clocks=clocks)
@@ -101,24 +94,6 @@ class LocalMeasurer(Measurer):
         return result
 
 
-def _visit(configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool = True) -> Visit | Empty:
-    workload = build_workload(configuration)
-    workload.finds_peak = count_faults  # both once for each batch size
-    clocks = ClockSampler(configuration.device)
-    # The first step of a process also loads the libraries' kernels and creates the optimizer's state.
-    protocol = replace(protocol, discarded_steps=protocol.discarded_steps + 1)
-    result = visit(workload, batch, protocol, clocks.sample_sometimes)
-    if count_faults:
-        count_page_faults(workload, result)
-    return result if isinstance(result, Empty) else replace(result, clocks=clocks.take())
-
-
-def _fits(configuration: Configuration, batch: int) -> bool:
-    # Two steps, because the first creates the optimizer's state.
-    trial = Protocol("trial", (1, 1), 1, (1, 1), 0.0, 0, None)
-    return isinstance(visit(build_workload(configuration), batch, trial), Visit)
-
-
 def build_workload(configuration: Configuration) -> AnyWorkload:
     """Build the steps of a configuration in this process, under its memory limit."""
     import_torch()
@@ -132,5 +107,21 @@ class _Functions:
 
     pick = staticmethod(pick_device)
     describe = staticmethod(describe_machine)
-    visit = staticmethod(_visit)
-    fits = staticmethod(_fits)
+
+    @staticmethod
+    def visit(configuration: Configuration, batch: int, protocol: Protocol, count_faults: bool) -> Visit | Empty:
+        workload = build_workload(configuration)
+        workload.finds_peak = count_faults  # both once for each batch size
+        clocks = ClockSampler(configuration.device)
+        # The first step of a process also loads the libraries' kernels and creates the optimizer's state.
+        protocol = replace(protocol, discarded_steps=protocol.discarded_steps + 1)
+        result = visit(workload, batch, protocol, clocks.sample_sometimes)
+        if count_faults:
+            count_page_faults(workload, result)
+        return result if isinstance(result, Empty) else replace(result, clocks=clocks.take())
+
+    @staticmethod
+    def fits(configuration: Configuration, batch: int) -> bool:
+        # Two steps, because the first creates the optimizer's state.
+        trial = Protocol("trial", (1, 1), 1, (1, 1), 0.0, 0, None)
+        return isinstance(visit(build_workload(configuration), batch, trial), Visit)

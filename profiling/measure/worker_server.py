@@ -1,8 +1,8 @@
-"""Measures for a worker of a cluster: `python -m curvescope.profiling.measure.worker_server FD`.
+"""Measures for a worker of a cluster: `python -m curvescope.profiling.measure.worker_server SOCKET`.
 
-FD is the file descriptor of the socket to the worker. A worker must not start processes that start others, and its
-libraries are already loaded; so each worker has such a server, which runs every visit in its own process. The server
-ends with its worker, and its processes end with the server.
+A worker must not start processes that start others, and its libraries are already loaded; so each worker has such a
+server, which runs every visit in its own process. The server ends with its worker, and its processes end with the
+server.
 """
 
 from __future__ import annotations
@@ -47,11 +47,7 @@ _starting = threading.Lock()
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """On a worker: call a method of the server's `LocalMeasurer`, and return its result.
-
-    Raises:
-        ServerEnded: the server ended; the next call starts another.
-    """
+    """On a worker: call a method of the server's `LocalMeasurer`; if the server ended, the next call starts another."""
     global _server
     with _starting:
         if _server is None:

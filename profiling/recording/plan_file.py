@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
 
 from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
@@ -27,8 +28,7 @@ class PlanFile(Generic[T]):
     command: str  # name of the command that creates and resumes such runs
     run: str  # noun for such a run in messages
     version: int  # version of the format; later versions are refused
-    # function that creates the plan from its fields; KeyError, TypeError or ValueError if one is invalid
-    plan_of: Callable[[dict[str, Any]], T]
+    plan: type[T]
 
     def write(self, folder: AnyPath, plan: T) -> None:
         """Begin a run in a new or empty folder; the plan is a dataclass with JSON-serialisable fields."""
@@ -45,7 +45,7 @@ class PlanFile(Generic[T]):
             if document.pop("format") != self._format or document.pop("version") > self.version:
                 raise CurvescopeError(f"{path} was written by another version of Curvescope; resume with that version.")
             del document["argv"]
-            return self.plan_of(document)
+            return msgspec.convert(document, self.plan)
         except FileNotFoundError:
             raise CurvescopeError(f"{folder} contains no {self.run} ({self.name} is missing).") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

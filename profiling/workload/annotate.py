@@ -1,8 +1,7 @@
-"""NVTX ranges for the layers of any model, forward and backward, for every tool that reads NVTX.
+"""NVTX ranges for the layers of any model, forward and backward, in one NVTX domain, for every tool that reads NVTX.
 
-All ranges are in one NVTX domain, `curvescope`. A range is named after the module's path, and `PATH backward` around
-each autograd node that the module's forward pass created; the innermost module owns a node. Ranges nest like modules.
-The category of a module's range is its class.
+A range is named after the module's path, with its class as category, and `PATH backward` around each autograd node
+that the module's forward pass created; the innermost module owns a node. Ranges nest like modules.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class _Marks:
         attributes = self._domain.get_event_attributes(message=path, category=type(module).__name__)
 
         def hook(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-            self._inputs.append({t.grad_fn for t in _tensors((arguments, named)) if t.grad_fn is not None})
+            self._inputs.append({t.grad_fn for t in tensors_in((arguments, named)) if t.grad_fn is not None})
             self._domain.push_range(attributes)
 
         return hook
@@ -84,7 +83,7 @@ class _Marks:
         def hook(_: Any, __: Any, ___: Any, output: Any) -> None:
             self._domain.pop_range()
             seen = self._inputs.pop()
-            pending = [t.grad_fn for t in _tensors(output)]
+            pending = [t.grad_fn for t in tensors_in(output)]
             while pending:
                 node = pending.pop()
                 if node is None or node in seen or type(node).__name__ == "AccumulateGrad":
@@ -115,11 +114,12 @@ class _Marks:
         node.register_hook(after)
 
 
-def _tensors(value: Any) -> Iterator[Any]:
+def tensors_in(value: Any) -> Iterator[Any]:
+    """All tensors in a value, of any nesting of dicts, lists and tuples."""
     import torch
 
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (dict, list, tuple)):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(item)
+            yield from tensors_in(item)

@@ -72,11 +72,7 @@ class AnyWorkload:
         raise NotImplementedError
 
     def try_step(self, batch: int) -> None:
-        """Run one step, to check the workload before anything is recorded.
-
-        Raises:
-            CurvescopeError: the step cannot run.
-        """
+        """Run one step, to check the workload before anything is recorded."""
         raise NotImplementedError
 
     def time_step(self) -> tuple[int, int]:

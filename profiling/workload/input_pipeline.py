@@ -16,18 +16,10 @@ _SEED = 0
 
 
 def make_feed(source: str, network: Network, device: str, rank: int, world_size: int) -> Feed | None:
-    """Create the input pipeline that `--input` names, on a device; None for a resident batch.
+    """Create the input pipeline that `--input` names, for one of several ranks; None for a resident batch.
 
-    Args:
-        source: resident, host, or `package.module:function`, a function of batch size, rank and world size that
-            returns an iterable of (inputs, targets); an exhausted one is created again.
-        network: consumes the batches.
-        device: of the batches.
-        rank: of this process.
-        world_size: number of ranks.
-
-    Raises:
-        CurvescopeError: the source is none of these.
+    The source is resident, host, or `package.module:function`, a function of batch size, rank and world size that
+    returns an iterable of (inputs, targets); an exhausted one is created again.
     """
     if source == RESIDENT:
         return None

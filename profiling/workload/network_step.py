@@ -26,11 +26,7 @@ Feed = Callable[[int], tuple[tuple[Any, ...], Any]]  # batch size to inputs and 
 
 
 def check_precision(precision: str, device: str) -> None:
-    """Refuse a precision that the device does not support, as TF32 on a CPU.
-
-    Raises:
-        CurvescopeError: it does not.
-    """
+    """Refuse a precision that the device does not support, as TF32 on a CPU."""
     if device == "cpu" and not PRECISIONS[precision].on_cpu:
         raise CurvescopeError(
             f"--precision {precision} is a mode of CUDA devices; choose fp32, bf16 or fp16 on the CPU."

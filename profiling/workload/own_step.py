@@ -1,11 +1,9 @@
 """A user's own step: `make_step(batch)` returns a function that runs one step of whatever the user trains.
 
-The function is called as it is: its model, data, loss, optimizer, precision and compilation are the user's. Layers come
-from hooks of its module, if one is given; the backward phase from autograd's nodes, the optimizer phase from the ranges
-that torch's optimizers open by themselves.
-
-A step has two optional attributes. `module` is the torch module whose layers are named; `close` is a function that is
-called when another batch size follows. Steps without `close` are kept for the next round, until memory runs short.
+It is called as it is. Layers come from hooks of its module, if one is given; the backward phase from autograd's nodes,
+the optimizer phase from the ranges that torch's optimizers open. A step has two optional attributes: `module`, whose
+layers are named, and `close`, which is called when another batch size follows. Steps without it are kept for the next
+round, until memory runs short.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from ..collect import inductor
 from ..hardware.memory_usage import memory_is_short
 from ..recording.axis import BATCH, Axis
 from .any_workload import AnyWorkload, Ranges
-from .networks import importing, load_function
+from .networks import IMPORTING, load_function
 
 MODE = "own"
 _PROFILING = Path(__file__).resolve().parents[1]
@@ -90,16 +88,16 @@ class OwnStep(AnyWorkload):
         """Prepare; nothing of the user's runs before `load`.
 
         Args:
-            make_step: function of a value of the axis that returns a function that runs one step. A batch size alone is
-                passed by position; other axes, and several, by name.
-            device: `cpu` or `cuda:N`; None until `try_step` finds the device that the step uses.
-            name: name for the recording; default: the function's.
+            make_step: function of a value of the axis that returns a function that runs one step. A batch size alone
+                is passed by position; other axes, and several, by name.
+            device: None until `try_step` finds the device that the step uses.
+            name: default: the function's.
             spec: value of `--step` that names the function; default: found by its name.
             module: torch module whose layers are named; default: attribute `module` of the step or of `make_step`.
-            axis: axis of the values; default: batch.
-            fixed: values of other arguments of `make_step`, by name.
-            errors_are_results: see `AnyWorkload`.
-            clock_ns: see `AnyWorkload`.
+            axis: default: batch.
+            fixed: other arguments of `make_step`.
+            errors_are_results: this and the clock as of `AnyWorkload`.
+            clock_ns: the clock.
         """
         self.device, self._device_is_given = device or "cpu", device is not None
         self.axis, self.fixed = axis or Axis(), dict(fixed or {})
@@ -136,14 +134,12 @@ class OwnStep(AnyWorkload):
         return self._loaded
 
     def load(self, batch: int) -> None:
-        """Make the step of one value, or take the one that was made in an earlier round.
-
-        Raises:
-            CurvescopeError: `make_step` returned no function, or its module is none. Its own errors are passed on.
-        """
+        """Make the step of one value, or take the one of an earlier round. Its own errors are passed on."""
         if batch == self._loaded:
             return
-        self._unload()
+        if self._loaded is not None and hasattr(self._kept.get(self._loaded), "close"):
+            self._drop(self._loaded)
+        self._loaded = None
         inductor.keep_kernels()
         if batch not in self._kept:
             if memory_is_short(self.device):
@@ -158,14 +154,10 @@ class OwnStep(AnyWorkload):
         """Run one step, to check what `make_step` returns before anything is recorded, and to find the device.
 
         Errors of the step itself are results of the sweep, if `errors_are_results`.
-
-        Raises:
-            CurvescopeError: `make_step` returned no function, its function nothing that ran, or the step uses another
-                device than the given one.
         """
         try:
             self.load(batch)
-            result = self._call()
+            result = self.submit()
         except Exception as error:
             if isinstance(error, CurvescopeError) or not self.errors_are_results:
                 raise
@@ -228,14 +220,11 @@ class OwnStep(AnyWorkload):
         arguments = ", ".join(f"{name}={value}" for name, value in self._arguments(batch).items())
         return f"{self._name}({arguments})"
 
-    def _call(self) -> object:
+    def _run(self, ranges: Ranges) -> object:
+        del ranges  # phases come from autograd and the optimizer
         assert self._loaded is not None, "load() a batch first"
         self._calls[self._loaded] += 1
         return self._kept[self._loaded]()
-
-    def _run(self, ranges: Ranges) -> object:
-        del ranges  # phases come from autograd and the optimizer
-        return self._call()
 
     def _synchronize(self) -> None:
         torch = sys.modules.get("torch")
@@ -254,12 +243,6 @@ class OwnStep(AnyWorkload):
         if self._device_is_given and self.cuda and not used:
             raise CurvescopeError(f"{self._name} does not use {self.device}: measure it with --device cpu.")
 
-    def _unload(self) -> None:
-        """Close the loaded step if it has `close`."""
-        if self._loaded is not None and hasattr(self._kept.get(self._loaded), "close"):
-            self._drop(self._loaded)
-        self._loaded = None
-
     def _drop(self, batch: int) -> None:
         step = self._kept.pop(batch)
         if callable(close := getattr(step, "close", None)):
@@ -274,7 +257,7 @@ class OwnStep(AnyWorkload):
 
 def refuse_while_importing() -> None:
     """Refuse to measure while the module of a `--step` is imported, which would measure without an end."""
-    if importing():
+    if IMPORTING:
         raise CurvescopeError(
             "curvescope.diagnose() ran while the module of its step was imported: put the call under "
             '`if __name__ == "__main__":`.'

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....base.errors import CurvescopeError
 from ....base.standard_output import prints_to_stderr
+from ..annotate import tensors_in
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +39,7 @@ class Network:
     input_shape: tuple[int, ...]  # of one sample
     build: Callable[[], torch.nn.Module]
     classes: int | None = 1000  # None where the loss needs no target
+    reads_text: ClassVar[bool] = False  # whether a sample is a sequence of tokens
 
     def sample(self, batch: int, device: str, generator: torch.Generator) -> tuple[tuple[torch.Tensor, ...], Any]:
         """Random inputs, shape (batch, *input_shape), and targets, shape (batch,) or None."""
@@ -47,11 +49,6 @@ class Network:
         if self.classes is None:
             return (inputs,), None
         return (inputs,), torch.randint(self.classes, (batch,), device=device, generator=generator)
-
-    @property
-    def reads_text(self) -> bool:
-        """Whether a sample is a sequence of tokens."""
-        return False
 
     def with_sequence_length(self, length: int) -> Network:
         """The same network with this number of tokens per sample, if it takes text, and so long a text."""
@@ -63,7 +60,7 @@ class Network:
 
         if targets is not None:
             return torch.nn.functional.cross_entropy(output, targets)
-        squares = [tensor.square().mean() for tensor in _floating_tensors(output)]
+        squares = [tensor.square().mean() for tensor in tensors_in(output) if tensor.is_floating_point()]
         if not squares:
             raise CurvescopeError(
                 f"{self.name} returned no floating-point tensor ({type(output).__name__}), which training needs. "
@@ -72,29 +69,13 @@ class Network:
         return torch.stack(squares).sum()
 
 
-def _floating_tensors(output: Any) -> list[torch.Tensor]:
-    import torch
-
-    if isinstance(output, torch.Tensor):
-        return [output] if output.is_floating_point() else []
-    if isinstance(output, dict):
-        output = list(output.values())
-    if isinstance(output, (list, tuple)):
-        return [tensor for item in output for tensor in _floating_tensors(item)]
-    return []
-
-
 def names() -> list[str]:
     """The names that `get_network` accepts."""
     return list(_MODULES)
 
 
 def get_network(name: str, sequence_length: int | None = None) -> Network:
-    """Find a network by name, maybe with other tokens per sample than published.
-
-    Raises:
-        CurvescopeError: the name is unknown (the message lists similar names), or the length is not supported.
-    """
+    """Find a network by name, maybe with other tokens per sample than published."""
     if name not in _MODULES:
         close = difflib.get_close_matches(name.lower().replace("-", "_"), _MODULES)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
@@ -140,28 +121,20 @@ def from_factory(spec: str, input_shape: tuple[int, ...]) -> Network:
     return Network(spec, "user's own", input_shape, build, classes=None)
 
 
-_importing: list[str] = []  # modules of the user whose import has begun
-
-
-def importing() -> bool:
-    """Whether `load_function` is importing a module of the user now."""
-    return bool(_importing)
+IMPORTING: list[str] = []  # modules of the user that `load_function` is importing now
 
 
 def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
     """Load a user's function from `package.module:function`, or `path/to/file.py:function`.
 
     The working directory is searched first. `option` and the `forms` of its values are for messages.
-
-    Raises:
-        CurvescopeError: the value has another form, or the module or the function cannot be loaded.
     """
     module_name, _, function_name = spec.rpartition(":")
     if not (module_name and function_name):
         raise CurvescopeError(f"{option} {spec}: write {forms}.")
     if "" not in sys.path:
         sys.path.insert(0, "")
-    _importing.append(module_name)
+    IMPORTING.append(module_name)
     try:
         with prints_to_stderr():
             is_file = module_name.endswith(".py")
@@ -173,7 +146,7 @@ def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
             f"{option} {spec}: importing {module_name} failed with {type(error).__name__}: {error}.{where}"
         ) from error
     finally:
-        _importing.pop()
+        IMPORTING.pop()
     function = getattr(module, function_name, None)
     if not callable(function):
         raise CurvescopeError(f"{option} {spec}: {module_name} has no function {function_name}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....base.errors import CurvescopeError
 from . import Network
@@ -114,11 +114,7 @@ class Bert(Network):
     """BERT with its own data: token ids, and with the heads masked words and next sentences to predict."""
 
     heads: bool = True
-
-    @property
-    def reads_text(self) -> bool:
-        """Always True."""
-        return True
+    reads_text: ClassVar[bool] = True
 
     def with_sequence_length(self, length: int) -> Network:
         """The same network with `length` tokens per sample, 1 to 512."""

@@ -100,19 +100,9 @@ def _flop_counter() -> Any:
 def build_on_meta(network: Network, batch: int) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], Any]:
     """The module in training mode, inputs and targets, all with tensors without data."""
     import torch
+    from torch.utils._pytree import tree_map_only
 
     with torch.device("meta"):
         model = network.build().train()
-    inputs, targets = network.sample(batch, "cpu", torch.Generator().manual_seed(0))
-    return model, _on_meta(inputs), _on_meta(targets)
-
-
-def _on_meta(value: Any) -> Any:
-    """Replace tensors, alone or in tuples, by tensors without data; other values are unchanged."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.to("meta")
-    if isinstance(value, tuple):
-        return tuple(_on_meta(item) for item in value)
-    return value
+    data = network.sample(batch, "cpu", torch.Generator().manual_seed(0))
+    return model, *tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), data)

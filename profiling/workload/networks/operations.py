@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ....base.errors import CurvescopeError
+from ..annotate import tensors_in
 from . import Network
 from .facts import build_on_meta, facts
 
@@ -63,6 +64,9 @@ def _trace(network: Network, batch: int) -> list[Row]:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.module_tracker import ModuleTracker
 
+    def shapes(values: Any) -> list[list[int]]:
+        return [list(tensor.shape) for tensor in tensors_in(values)]
+
     rows: list[Row] = []
     model, inputs, targets = build_on_meta(network, batch)
 
@@ -72,7 +76,7 @@ def _trace(network: Network, batch: int) -> list[Row]:
             name = func.overloadpacket.__name__
             if name not in _VIEWS:
                 row = {"layer": _deepest(tracker.parents), "op": name, "settings": _settings(name, args)}
-                rows.append({**row, "inputs": _shapes(args), "outputs": _shapes((result,))})
+                rows.append({**row, "inputs": shapes(args), "outputs": shapes(result)})
             return result
 
     # On tensors without data the dispatcher decomposes attention into products; a GPU runs one kernel, but the products
@@ -95,15 +99,3 @@ def _settings(name: str, args: Sequence[Any]) -> dict[str, Any]:
     if any(spread != 1 for spread in args[5]):
         settings["dilation"] = list(args[5])
     return {**settings, "transposed": True} if args[6] else settings
-
-
-def _shapes(values: Sequence[Any]) -> list[list[int]]:
-    import torch
-
-    shapes: list[list[int]] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            shapes.append(list(value.shape))
-        elif isinstance(value, (list, tuple)):
-            shapes += _shapes(value)
-    return shapes

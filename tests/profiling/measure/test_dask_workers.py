@@ -75,6 +75,10 @@ class FakeCluster(SweepCluster):
         return Visit([])
 
 
+def visit(measurer, batch=1):
+    return measurer.visit(Configuration("x"), batch, THREE_ROUNDS, False)
+
+
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
     monkeypatch.setattr(dask_workers, "_POLL_S", 0.01)
@@ -89,7 +93,7 @@ def test_a_worker_that_ends_is_followed_by_a_free_one_of_its_kind():
     first, second = cluster.measurers("cuda:0", 2)
     cluster.machines["tcp://d"] = machine("d", device={**CARD, "name": "Fake 200"})  # came later
     del cluster.machines["tcp://a"]
-    assert first.visit(Configuration("x"), 1, THREE_ROUNDS) == Visit([])
+    assert visit(first) == Visit([])
     assert (first.machine.identity, second.machine.identity) == ("c", "b")
     assert ("tcp://d", "visit") not in cluster.asked
 
@@ -99,7 +103,7 @@ def test_a_worker_that_is_done_takes_the_place_of_one_that_ends():
     first, second = cluster.measurers("cuda:0", 2)
     second.done()
     del cluster.machines["tcp://a"]
-    first.visit(Configuration("x"), 1, THREE_ROUNDS)
+    visit(first)
     assert first.machine.identity == "b"
 
 
@@ -109,13 +113,13 @@ def test_where_no_other_of_its_kind_comes_it_is_said(monkeypatch):
     first, _ = cluster.measurers("cuda:0", 2)
     del cluster.machines["tcp://a"]
     with pytest.raises(CurvescopeError, match=r"no other worker of its kind came.*sweep --resume"):
-        first.visit(Configuration("x"), 1, THREE_ROUNDS)
+        visit(first)
 
 
 def test_a_visit_that_ends_every_worker_costs_that_batch_size_alone():
     cluster = fake(a={}, b={}, c={}, d={})
     (first,) = cluster.measurers("cuda:0", 1)
-    found = first.visit(Configuration("x"), 13, THREE_ROUNDS)
+    found = visit(first, 13)
     assert isinstance(found, Empty)
     assert (found.why, len(cluster.machines)) == (KILLED, 1)
 
@@ -138,24 +142,21 @@ def test_a_stopped_sweep_asks_for_no_successor():
     cluster.machines.clear()
     first.stop()
     with pytest.raises(KeyboardInterrupt):
-        first.visit(Configuration("x"), 1, THREE_ROUNDS)
+        visit(first)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--workers", "2"], "--workers needs --scheduler local"),
-        (["--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], "a running scheduler has its own workers"),
-        (["--scheduler", "local", "--device", "cpu"], "give the number of workers that share its cores"),
-        (
-            ["--scheduler", "local", "--device", "cpu", "--workers", "4096"],
-            "give the number of workers that share its cores",
-        ),
+        ("--workers 2", "--workers needs --scheduler local"),
+        ("--scheduler tcp://127.0.0.1:1 --workers 2", "a running scheduler has its own workers"),
+        ("--scheduler local --device cpu", "give the number of workers that share its cores"),
+        ("--scheduler local --device cpu --workers 4096", "give the number of workers that share its cores"),
     ],
 )
 def test_options_that_do_not_go_together(options, said, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["sweep", "alexnet", *options]) == 2
+    assert main(["sweep", "alexnet", *options.split()]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not list(tmp_path.iterdir())
 

@@ -29,7 +29,7 @@ from curvescope.profiling.measure import visit as visit_module
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Loop, Progress, Visit, VisitWriter, part_of_visit
 from curvescope.profiling.measure.process_group import ProcessGroup
-from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
+from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.scaling_plan import PLAN_FILE, ScalingPlan, ScalingPoint
 from curvescope.profiling.measure.stopping import Complete
 from curvescope.profiling.measure.sweep import run_sweep
@@ -63,11 +63,8 @@ def visits_of(steps):
     return [key for key, _ in itertools.groupby(steps[["round", "batch"]].itertuples(index=False, name=None))]
 
 
-def test_a_step_lasts_what_the_clock_says(clock):
-    workload = FakeWorkload(clock, step_ns)
-    workload.load(2)
-    assert workload.time_step() == (1_000_000_000, step_ns(2) + COLD_NS)
-    assert workload.time_step() == (1_000_000_000 + step_ns(2) + COLD_NS, step_ns(2))
+def loop(visit, rule, conditions=BATCHES, **more):
+    return Loop(conditions=conditions, visit=visit, rule=rule, **more)
 
 
 def test_a_sweep_records_every_step_but_the_discarded_ones(tmp_path, clock):
@@ -103,12 +100,11 @@ class Chosen:
         return self.rule.next_round(look if chosen is None else look.of(chosen))
 
 
-def focused_sweep(path, clock, time_limit_s, rule):
+def focused_sweep(path, clock, time_limit_s, choose):
     """Visits of two steps of 0.5 ms a sample, of which one is discarded."""
     protocol = Protocol("focus", (2, 9), 1, (1, 1), 0.0, 0, time_limit_s)
     workload = FakeWorkload(clock, lambda batch: batch * 500_000)
-    rule = rule(Complete.of(protocol))
-    run_sweep(workload, BATCHES, protocol, path, rule=rule, clock_s=clock.seconds)
+    run_sweep(workload, BATCHES, protocol, path, rule=Chosen(choose, Complete.of(protocol)), clock_s=clock.seconds)
     return open_recording(path)
 
 
@@ -120,7 +116,7 @@ def test_a_round_beyond_the_minimum_visits_what_the_focus_names(tmp_path, clock)
         asked.append((round_, round(elapsed_s * 1e3)))
         return {2: (2, 4), 3: None, 4: (4,), 5: ()}[round_]
 
-    recording = focused_sweep(tmp_path / "r", clock, None, partial(Chosen, focus))
+    recording = focused_sweep(tmp_path / "r", clock, None, focus)
     steps = recording.frame("steps").sort_values("step")
     rounds = steps.groupby("round")["batch"].agg(sorted).tolist()
     assert rounds == [[1, 2, 4], [1, 2, 4], [2, 4], [1, 2, 4], [4]]
@@ -130,25 +126,16 @@ def test_a_round_beyond_the_minimum_visits_what_the_focus_names(tmp_path, clock)
 
 def test_a_focused_round_that_ends_beyond_the_time_limit_does_not_start(tmp_path, clock):
     """Two rounds of 7 ms, then rounds of 4 ms until 25 ms."""
-    visits = (
-        focused_sweep(tmp_path / "r", clock, 0.025, partial(Chosen, lambda *_: {4}))
-        .frame("steps")
-        .groupby("batch")
-        .size()
-    )
-    assert visits.to_dict() == {1: 2, 2: 2, 4: 4}
+    steps = focused_sweep(tmp_path / "r", clock, 0.025, lambda *_: {4}).frame("steps")
+    assert steps.groupby("batch").size().to_dict() == {1: 2, 2: 2, 4: 4}
 
 
 def test_conditions_of_a_group_stay_together():
     visits = []
     points = [(1, "a"), (1, "b"), (2, "a"), (4, "a"), (4, "b")]
-    loop = Loop(
-        conditions=points,
-        visit=lambda point, _: visits.append(point),
-        rule=Complete((3, 3)),
-        group=lambda point: point[0],
+    assert (
+        loop(lambda point, _: visits.append(point), Complete((3, 3)), points, group=lambda point: point[0]).run() == 3
     )
-    assert loop.run() == 3
     orders = [visits[:5], visits[5:10], visits[10:]]
     assert orders == [[p for group in order for p in points if p[0] == group] for order in SHUFFLED[:3]]
 
@@ -172,16 +159,8 @@ def test_further_rounds_replace_disturbed_visits(rounds, disturbed, limit_s, mad
         row = {"batch": batch, "round": round_, "profiled": False, "duration_ns": 10**6, "run_queue_wait_ns": waits_ns}
         rows.append(row)
 
-    assert (
-        Loop(
-            conditions=(1, 2),
-            visit=visit,
-            rule=Complete(rounds, limit_s),
-            rows=lambda: rows,
-            clock_s=lambda: len(rows) / 2,
-        ).run()
-        == made
-    )
+    rule = Complete(rounds, limit_s)
+    assert loop(visit, rule, (1, 2), rows=lambda: rows, clock_s=lambda: len(rows) / 2).run() == made
 
 
 def test_steps_of_a_gpu_have_their_own_clock_and_the_reasons_of_their_visit(tmp_path):
@@ -305,8 +284,23 @@ def operator_calls(*names, faults=None):
     return StepRows([], [(0, 9)], {}, operator_calls=OperatorCalls(rows, list(map(different.index, names)), faults))
 
 
-def faults_of(clock, monkeypatch, counted, page_faults=5_000):
-    """Page faults of the rows of relu and mul after a visit whose steps had `page_faults`."""
+SAME = operator_calls("detach", "relu", "mul", "detach", "relu", faults=[3, 4_000, 7, 1, 900])
+
+
+@pytest.mark.parametrize(
+    ("counted", "page_faults", "compiled", "expected"),
+    [
+        (SAME, 5_000, {}, [4_900, 7]),
+        (SAME, 100, {}, [None, None]),
+        (SAME, None, {}, [None, None]),
+        (SAME, 5_000, {"graph": ()}, [None, None]),
+        (operator_calls("relu", "relu", "mul", faults=[1, 2, 3]), 5_000, {}, [None, None]),
+        (RuntimeError("the step refuses a dispatch mode"), 5_000, {}, [None, None]),
+    ],
+    ids=["many", "few", "unknown", "compiled", "other operators", "fails"],
+)
+def test_page_faults_are_counted_where_steps_have_many(clock, monkeypatch, counted, page_faults, compiled, expected):
+    """Of relu and mul, in one more step, which runs the operators of a profiled one."""
 
     def record(workload, *, watch):
         if isinstance(counted, Exception):
@@ -314,67 +308,36 @@ def faults_of(clock, monkeypatch, counted, page_faults=5_000):
         return counted
 
     monkeypatch.setattr(visit_module, "record_step", record)
+    monkeypatch.setattr(visit_module, "COMPILED", compiled)
     visit = Visit(
         [{"start_ns": 0, "duration_ns": 9, "page_faults": page_faults}], [operator_calls("relu", "mul", "relu")]
     )
     visit_module.count_page_faults(FakeWorkload(clock, step_ns), visit)
-    return [row.get("page_faults") for row in visit.profiled[0].operators]
+    assert [row.get("page_faults") for row in visit.profiled[0].operators] == expected
 
 
-def test_page_faults_are_counted_where_steps_have_many(clock, monkeypatch):
-    counted = operator_calls("detach", "relu", "mul", "detach", "relu", faults=[3, 4_000, 7, 1, 900])
-    assert faults_of(clock, monkeypatch, counted) == [4_900, 7]
-    for few in (100, None):
-        assert faults_of(clock, monkeypatch, counted, page_faults=few) == [None, None]
+def lasting(clock, unit_ns):
+    """A visit that takes as many units as its condition says."""
 
+    def visit(condition, _):
+        clock.now_ns += condition * unit_ns
 
-@pytest.mark.parametrize(
-    "counted",
-    [operator_calls("relu", "relu", "mul", faults=[1, 2, 3]), RuntimeError("the step refuses a dispatch mode")],
-)
-def test_page_faults_of_a_step_that_runs_other_operators_or_fails_are_not_counted(clock, monkeypatch, counted):
-    assert faults_of(clock, monkeypatch, counted) == [None, None]
-
-
-def test_page_faults_of_compiled_steps_are_not_counted(clock, monkeypatch):
-    monkeypatch.setattr(visit_module, "COMPILED", {"graph": ()})
-    assert faults_of(clock, monkeypatch, operator_calls("relu", "mul", "relu", faults=[1, 2, 3])) == [None, None]
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=lambda protocol: protocol.name)
-def test_every_protocol_profiles_in_every_round(protocol):
-    assert protocol.profiled_steps >= 4
+    return visit
 
 
 @pytest.mark.parametrize(("limit_s", "rounds"), [(0.001, 2), (0.0209, 2), (0.0211, 3), (0.0281, 4), (1.0, 9)])
-def test_no_round_starts_that_would_end_beyond_the_time_limit(tmp_path, limit_s, rounds):
+def test_no_round_starts_that_would_end_beyond_the_time_limit(limit_s, rounds):
     """A round is one visit each of 1, 2 and 4 ms: the third ends after 21 ms."""
     clock = FakeClock()
-
-    def visit(condition, _):
-        clock.now_ns += condition * 1_000_000
-
-    loop = Loop(conditions=BATCHES, visit=visit, rule=Complete((2, 9), limit_s), clock_s=clock.seconds)
-    assert loop.run() == rounds
+    assert loop(lasting(clock, 10**6), Complete((2, 9), limit_s), clock_s=clock.seconds).run() == rounds
     assert clock.now_ns == 1_000_000_000 + rounds * 7_000_000
 
 
 def test_progress_adds_the_last_visit_of_each_and_the_rounds_that_are_owed():
     """A round is one visit each of 1, 2 and 4 s; the limit is 20 s, and an earlier start took 3 s."""
     clock, reports = FakeClock(), []
-
-    def visit(condition, _):
-        clock.now_ns += condition * 10**9
-
-    Loop(
-        conditions=BATCHES,
-        visit=visit,
-        rule=Complete((3, 3), 20.0),
-        report=reports.append,
-        elapsed_s=3.0,
-        clock_s=clock.seconds,
-        label="b{}".format,
-    ).run()
+    how = {"report": reports.append, "elapsed_s": 3.0, "clock_s": clock.seconds, "label": "b{}".format}
+    loop(lasting(clock, 10**9), Complete((3, 3), 20.0), **how).run()
     assert reports[:2] == [Progress(4.0, 20.0, "round 1, b1"), Progress(6.0, 20.0, "round 1, b2")]
     # 10 s passed and two rounds of 7 s are owed; then 11 s, with 4 + 2 s of the round and 7 s of the next.
     assert reports[2:4] == [Progress(10.0, 24.0, "round 1, b4"), Progress(11.0, 24.0, "round 2, b1")]
@@ -397,27 +360,17 @@ def test_what_does_not_fit_is_visited_once_and_a_run_of_which_nothing_is_left_en
         if condition != 2 or len(visits) > 5:
             gone.add(condition)
 
-    Loop(conditions=BATCHES, visit=visit, rule=Complete((3, None)), finished=gone.__contains__).run()
+    loop(visit, Complete((3, None)), finished=gone.__contains__).run()
     assert visits == [1, 2, 4, 2, 2, 2]
 
 
 def test_a_resumed_sweep_makes_the_visits_that_are_missing_in_their_rounds():
-    have = {(1, 0), (2, 0), (4, 0), (1, 1)}
-    visits = []
-    reports = []
-    Loop(
-        conditions=BATCHES,
-        visit=lambda *visit: visits.append(visit),
-        rule=Complete((3, 3)),
-        visited=lambda *visit: visit in have,
-        report=lambda progress: reports.append(progress.doing),
-    ).run()
+    visits, reports = [], []
+    made = {(1, 0), (2, 0), (4, 0), (1, 1)}
+    how = {"visited": lambda *visit: visit in made, "report": lambda progress: reports.append(progress.doing)}
+    loop(lambda *visit: visits.append(visit), Complete((3, 3)), **how).run()
     assert visits == [(4, 1), (2, 1), (4, 2), (2, 2), (1, 2)]
     assert reports[0] == "round 2, 4"
-
-
-def steps_of(count, profiles=()):
-    return Visit([{"start_ns": i, "duration_ns": 5} for i in range(count)], list(profiles))
 
 
 def test_parts_of_a_visit_that_was_cut_off_go_and_the_visit_is_made_again(tmp_path, clock):
@@ -425,7 +378,9 @@ def test_parts_of_a_visit_that_was_cut_off_go_and_the_visit_is_made_again(tmp_pa
     workload = FakeWorkload(clock, step_ns)
     workload.load(1)
     with RecordingWriter(tmp_path / "r", {}) as writer:
-        VisitWriter(writer, "forward").write(1, 0, steps_of(2, [record_step(workload)]))
+        VisitWriter(writer, "forward").write(
+            1, 0, Visit([{"start_ns": 0, "duration_ns": 5}] * 2, [record_step(workload)])
+        )
         torn = [{**record_step(workload).kernels[0], "step": 3}]
         writer.write("kernels", {name: [row[name] for row in torn] for name in torn[0]}, part_of_visit(2, 0))
         writer.write("clocks", {"start_ns": [1]}, part_of_visit(2, 0))
@@ -437,7 +392,7 @@ def test_parts_of_a_visit_that_was_cut_off_go_and_the_visit_is_made_again(tmp_pa
         assert recording.frame("clocks").empty
         visits = VisitWriter(writer, "forward")
         assert (visits.has(1, 0), visits.has(2, 0), visits.next_step) == (True, False, 3)
-        visits.write(2, 0, steps_of(1, [record_step(workload)]))
+        visits.write(2, 0, Visit([{"start_ns": 0, "duration_ns": 5}], [record_step(workload)]))
     recording = open_recording(tmp_path / "r")
     assert recording.frame("steps")["step"].tolist() == [0, 1, 2, 3, 4]
     assert recording.frame("kernels")["step"].tolist() == [2, 4]
@@ -543,9 +498,8 @@ def test_a_scaling_run_discards_more_steps_where_the_number_of_devices_changed(s
 
 def test_a_scaling_run_holds_its_time_limit(scale):
     recordings, _ = scale(Protocol("limited", (2, 50), 1, (1, 1), 0.0, 0, time_limit_s=0.2))
-    rounds = {recording.frame("steps")["round"].max() + 1 for recording in recordings.values()}
-    assert len(rounds) == 1
-    assert 2 < rounds.pop() < 10
+    (rounds,) = {recording.frame("steps")["round"].max() + 1 for recording in recordings.values()}
+    assert 2 < rounds < 10
 
 
 def test_a_scaling_run_names_a_batch_that_does_not_fit_in_the_recordings_of_its_devices(scale, monkeypatch):

@@ -54,9 +54,6 @@ def test_kernels_have_the_layers_and_phases_of_the_users_step(recorded):
     assert len(optimizer) > 0
     assert optimizer["layer"].isna().all()
     assert set(recorded.frame("steps")["mode"]) == {"own"}
-
-
-def test_each_layer_has_its_class(recorded):
     assert recorded.meta["layer_classes"] == {"0": "Linear", "1": "ReLU", "2": "Linear"}
 
 
@@ -117,12 +114,17 @@ def test_a_step_that_another_process_cannot_import_is_said_to_be_one(tmp_path):
     assert spec_of(make_step) == (f"{__name__}:make_step", None)
 
 
+def make_batches():
+    yield 1
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
         (None, r"returned nothing \(None\): return a function"),
         (3, r"\(batch=1\) returned an int: return a function"),
         (iter(()), "returned a tuple_iterator"),
+        (make_batches, "is a generator function: calling it runs nothing"),
     ],
 )
 def test_what_is_no_step_is_refused_before_anything_is_recorded(tmp_path, returned, message):
@@ -131,30 +133,13 @@ def test_what_is_no_step_is_refused_before_anything_is_recorded(tmp_path, return
     assert not (tmp_path / "r").exists()
 
 
-def test_a_step_that_only_makes_a_generator_is_refused(tmp_path):
-    def steps():
-        yield 1
-
-    with pytest.raises(CurvescopeError, match="is a generator function: calling it runs nothing"):
-        measure(tmp_path / "r", lambda batch: steps)
-
-
 def test_a_batch_size_that_fails_has_a_reason_and_the_others_are_measured(tmp_path):
-    def fails_at_2(batch):
+    """In the function that makes the step, or only in its third call."""
+
+    def make(batch):
+        calls = []
         if batch == 2:
             raise ValueError("no such bucket\nand more")
-        return lambda: None
-
-    recording = measure(tmp_path / "r", fails_at_2)
-    (entry,) = recording.meta["unmeasured"]
-    assert (entry["batch"], entry["why"]) == (2, "failed")
-    assert entry["detail"].startswith("make_step raised ValueError: no such bucket (test_own_step.py, line ")
-    assert set(recording.frame("steps")["batch"]) == {1, 4}
-
-
-def test_a_step_that_fails_at_its_third_call_keeps_the_other_batch_sizes(tmp_path):
-    def fails_later(batch):
-        calls = []
 
         def step():
             calls.append(batch)
@@ -163,26 +148,27 @@ def test_a_step_that_fails_at_its_third_call_keeps_the_other_batch_sizes(tmp_pat
 
         return step
 
-    recording = measure(tmp_path / "r", fails_later)
-    (entry,) = recording.meta["unmeasured"]
-    assert entry["detail"].startswith("call 3 of the step raised KeyError: 'worn out'")
-    assert recording.frame("steps").groupby("batch").size().to_dict() == {1: 6, 2: 6}
+    recording = measure(tmp_path / "r", make, (1, 2, 4, 8))
+    made, called = recording.meta["unmeasured"]
+    assert (made["batch"], made["why"], called["batch"]) == (2, "failed", 4)
+    assert made["detail"].startswith("make_step raised ValueError: no such bucket (test_own_step.py, line ")
+    assert called["detail"].startswith("call 3 of the step raised KeyError: 'worn out'")
+    assert recording.frame("steps").groupby("batch").size().to_dict() == {1: 6, 8: 6}
 
 
-def test_a_step_that_fails_everywhere_is_an_error_that_names_the_line(tmp_path):
-    def broken(batch):
-        return lambda: undefined  # noqa: F821
-
-    with pytest.raises(CurvescopeError, match=r"batch 1: failed \(call 1 of the step raised NameError"):
-        measure(tmp_path / "r", broken)
-
-
-def test_an_error_outside_the_users_code_names_no_line(tmp_path):
-    def takes_nothing():
-        return lambda: None
-
-    with pytest.raises(CurvescopeError, match=r"raised TypeError: .* takes 0 positional arguments but 1 was given\)\."):
-        measure(tmp_path / "r", takes_nothing)
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda batch: lambda: undefined, r"batch 1: failed \(call 1 of the step raised NameError.*, line \d+\)"),  # noqa: F821
+        (
+            lambda: print,
+            r"raised TypeError: .* takes 0 positional arguments but 1 was given\)\.",
+        ),  # of no line of theirs
+    ],
+)
+def test_a_step_that_fails_everywhere_is_an_error_that_names_its_line(tmp_path, function, message):
+    with pytest.raises(CurvescopeError, match=message):
+        measure(tmp_path / "r", function)
 
 
 def test_steps_are_made_once_unless_they_can_be_closed(tmp_path):

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
+from contextlib import nullcontext
 
 import pytest
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.base.torch_runtime import import_torch
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.protocol import get_protocol
-from curvescope.profiling.measure.scaling_plan import (
-    PLAN_FILE,
-    ScalingPlan,
-    ScalingPoint,
-)
+from curvescope.profiling.measure.protocol import PROTOCOLS
+from curvescope.profiling.measure.scaling_plan import ScalingPlan, ScalingPoint
 from curvescope.profiling.measure.scaling_run import device_of
 from curvescope.profiling.recording.rank_info import RankInfo
 
 
 def plan_of(device="cpu", devices=(1, 2, 4), batch=8, total_batch=None):
     setting = Configuration("m:build", (3, 8, 8), device=device)
-    return ScalingPlan(setting, devices, batch, total_batch, get_protocol("quick"), 1, "resident", 60.0)
+    return ScalingPlan(setting, devices, batch, total_batch, PROTOCOLS["quick"], 1, "resident", 60.0)
 
 
 def test_strong_scaling_measures_one_device_at_every_batch_size():
@@ -33,36 +29,18 @@ def test_strong_scaling_measures_one_device_at_every_batch_size():
     assert len(plan.points) == len(set(plan.points)) == 3 + 2 + 1
 
 
-def test_plan_comes_back_and_is_never_overwritten(tmp_path):
-    plan = plan_of(total_batch=16)
-    PLAN_FILE.write(tmp_path / "run", plan)
-    assert PLAN_FILE.read(tmp_path / "run") == plan
-    with pytest.raises(CurvescopeError, match="curvescope scale --resume"):
-        PLAN_FILE.write(tmp_path / "run", plan)
-
-
-@pytest.mark.parametrize("damage", ["{", "[]", "{}", '"x"', '{"format": "curvescope scale", "version": 99}'])
-def test_a_plan_that_cannot_be_read_is_refused(tmp_path, damage):
-    (tmp_path / PLAN_FILE.name).write_text(damage)
-    with pytest.raises(CurvescopeError, match=PLAN_FILE.name):
-        PLAN_FILE.read(tmp_path)
-
-
-def test_folders_of_another_kind_are_refused(tmp_path):
-    (tmp_path / PLAN_FILE.name).write_text(json.dumps({"format": "x", "version": 1, "argv": []}))
-    with pytest.raises(CurvescopeError, match="another version of Curvescope"):
-        PLAN_FILE.read(tmp_path)
-
-
-def test_a_rank_takes_the_gpu_of_its_local_rank(monkeypatch):
+@pytest.mark.parametrize(
+    ("slurm", "gpus", "rank", "device"),
+    [
+        (None, 2, RankInfo(5, 8, 1), "cuda:1"),
+        (None, 2, RankInfo(6, 8, 2), None),
+        ("3", 1, RankInfo(3, 4, 3), "cuda:0"),  # Slurm may show a rank its own GPU alone
+    ],
+)
+def test_a_rank_takes_the_gpu_of_its_local_rank(monkeypatch, slurm, gpus, rank, device):
     monkeypatch.delenv("SLURM_LOCALID", raising=False)
-    monkeypatch.setattr(import_torch().cuda, "device_count", lambda: 2)
-    assert device_of(plan_of("cuda"), RankInfo(5, 8, 1)) == "cuda:1"
-    with pytest.raises(CurvescopeError, match="has 2 GPUs"):
-        device_of(plan_of("cuda"), RankInfo(6, 8, 2))
-
-
-def test_slurm_may_show_a_rank_its_own_gpu_alone(monkeypatch):
-    monkeypatch.setenv("SLURM_LOCALID", "3")
-    monkeypatch.setattr(import_torch().cuda, "device_count", lambda: 1)
-    assert device_of(plan_of("cuda"), RankInfo(3, 4, 3)) == "cuda:0"
+    if slurm:
+        monkeypatch.setenv("SLURM_LOCALID", slurm)
+    monkeypatch.setattr(import_torch().cuda, "device_count", lambda: gpus)
+    with nullcontext() if device else pytest.raises(CurvescopeError, match="has 2 GPUs"):
+        assert device_of(plan_of("cuda"), rank) == device

@@ -37,8 +37,14 @@ def recordings(folder):
     return {path.name: open_recording(path) for path in sweep_recordings(folder)}
 
 
-def visits(recording):
-    return Counter(recording.frame("steps")[["batch", "round"]].itertuples(index=False, name=None))
+def assert_whole(folder):
+    """Every visit was made once."""
+    for recording in recordings(folder).values():
+        assert recording.meta["status"] == Status.COMPLETE
+        steps = recording.frame("steps")
+        assert steps["step"].is_unique
+        visits = Counter(steps[["batch", "round"]].itertuples(index=False, name=None))
+        assert visits == {(batch, round_): 1 for batch in PLAN.batches for round_ in (0, 1)}
 
 
 def test_each_recording_is_measured_by_one_in_interleaved_rounds(folder):
@@ -47,9 +53,8 @@ def test_each_recording_is_measured_by_one_in_interleaved_rounds(folder):
     labels = [{label for label, _ in one.visited} for one in both]
     assert not labels[0] & labels[1]
     assert labels[0] | labels[1] == {setting.label for setting in SETTINGS}
+    assert_whole(folder)
     for recording in recordings(folder).values():
-        assert recording.meta["status"] == Status.COMPLETE
-        assert set(visits(recording).values()) == {1}
         assert recording.frame("steps").sort_values("step")["round"].tolist() == [0, 0, 0, 1, 1, 1]
         assert recording.frame("clocks").shape[0] == VISITS
         assert "went_on_at" not in recording.meta
@@ -93,8 +98,7 @@ def test_who_ends_for_good_leaves_its_recording_to_be_resumed_and_the_others_go_
     assert by_status == {Status.COMPLETE: 2, Status.INTERRUPTED: 1}
     assert run_plan(folder, PLAN, measurers=[second := FakeMeasurer()]) == []
     assert len(second.visited) == VISITS - 2  # nothing is measured twice
-    for recording in recordings(folder).values():
-        assert visits(recording) == {(batch, round_): 1 for batch in PLAN.batches for round_ in (0, 1)}
+    assert_whole(folder)
 
 
 def test_a_sweep_that_is_killed_in_a_write_resumes_and_measures_nothing_twice(folder, monkeypatch):
@@ -122,17 +126,14 @@ def test_a_sweep_that_is_killed_in_a_write_resumes_and_measures_nothing_twice(fo
     assert run_plan(folder, PLAN, measurers=[second := FakeMeasurer()]) == []
     assert len(second.visited) == len(SETTINGS) * VISITS - 3
     assert {path: path.read_bytes() for path in kept} == kept
-    for recording in recordings(folder).values():
-        assert recording.meta["status"] == Status.COMPLETE
-        assert recording.frame("steps")["step"].is_unique
-        assert visits(recording) == {(batch, round_): 1 for batch in PLAN.batches for round_ in (0, 1)}
+    assert_whole(folder)
 
 
 def test_another_device_does_not_go_on_with_a_recording(folder):
     with pytest.raises(CurvescopeError):
         run_plan(folder, PLAN, measurers=[FakeMeasurer(lost_at=2)])
-    other = machine(device={**CARD, "name": "Fake 200"})
-    with pytest.raises(CurvescopeError, match="name: Fake 100 there, Fake 200 here"):
+    other = machine(device={"kind": "cuda", "name": "Fake 200"})
+    with pytest.raises(CurvescopeError, match="cudnn: 91002 there, none here; name: Fake 100 there, Fake 200 here"):
         run_plan(folder, PLAN, measurers=[FakeMeasurer(other)])
     first = recordings(folder)[SETTINGS[0].label]
     assert len(first.frame("steps")) == 2

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import platform
+import sys
 from dataclasses import replace
 
 import pytest
@@ -31,9 +34,12 @@ SHORT = Protocol("short", (4, 4), 1, (2, 2), visit_s=0.1, profiled_steps=1, time
 BATCHES = (2, 4, 8, 16)
 
 
+def workload_of(build=planted.build_plain, mode="training", precision="fp32"):
+    return Workload(Network("planted", "a test's", (3, 16, 16), build, classes=10), "cpu", mode, precision)
+
+
 def sweep(path, build, batches=BATCHES, protocol=SHORT, mode="training"):
-    network = Network("planted", "a test's", (3, 16, 16), build, classes=10)
-    run_sweep(Workload(network, "cpu", mode), batches, protocol, path)
+    run_sweep(workload_of(build, mode), batches, protocol, path)
     return open_recording(path)
 
 
@@ -110,25 +116,9 @@ def test_a_planted_slow_path_is_found_in_8_of_8_runs(tmp_path):
         assert (first.shares[0].key.layer, first.shares[0].key.phase) == ("middle", "backward"), run
 
 
-def test_a_forward_step_has_no_backward_rows(tmp_path):
-    recording = sweep(tmp_path / "r", planted.build_plain, batches=(1, 2), mode="forward")
-    assert set(recording.frame("kernels")["phase"].dropna()) == {"forward"}
-    assert set(recording.frame("steps")["mode"]) == {"forward"}
-
-
 def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
-    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
-    workload = Workload(network)
-    load = workload.load
-
-    def interrupt_at_8(batch):
-        if batch == 8:
-            raise KeyboardInterrupt
-        load(batch)
-
-    workload.load = interrupt_at_8
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
+        run_sweep(failing_at(8, KeyboardInterrupt), BATCHES, SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert recording.meta["status"] == Status.INTERRUPTED
     diagnosis = explain(recording)
@@ -136,21 +126,23 @@ def test_an_interrupted_sweep_is_readable_up_to_its_last_whole_batch(tmp_path):
     assert [finding.verdict for finding in diagnosis.findings] == [FindingVerdict.UNKNOWN]  # one round tells no spread
 
 
-def refuse_from(workload, smallest):
-    """A workload whose memory ends before batches of that size."""
+def failing_at(smallest, error):
+    """A workload that fails as it loads batches of these sizes."""
+    workload = workload_of()
     load = workload.load
 
-    def refuse(batch):
+    def fail(batch):
         if batch >= smallest:
-            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate ...")
+            raise error
         load(batch)
 
-    workload.load = refuse
+    workload.load = fail
     return workload
 
 
 def test_a_batch_size_that_does_not_fit_the_memory_leaves_the_others_measured(tmp_path):
-    run_sweep(refuse_from(workload_of(), 8), BATCHES, SHORT, tmp_path / "r")
+    full = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate ...")
+    run_sweep(failing_at(8, full), BATCHES, SHORT, tmp_path / "r")
     recording = open_recording(tmp_path / "r")
     assert recording.frame("steps").groupby("batch")["round"].nunique().to_dict() == {2: 4, 4: 4}
     assert [(cell["batch"], cell["why"]) for cell in recording.meta["unmeasured"]] == [
@@ -193,29 +185,15 @@ def test_a_step_that_fits_without_the_profiler_only_is_measured_and_the_loss_cou
 
 
 def test_an_error_of_the_model_is_passed_on(tmp_path):
-    workload = workload_of()
-    load = workload.load
-
-    def fail(batch):
-        if batch == 8:
-            raise RuntimeError("shapes do not fit")
-        load(batch)
-
-    workload.load = fail
     with pytest.raises(RuntimeError, match="shapes do not fit"):
-        run_sweep(workload, BATCHES, SHORT, tmp_path / "r")
+        run_sweep(failing_at(8, RuntimeError("shapes do not fit")), BATCHES, SHORT, tmp_path / "r")
 
 
 def test_the_recording_says_what_ran_and_where_but_not_who(recorded):
     meta = recorded.meta
-    assert meta["network"] == "planted"
-    assert meta["batches"] == list(BATCHES)
-    assert meta["protocol"]["name"] == "short"
+    assert (meta["network"], meta["batches"], meta["protocol"]["name"]) == ("planted", list(BATCHES), "short")
     assert meta["device"]["kind"] == "cpu"
     assert meta["device"]["threads"] >= 1
-    import getpass
-    import platform
-
     text = json.dumps({key: value for key, value in meta.items() if key != "argv"})
     assert platform.node() not in text or len(platform.node()) < 4
     assert "HOME" not in text
@@ -242,14 +220,6 @@ def test_bad_batch_sizes_are_refused(text):
         parse_batches(text)
 
 
-def test_a_users_factory_is_measured_by_its_path(tmp_path, monkeypatch):
-    (tmp_path / "factory_of_a_user.py").write_text("from torch import nn\ndef build():\n    return nn.Linear(5, 3)\n")
-    monkeypatch.chdir(tmp_path)
-    network = from_factory("factory_of_a_user:build", (5,))
-    run_sweep(Workload(network), (1, 2), SHORT, tmp_path / "r")
-    assert open_recording(tmp_path / "r").meta["network"] == "factory_of_a_user:build"
-
-
 @pytest.mark.parametrize(
     ("source", "spec", "message"),
     [
@@ -263,8 +233,6 @@ def test_a_users_factory_is_measured_by_its_path(tmp_path, monkeypatch):
     ],
 )
 def test_bad_factories_are_refused(tmp_path, monkeypatch, source, spec, message):
-    import sys
-
     (tmp_path / "my_bad.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_bad", raising=False)
@@ -272,26 +240,11 @@ def test_bad_factories_are_refused(tmp_path, monkeypatch, source, spec, message)
         from_factory(spec, (5,)).build()
 
 
-def workload_of(build=planted.build_plain, mode="training"):
-    return Workload(Network("planted", "a test's", (3, 16, 16), build, classes=10), "cpu", mode)
-
-
-def test_forward_and_backward_without_optimizer(tmp_path):
-    run_sweep(workload_of(mode="forward+backward"), (1, 2), SHORT, tmp_path / "r")
-    assert set(open_recording(tmp_path / "r").frame("kernels")["phase"].dropna()) == {"forward", "backward"}
-
-
-def test_a_sweep_ends_with_its_time_limit_but_not_before_the_least_rounds(tmp_path):
-    """On a clock of the test's: every reading is a second later, and a visit reads it three times."""
-    seconds = iter(range(10**6))
-    protocol = Protocol("limited", (2, 50), 1, (1, 1), visit_s=0.0, profiled_steps=0, time_limit_s=30.0)
-    run_sweep(workload_of(), (1, 2), protocol, tmp_path / "r", clock_s=lambda: next(seconds))
-    rounds = open_recording(tmp_path / "r").meta["rounds"]
-    assert 2 < rounds < 10
-    seconds = iter(range(10**6))
-    hurried = replace(protocol, time_limit_s=0.1)
-    run_sweep(workload_of(), (1, 2), hurried, tmp_path / "s", clock_s=lambda: next(seconds))
-    assert open_recording(tmp_path / "s").meta["rounds"] == 2
+@pytest.mark.parametrize(("mode", "phases"), [("forward", {"forward"}), ("forward+backward", {"forward", "backward"})])
+def test_a_step_has_the_phases_of_its_mode(tmp_path, mode, phases):
+    recording = sweep(tmp_path / "r", planted.build_plain, batches=(1, 2), mode=mode)
+    assert set(recording.frame("kernels")["phase"].dropna()) == phases
+    assert set(recording.frame("steps")["mode"]) == {mode}
 
 
 def test_a_sweep_ends_when_it_is_precise_enough(tmp_path):
@@ -305,25 +258,6 @@ def test_a_sweep_ends_when_it_is_precise_enough(tmp_path):
     run_sweep(workload_of(), (1, 2), protocol, tmp_path / "r", rule=Until(Complete.of(protocol), after_four_rounds))
     assert seen == [4, 6, 8]
     assert open_recording(tmp_path / "r").meta["rounds"] == 4
-
-
-def test_discarded_steps_are_run_and_not_kept(tmp_path):
-    workload = workload_of()
-    run = []
-    time_step = workload.time_step
-    workload.time_step = lambda: run.append(1) or time_step()
-    protocol = Protocol("ignoring", (1, 1), 5, (3, 3), visit_s=0.0, profiled_steps=0, time_limit_s=None)
-    run_sweep(workload, (2,), protocol, tmp_path / "r")
-    assert len(run) == 1 + 5 + 3  # the trial before anything is recorded, too
-    assert len(open_recording(tmp_path / "r").frame("steps")) == 3
-
-
-def test_the_protocols_of_the_published_benchmarks():
-    dlperf, addfor = PROTOCOLS["dlperf"], PROTOCOLS["addfor"]
-    assert (dlperf.discarded_steps, dlperf.steps_per_visit, dlperf.rounds) == (20, (100, 100), (7, 7))
-    assert dlperf.statistic == "median"
-    assert addfor.rounds[0] * addfor.steps_per_visit[0] == 100
-    assert addfor.statistic == "mean"
 
 
 def test_dell_counts_iterations_by_images():
@@ -340,7 +274,7 @@ def test_dell_counts_iterations_by_images():
 @pytest.mark.parametrize(
     ("text", "expected"), [("8GB", 8 * 10**9), ("8 GiB", 8 << 30), ("500mb", 5 * 10**8), ("12e9", 12 * 10**9)]
 )
-def test_sizes(text, expected):
+def test_sizes_of_memory(text, expected):
     assert parse_bytes(text, "--memory-limit") == expected
 
 
@@ -350,31 +284,22 @@ def test_bad_sizes_are_refused(text):
         parse_bytes(text, "--memory-limit")
 
 
-def products_in(workload):
-    """Data types of the matrix products of a step."""
+@pytest.mark.parametrize(
+    ("precision", "product", "scales"),
+    [("fp32", "float", 0), ("bf16", "c10::BFloat16", 0), ("fp16", "c10::Half", 1)],
+)
+def test_products_run_in_the_precision_and_weights_stay_in_fp32(precision, product, scales):
+    workload = workload_of(precision=precision)
     types = set()
     workload.load(4)
     rows = record_step(workload, lambda operation: types.update(operation.dtypes) or UNKNOWN)
     assert rows.kernels
-    return types
-
-
-def test_mixed_precision_runs_products_in_bf16_and_keeps_weights_in_fp32():
-    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
-    assert "c10::BFloat16" not in products_in(Workload(network))
-    workload = Workload(network, precision="bf16")
-    assert "c10::BFloat16" in products_in(workload)
+    assert product in types
+    assert precision != "fp32" or types.isdisjoint({"c10::BFloat16", "c10::Half"})
     assert {str(p.dtype) for p in workload.model.parameters()} == {"torch.float32"}
-
-
-def test_fp16_scales_its_loss_and_trains():
-    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
-    workload = Workload(network, precision="fp16")
-    assert "c10::Half" in products_in(workload)
-    assert workload._scaler.is_enabled()
+    assert workload._scaler.is_enabled() == scales
 
 
 def test_tf32_is_no_mode_of_a_cpu():
-    network = Network("planted", "a test's", (3, 16, 16), planted.build_plain, classes=10)
     with pytest.raises(CurvescopeError, match="tf32"):
-        Workload(network, precision="tf32")
+        workload_of(precision="tf32")

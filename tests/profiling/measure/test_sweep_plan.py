@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +22,8 @@ from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.processes import PRELOADED
 from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.scaling_plan import PLAN_FILE as SCALE_FILE
+from curvescope.profiling.measure.scaling_plan import ScalingPlan
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, find_largest, run_plan, sweep_recordings
 from curvescope.profiling.measure.visit_processes import LocalMeasurer
 from curvescope.profiling.recording.store import Status, open_recording
@@ -30,14 +33,11 @@ ONE_ROUND = Protocol("one", (1, 1), 1, (1, 1), visit_s=0.0, profiled_steps=0, ti
 
 MODELS = """
 import os
-import torch
 from torch import nn
-
 
 class Hungry(nn.Module):
     def forward(self, x):
         return x.repeat(1, 1 << 18).sum(1)  # 1 MiB of fp32 per element of a sample
-
 
 class Aborting(nn.Linear):
     def forward(self, x):
@@ -45,28 +45,17 @@ class Aborting(nn.Linear):
             os.abort()
         return super().forward(x)
 
-
 class Raising(nn.Linear):
     def forward(self, x):
         if len(x) == 4:
             raise ValueError("four is not for me")
         return super().forward(x)
 
-
-def linear():
-    return nn.Linear(8, 4)
+hungry = Hungry
+linear, aborting, raising = (lambda make=make: make(8, 4) for make in (nn.Linear, Aborting, Raising))
 
 def deep():
     return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
-
-def hungry():
-    return Hungry()
-
-def aborting():
-    return Aborting(8, 4)
-
-def raising():
-    return Raising(8, 4)
 """
 
 
@@ -124,6 +113,7 @@ if __name__ == "__main__":
 
 
 UNDISTURBED = (configuration("linear"), configuration("deep", "forward"))
+LONG = SweepPlan((configuration("linear"),), (1, 2), False, replace(ONE_ROUND, rounds=(99, 99)))
 
 
 @pytest.mark.slow
@@ -155,8 +145,7 @@ def test_a_killed_sweep_resumes_and_ends_with_the_steps_of_an_undisturbed_one(wo
 
 @pytest.mark.slow
 def test_a_killed_sweep_leaves_nothing_running(workplace):
-    plan = SweepPlan((configuration("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
-    PLAN_FILE.write(workplace / "r", plan)
+    PLAN_FILE.write(workplace / "r", LONG)
     (workplace / "run.py").write_text(RUN)
     with subprocess.Popen(
         [sys.executable, "run.py", "r"], stdout=subprocess.PIPE, start_new_session=True, text=True
@@ -181,9 +170,8 @@ def test_out_of_memory_under_a_limit_is_recorded_and_the_other_batch_sizes_are_m
 
 def test_where_nothing_fits_it_is_said_and_the_other_networks_are_there(workplace):
     tight = configuration("hungry", "forward", memory_limit_bytes=100 << 20)
-    recordings, failed = sweep(workplace / "r", [tight, configuration("linear")], (64,))
+    recordings, ((which, why),) = sweep(workplace / "r", [tight, configuration("linear")], (64,))
     assert [r.frame("steps")["batch"].tolist() for r in recordings] == [[], [64]]
-    ((which, why),) = failed
     assert which == tight
     assert why.startswith("batch 64: out of memory")
 
@@ -230,10 +218,7 @@ def test_the_search_is_right_to_a_32nd(limit, first):
     assert too_large - largest <= max(1, largest // 32)
     assert len(tried) <= 25
     assert min(tried) >= 1
-
-
-def test_the_search_ends_where_everything_fits():
-    assert find_largest(lambda batch: True, 1) == (1 << 16, None)
+    assert find_largest(lambda batch: True, first) == (1 << 16, None)
 
 
 def test_every_configuration_has_a_recording_that_says_what_it_is(workplace):
@@ -247,7 +232,7 @@ def test_every_configuration_has_a_recording_that_says_what_it_is(workplace):
 
 @pytest.mark.slow
 def test_a_compiled_step_has_phases_and_layers(workplace):
-    profiled = Protocol("profiled", (1, 1), 1, (1, 1), visit_s=0.0, profiled_steps=1, time_limit_s=None)
+    profiled = replace(ONE_ROUND, profiled_steps=1)
     (recording,), failed = sweep(workplace / "r", [configuration("deep", compiled=True)], (2,), profiled)
     assert failed == []
     assert recording.meta["compiled"] is True
@@ -259,19 +244,39 @@ def test_a_compiled_step_has_phases_and_layers(workplace):
     assert sum(row.time_ms for row in breakdown.rows) == pytest.approx(breakdown.time_ms, rel=1e-9)
 
 
-def test_a_plan_comes_back_as_it_was_written(tmp_path):
-    plan = SweepPlan(
-        (configuration("linear"), Configuration("bert_base", sequence_length=64)), (1, 2), True, TWO_ROUNDS
-    )
-    PLAN_FILE.write(tmp_path / "r", plan)
-    assert PLAN_FILE.read(tmp_path / "r") == plan
-    with pytest.raises(CurvescopeError, match="--resume"):
-        PLAN_FILE.write(tmp_path / "r", plan)
+@pytest.mark.parametrize(
+    ("file", "plan"),
+    [
+        (PLAN_FILE, SweepPlan((configuration("linear", fixed=(("n", 8),)),), (1, 2), True, TWO_ROUNDS)),
+        (SCALE_FILE, ScalingPlan(configuration("deep"), (1, 2, 4), 4, 16, TWO_ROUNDS, 1, "resident", 60.0)),
+    ],
+    ids=["sweep", "scale"],
+)
+def test_a_plan_comes_back_as_it_was_written_and_is_never_overwritten(tmp_path, file, plan):
+    file.write(tmp_path / "r", plan)
+    assert file.read(tmp_path / "r") == plan
+    with pytest.raises(CurvescopeError, match=f"curvescope {file.command} --resume"):
+        file.write(tmp_path / "r", plan)
+    written = tmp_path / "r" / file.name
+    written.write_text(json.dumps({**json.loads(written.read_text()), "version": 99}))
+    with pytest.raises(CurvescopeError, match="another version of Curvescope"):
+        file.read(tmp_path / "r")
+
+
+HEAD = '"format": "curvescope sweep", "version": 1, "argv": []'
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(None, "contains no sweep"), ("{", "cannot be read"), ("[]", "cannot be read"), ('{"format": 1}', "another")],
+    [
+        (None, "contains no sweep"),
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        ("{}", "cannot be read"),
+        (f"{{{HEAD}}}", "cannot be read"),
+        (f'{{{HEAD}, "configurations": 3}}', "cannot be read"),
+        ('{"format": 1}', "another"),
+    ],
 )
 def test_a_folder_without_a_plan_is_not_resumed(tmp_path, text, message):
     if text is not None:
@@ -280,26 +285,12 @@ def test_a_folder_without_a_plan_is_not_resumed(tmp_path, text, message):
         PLAN_FILE.read(tmp_path)
 
 
-def test_a_newer_plan_is_refused(tmp_path):
-    PLAN_FILE.write(tmp_path / "r", SweepPlan((configuration("linear"),), (1,), False, ONE_ROUND))
-    file = tmp_path / "r" / "sweep.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "version": 99}))
-    with pytest.raises(CurvescopeError, match="another version of Curvescope"):
-        PLAN_FILE.read(tmp_path / "r")
-
-
 @pytest.mark.slow
 def test_an_interrupt_ends_the_visit_and_keeps_what_is_whole(workplace):
-    plan = SweepPlan((configuration("linear"),), (1, 2), False, Protocol("long", (99, 99), 1, (1, 1), 0.0, 0, None))
-    PLAN_FILE.write(workplace / "r", plan)
+    PLAN_FILE.write(workplace / "r", LONG)
     (workplace / "run.py").write_text(RUN)
-    with subprocess.Popen(
-        [sys.executable, "run.py", "r"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
-    ) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "run.py", "r"], **pipes, start_new_session=True, text=True) as process:
         for _ in range(3):
             process.stdout.readline()
         os.killpg(process.pid, signal.SIGINT)
@@ -346,6 +337,6 @@ def test_the_process_of_a_visit_samples_clocks_between_its_steps(monkeypatch):
     monkeypatch.setattr(visit_processes, "build_workload", lambda configuration: SimpleNamespace())
     monkeypatch.setattr(visit_processes, "visit", visit)
     began_ns = time.monotonic_ns()
-    result = visit_processes._visit(configuration("deep"), 2, ONE_ROUND)
+    result = visit_processes._Functions.visit(configuration("deep"), 2, ONE_ROUND, True)
     (sample,) = result.clocks
     assert began_ns <= sample["start_ns"] <= result.unprofiled[0]["start_ns"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from curvescope.experiments import step_worker
@@ -22,24 +20,24 @@ class Steps(AnyWorkload):
 
     device, mode, precision, compiled, model = "cuda:0", "training", "fp32", False, None
 
-    def __init__(self, stream: VirtualStream, kernels: int, kernel_ns: int) -> None:
+    def __init__(self, stream, kernels, kernel_ns):
         self.stream, self.kernels, self.kernel_ns = stream, kernels, kernel_ns
         self.clock_ns, self.steps = lambda: stream.host_ns, 0
 
     loaded = None
 
-    def load(self, batch: int) -> None:
+    def load(self, batch):
         self.stream.launch(2_000_000)  # the input of the batch size
 
-    def _run(self, ranges: Any) -> None:
+    def _run(self, ranges):
         self.steps += 1
         for _ in range(self.kernels):
             self.stream.launch(self.kernel_ns)
 
-    def _synchronize(self) -> None:
+    def _synchronize(self):
         self.stream.synchronize()
 
-    def step_ns(self) -> int:
+    def step_ns(self):
         """What it takes: the host is ahead of long kernels, and short ones wait for their calls."""
         return CALL_NS + self.kernels * self.kernel_ns + (self.kernels - 1) * max(CALL_NS - self.kernel_ns, 0)
 
@@ -47,20 +45,20 @@ class Steps(AnyWorkload):
 class Clock:
     """Kernels that read the clock before and after a step."""
 
-    def __init__(self, stream: VirtualStream) -> None:
+    def __init__(self, stream):
         self._stream = stream
 
-    def begin(self) -> None:
+    def begin(self):
         self._stream.launch(5_000)
 
-    def end(self) -> int:
+    def end(self):
         self._stream.launch(5_000)
         self._stream.synchronize()
         return 10**9
 
 
 @pytest.fixture
-def stream(monkeypatch: pytest.MonkeyPatch) -> VirtualStream:
+def stream(monkeypatch):
     """Counters of the host take 1 ms; there is no meter and no memory to ask for."""
     stream = VirtualStream(CALL_NS)
     monkeypatch.setattr(visit, "read_host_use", lambda: stream.work_on_host(1_000_000))
@@ -70,7 +68,7 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> VirtualStream:
     return stream
 
 
-def close(expected_ns: int) -> Any:
+def close(expected_ns):
     """Within 2 µs."""
     return pytest.approx(expected_ns, abs=2_000)
 
@@ -79,14 +77,12 @@ STEPS = [(1, 5), (10, 20), (300, 3), (300, 50), (3_000, 10)]  # kernels, µs of 
 
 
 @pytest.mark.parametrize(("kernels", "kernel_us"), STEPS)
-def test_a_visit_reports_the_step_and_nothing_that_is_read_around_it(
-    stream: VirtualStream, kernels: int, kernel_us: int
-) -> None:
+def test_a_visit_reports_the_step_and_nothing_that_is_read_around_it(stream, kernels, kernel_us):
     steps = Steps(stream, kernels, 1000 * kernel_us)
     warm_up = visit.discard_steps(steps, 8, 1)
     assert warm_up.steps * steps.step_ns() == pytest.approx(max(100_000_000, steps.step_ns()), abs=steps.step_ns())
 
-    def sample_nvml() -> None:
+    def sample_nvml():
         stream.work_on_host(500_000)
         stream.launch(30_000)  # what is still in the stream when the next step begins
 
@@ -96,8 +92,8 @@ def test_a_visit_reports_the_step_and_nothing_that_is_read_around_it(
 
 @pytest.mark.parametrize(("kernels", "kernel_us"), STEPS)
 def test_a_worker_of_an_experiment_reports_the_step_though_it_warms_up_in_each_visit(
-    stream: VirtualStream, kernels: int, kernel_us: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    stream, kernels, kernel_us, monkeypatch
+):
     monkeypatch.setattr(step_worker, "wait_until_quiet", lambda: stream.work_on_host(2_000_000))
     server = object.__new__(step_worker._Server)
     server._steps = steps = Steps(stream, kernels, 1000 * kernel_us)
@@ -107,13 +103,11 @@ def test_a_worker_of_an_experiment_reports_the_step_though_it_warms_up_in_each_v
 
 
 @pytest.mark.parametrize(("kernels", "kernel_us"), STEPS)
-def test_a_replayed_graph_takes_its_kernels_and_one_call(
-    stream: VirtualStream, kernels: int, kernel_us: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replayed_graph_takes_its_kernels_and_one_call(stream, kernels, kernel_us, monkeypatch):
     steps = Steps(stream, kernels, 1000 * kernel_us)
 
     class Graph:
-        def replay(self) -> None:
+        def replay(self):
             stream.launch(steps.kernels * steps.kernel_ns)
 
     monkeypatch.setattr(graphed_steps, "capture", lambda _: (Graph(), None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import nvtx
 import pytest
 import torch
 from torch import nn
@@ -10,14 +9,9 @@ from torch import nn
 import curvescope
 from curvescope.profiling.recording.store import list_recordings
 
-from .test_annotate import Domain
+from .test_annotate import domain
 
-
-@pytest.fixture
-def domain(monkeypatch):
-    made = Domain()
-    monkeypatch.setattr(nvtx, "get_domain", lambda name: made if name == "curvescope" else None)
-    return made
+__all__ = ["domain"]  # a fixture
 
 
 def train(handler, steps):

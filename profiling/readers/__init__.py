@@ -51,26 +51,17 @@ READERS = (
 
 @dataclass(frozen=True)
 class Imported:
-    """A finished import: the recording's folder, the file's format, and rows by table.
-
-    Attributes:
-        lost: count, severity and sentence by name.
-        missing: data that the profiler did not record, by name, with a sentence.
-        steps_from: source of the steps; None for formats without steps.
-        device_time_in_steps: share of the device time that lies in steps, 0 to 1; None without times or steps.
-        batch_from: source of the batch sizes; None if unknown.
-        unit: what the rows of `steps` are, see `Recording.unit`.
-    """
+    """A finished import: the recording's folder, the file's format, and rows by table."""
 
     path: AnyPath
     format: str
     rows: dict[str, int]
-    lost: dict[str, dict[str, Any]]
-    missing: dict[str, str] = field(default_factory=dict)
-    steps_from: str | None = None
-    device_time_in_steps: float | None = None
-    batch_from: str | None = None
-    unit: str = STEP
+    lost: dict[str, dict[str, Any]]  # count, severity and sentence by name
+    missing: dict[str, str] = field(default_factory=dict)  # data that the profiler did not record, with a sentence
+    steps_from: str | None = None  # source of the steps; None for formats without steps
+    device_time_in_steps: float | None = None  # share of the device time, 0 to 1; None without times or steps
+    batch_from: str | None = None  # source of the batch sizes; None if unknown
+    unit: str = STEP  # what the rows of `steps` are, see `Recording.unit`
 
 
 def import_profile(

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.library_calls import own_time
-from ..attribution.nesting import Ints, nest
+from ..attribution.nesting import nest
 from ..attribution.profile import profile_of_tables, table_of_rows
 from ..attribution.range_names import ANNOTATION, NODE_PREFIX, OPERATOR, RangeNames, scrub
 from ..recording.store import RecordingWriter
@@ -33,7 +33,6 @@ _UNREADABLE = (ArithmeticError, TypeError, ValueError)
 
 
 def recognises(source: Source) -> bool:
-    """Whether it is a list with the names of these lanes."""
     return source.text.startswith("[") and any(mark in source.text for mark in _MARKS)
 
 
@@ -107,22 +106,15 @@ class _Lanes:
         name, start, end, lane = zip(*work, strict=True)
         nested = nest(*(np.array(column, np.int64) for column in (lane, start, end)))
         works = np.ones(len(work), np.bool_) if self.device else ~np.array(marked, np.bool_)
-        begin, finish, span = own_time(nested, works)
-        kernels = self._kernels([scrub(text.removeprefix(NODE_PREFIX)) or "?" for text in name], begin, finish, span)
-        return operators, table_of_rows(launches if self.device else ()), table_of_rows(kernels), table_of_rows(())
-
-    def _kernels(self, names: list[str], start: Ints, end: Ints, span: Ints) -> list[dict[str, Any]]:
-        rows = []
-        for begin, finish, number in zip(start.tolist(), end.tolist(), span.tolist(), strict=True):
-            row: dict[str, Any] = {"name": names[number], "start_ns": begin, "end_ns": finish}
+        texts = [scrub(text.removeprefix(NODE_PREFIX)) or "?" for text in name]
+        kernels = []
+        for begin, finish, number in zip(*(column.tolist() for column in own_time(nested, works)), strict=True):
+            place = {"thread_key": lane[number]}
             if self.device:
-                _, event_start, _, device = self.device[number]
-                place = {"device": device, "stream": device}
-                rows.append({**row, **place, "correlation_id": self._work.get((event_start, device))})
-            else:
-                thread = self.host[number][3]
-                rows.append({**row, "stream": thread, "thread_key": thread})
-        return rows
+                place = {"device": lane[number], "correlation_id": self._work.get((start[number], lane[number]))}
+            row = {"name": texts[number], "start_ns": begin, "end_ns": finish, "stream": lane[number]}
+            kernels.append(row | place)
+        return operators, table_of_rows(launches if self.device else ()), table_of_rows(kernels), table_of_rows(())
 
 
 def _on(thread: int) -> dict[str, int]:

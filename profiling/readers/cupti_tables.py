@@ -35,15 +35,9 @@ def scan_kernels(
     needed: Sequence[str] | None,
     work: Mapping[str, str] = WORK,
 ) -> Iterator[Columns]:
-    """Columns of a table of kernels, batch by batch.
+    """Columns of a table of kernels, batch by batch; `name` holds string ids, whose names `decode` gives.
 
-    Args:
-        tables: the file.
-        table: the table.
-        name: the column with string ids of names.
-        decode: gives the names of string ids.
-        needed: the columns of `work` to read; None for these and the launch's too.
-        work: columns of all device work.
+    Of the columns of all device work (`work`) only the needed ones are read; None for these and the launch's, too.
     """
     columns = _select(work, _KERNEL_COLUMNS, needed)
     shared = _SHARED_MEMORY if needed is None else ()

@@ -23,7 +23,6 @@ _TABLES = {**TABLES, **{old: TABLES[new] for new, old in FORMER_TABLES.items()}}
 
 
 def recognises(source: Source) -> bool:
-    """Whether the first lines contain the format's name."""
     return source.text.startswith("{") and f'"format": "{FORMAT}"' in source.text[:4096]
 
 

@@ -183,11 +183,7 @@ def _attribute(field: Field) -> str:
 
 
 def _times(found: list[msgspec.Raw]) -> npt.NDArray[np.int64]:
-    """Nanoseconds from microseconds in digits, with or without a decimal point; exact to the last digit.
-
-    Raises:
-        ValueError: one of them has another format, or too many digits.
-    """
+    """Nanoseconds from microseconds in digits, exact to the last; raises ValueError for another form or too many."""
     text = b",".join(found)
     if text.translate(None, b"0123456789.,-"):
         raise ValueError

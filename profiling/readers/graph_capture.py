@@ -1,14 +1,11 @@
 """Joins the kernels of CUDA graphs in one trace to the operators of another one in which the graphs were captured.
 
 A server captures its graphs once, when it starts, and replays them in every step: a trace of the steps has no operator
-and no module around the kernels of a graph. In a trace of the capture each launch between the begin and the end of a
-stream capture makes one node. ROCm names the kernel of such a launch, CUDA does not.
-
-A replay fits a capture if it has as many kernels as the capture has launches, in the same order by name where the
-capture names them. Several replays may fit several captures alike, e.g. graphs of equal layers: each takes the next one
-in the order of the captures, and a graph that the trace numbers always the same. With torch's own data of the graphs
-(`torch.cuda.CUDAGraph.get_graph_data()`), kernels are joined by the numbers of their nodes instead of their order, also
-if a replay lacks some: CUPTI gives the same numbers to the kernels of a replay, and nodes are numbered as captured.
+around the kernels of a graph. In a trace of the capture each launch between the begin and the end of a stream capture
+makes one node; ROCm names its kernel, CUDA does not. A replay fits a capture of as many launches, in the same order by
+name where these are known. Of several that fit it takes the next one, and a graph that the trace numbers always the
+same. With torch's data of the graphs (`torch.cuda.CUDAGraph.get_graph_data()`), kernels are joined by the numbers of
+their nodes, which CUPTI gives to the kernels of a replay, too, also if a replay lacks some.
 """
 
 from __future__ import annotations
@@ -101,16 +98,7 @@ def join_capture(
 ) -> Joined:
     """Give the kernels of graphs the place of their capture, whose API calls have a column `kernel`, null if unknown.
 
-    Args:
-        ranges: ranges of the execution.
-        launches: its API calls.
-        kernels: its kernels.
-        captured_ranges: ranges of the capture.
-        captured_launches: its API calls.
-        nodes: numbers of the kernel nodes of each graph in the order of the capture, by the graph's number, if known.
-
-    Raises:
-        CurvescopeError: the capture has no stream capture, the execution replays no graph, or a replay fits no capture.
+    Nodes are the numbers of the kernel nodes of each graph, by its number, as `read_graph_data` returns them.
     """
     captures = _captures(captured_launches)
     if not captures:

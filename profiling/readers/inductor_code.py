@@ -1,10 +1,8 @@
 """Reads what torch.compile (Inductor) wrote while it compiled: its cache folder, or that of TORCH_COMPILE_DEBUG.
 
-The Python file of a compiled graph has a comment before each Triton kernel that it generates: the operators as the
-program called them (`Original ATen`), which nodes of the graph each of the program's calls became, and, since PyTorch
-2.9, the shapes of these nodes. So the operators are complete where the kernel's name is cut or tells none, and their
-parts of a kernel follow the bytes that each would move alone, and the FLOPs of all nodes are the kernel's. The files
-name no modules, and C++ kernels have no such comment.
+A comment before each generated Triton kernel names the operators as the program called them (`Original ATen`), their
+nodes, and, since PyTorch 2.9, the shapes of these: so an operator's part follows the bytes that it would move alone,
+and the FLOPs of all nodes are the kernel's. The files name no modules, and C++ kernels have no such comment.
 """
 
 from __future__ import annotations
@@ -142,8 +140,7 @@ def _flops(comments: Sequence[str], nodes: Mapping[str, _Node]) -> int | None:
 def _attributed(comments: Sequence[str], nodes: Mapping[str, _Node], originals: list[str]) -> dict[str, int]:
     """The bytes that each operator moves alone; empty where it is not certain which nodes are whose.
 
-    A call that became one node of its own name is that operator. Calls of several nodes belong to the one operator that
-    then is left.
+    A call that became one node of its own name is that operator; calls of several nodes are the one that then is left.
     """
     own: dict[str, set[str]] = {}
     rest: set[str] = set()

@@ -1,9 +1,7 @@
 """Reads memory snapshots of PyTorch (`torch.cuda.memory._dump_snapshot`): what held a GPU's memory at its peak.
 
-A snapshot is a pickle of lists, dicts, texts and numbers; one with anything else is refused, because reading it would
-run code. Its events lead back from the blocks that are allocated at its end to those at the peak. The stacks say which
-line allocated a block, and what it is likely to be: the backward pass runs in a thread of its own, without a stack of
-Python.
+A snapshot is a pickle; one with objects is refused, because reading it would run code. Its events lead back from the
+blocks at its end to those at the peak. Stacks tell the line and likely kind of a block: the backward pass has none.
 """
 
 from __future__ import annotations
@@ -52,7 +50,6 @@ class _Plain(pickle.Unpickler):
 
 
 def recognises(source: Source) -> bool:
-    """Whether it is a pickle whose first key is that of a snapshot."""
     return source.head.startswith(_PICKLE) and b"segments" in source.head[:100]
 
 

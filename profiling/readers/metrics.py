@@ -24,50 +24,36 @@ _FRACTIONS = frozenset(column.name for column in KERNELS.columns if column.dtype
 # powers of 1024: it prints 16,777,216 bytes as 16.000000MB.
 _TIMES = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _SPELLED_TIMES = {f"{unit}econd": factor for unit, factor in _TIMES.items()}
+
+
+def _prefixed(*units: str, base: float = 1000.0) -> dict[str, float]:
+    return {prefix + unit: base**power for unit in units for power, prefix in enumerate(("", "K", "M", "G", "T"))}
+
+
 NCU_UNITS = {
-    **{prefix + unit: 1000.0**power for unit in ("byte", "B") for power, prefix in enumerate(("", "K", "M", "G", "T"))},
+    **_prefixed("byte", "B", "byte/block", "byte/s", "hz"),
     **_TIMES,
     **_SPELLED_TIMES,
-    **dict.fromkeys(("inst", "sector", "register/thread", "warp", "cycle", ""), 1.0),
+    **dict.fromkeys(("inst", "sector", "register/thread", "warp", "cycle", "inst/cycle", ""), 1.0),
     "%": 0.01,
-    **{f"{prefix}byte/block": 1000.0**power for power, prefix in enumerate(("", "K", "M"))},
-    # Rates, per second and per cycle.
-    **{f"{prefix}byte/s": 1000.0**power for power, prefix in enumerate(("", "K", "M", "G", "T"))},
-    **{f"byte/{unit}": 1e9 / factor for unit, factor in _SPELLED_TIMES.items()},
-    **{f"cycle/{unit}": 1e9 / factor for unit, factor in _SPELLED_TIMES.items()},
-    **{f"{prefix}hz": 1000.0**power for power, prefix in enumerate(("", "K", "M", "G"))},
-    "inst/cycle": 1.0,
+    **{f"{what}/{unit}": 1e9 / factor for what in ("byte", "cycle") for unit, factor in _SPELLED_TIMES.items()},
 }
-NVPROF_UNITS = {
-    **{prefix + "B": 1024.0**power for power, prefix in enumerate(("", "K", "M", "G", "T"))},
-    **_TIMES,
-    "%": 0.01,
-    "": 1.0,
-}
+NVPROF_UNITS = {**_prefixed("B", base=1024.0), **_TIMES, "%": 0.01, "": 1.0}
 _LISTS = ("capabilities", "multiplied_by")
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One entry of the table, of a column of `kernels` and a tool (nvprof or ncu).
-
-    Attributes:
-        part: precision of the counted FLOPs, for columns that are sums of several entries; empty for the others.
-        generation: architectures with these metric names.
-        capabilities: compute capabilities that the entry applies to; empty for all.
-        terms: factor of each metric, by name.
-        multiplied_by: metrics that the sum is multiplied by, e.g. the duration of a rate.
-        source: reference for the meaning.
-    """
+    """One entry of the table, of a column of `kernels` and a tool (nvprof or ncu)."""
 
     column: str
-    part: str
+    part: str  # precision of the counted FLOPs, for columns that are sums of several entries; empty for the others
     tool: str
-    generation: str
-    capabilities: tuple[str, ...]
-    terms: Mapping[str, float]
-    multiplied_by: tuple[str, ...]
-    source: str
+    generation: str  # architectures with these metric names
+    capabilities: tuple[str, ...]  # compute capabilities that the entry applies to; empty for all
+    terms: Mapping[str, float]  # factor of each metric, by name
+    multiplied_by: tuple[str, ...]  # metrics that the sum is multiplied by, e.g. the duration of a rate
+    source: str  # reference for the meaning
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,18 +1,16 @@
 """Reads what NCCL tells about its calls in exports of Nsight Systems: message, ranks and communicator.
 
-NCCL marks each call by a range with a binary payload, whose fields the export describes (NVTX_PAYLOAD_SCHEMA_ENTRIES).
-A payload in NVTX_EVENTS.binaryData begins with 32 bytes: domain, 0, schema, 0 (32 bits each), size of the fields, and
-size of all (64 bits each), little-endian. `ncclCommInitRank` tells the number of ranks of a communicator.
-
-NCCL counts the bytes that one rank gives (AllGather) or gets (ReduceScatter); `kernels.message_bytes` is the larger of
-input and output, as nccl-tests counts it.
+The export describes the fields of payloads (NVTX_PAYLOAD_SCHEMA_ENTRIES). A payload begins with 32 bytes: domain, 0,
+schema, 0 (32 bits each), size of the fields, and size of all (64 bits each), little-endian. NCCL counts the bytes that
+a rank gives (AllGather) or gets (ReduceScatter); `kernels.message_bytes` is the larger of both, as nccl-tests counts
+it.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,62 +27,52 @@ _COMMUNICATOR, _RANKS, _MESSAGE = "NCCL communicator ID", "No. of ranks", "Messa
 _PER_RANK = frozenset({"AllGather", "ReduceScatter", "AlltoAll"})  # the message of a rank is one of so many parts
 
 
-class NcclCall(NamedTuple):
-    """Facts of one call; a communicator's number is equal on all its ranks."""
+def nccl_columns(tables: SqliteTables, ranges: pa.Table) -> dict[str, pa.Array]:
+    """Columns collective, message_bytes, group_size and communicator of ranges; none without a call."""
+    calls, ranks = _calls(tables)
+    if not calls:
+        return {}
+    rows: list[dict[str, Any]] = [{}] * ranges.num_rows
+    started = np.isin(int_column(ranges, "start_ns"), [start for _, start in calls])
+    for row in np.flatnonzero(started).tolist():
+        thread, start, name = (ranges[column][row].as_py() for column in ("thread_key", "start_ns", "name"))
+        if (thread, start) in calls:
+            rows[row] = _facts(name, *calls[thread, start], ranks)
+    types = {"collective": pa.string(), "message_bytes": pa.int64(), "group_size": pa.int32()}
+    types |= {"communicator": pa.string()}
+    return {name: pa.array([row.get(name) for row in rows], dtype) for name, dtype in types.items()}
 
-    start_ns: int
-    thread_key: int
-    communicator: int | None
-    message_bytes: int | None
+
+def _calls(tables: SqliteTables) -> tuple[dict[tuple[int, int], tuple[int | None, int]], dict[int, int]]:
+    """Communicator and bytes of the calls with a message, by thread and start in ns; ranks of communicators."""
+    calls: dict[tuple[int, int], tuple[int | None, int]] = {}
+    ranks: dict[int, int] = {}
+    numbers = dict.fromkeys(("domainId", "schemaId", "type", "offset"), pa.int64())
+    fields: dict[tuple[int, int], dict[str, tuple[int, str]]] = {}
+    for row in tables.read(_ENTRIES, {**numbers, "name": pa.string()}).to_pylist():
+        if row["name"] in (_COMMUNICATOR, _RANKS, _MESSAGE) and (form := _FORMATS.get(row["type"])):
+            fields.setdefault((row["domainId"], row["schemaId"]), {})[row["name"]] = (row["offset"] or 0, form)
+    for start, thread, payload in tables.filled(_EVENTS, ("start", "globalTid"), "binaryData") if fields else ():
+        values = decode_payload(payload, fields)
+        communicator, size = values.get(_COMMUNICATOR), values.get(_RANKS)
+        if communicator is not None and size is not None and 0 < size < 1 << 31:
+            ranks[communicator] = size
+        elif _MESSAGE in values and isinstance(start, int) and isinstance(thread, int):
+            calls[thread, start] = communicator, values[_MESSAGE]
+    return calls, ranks
 
 
-class NcclPayloads:
-    """The calls of NCCL with a message, and the number of ranks of each communicator whose creation was recorded."""
-
-    def __init__(self, tables: SqliteTables) -> None:
-        self.calls: list[NcclCall] = []
-        self.ranks: dict[int, int] = {}
-        numbers = dict.fromkeys(("domainId", "schemaId", "type", "offset"), pa.int64())
-        fields: dict[tuple[int, int], dict[str, tuple[int, str]]] = {}
-        for row in tables.read(_ENTRIES, {**numbers, "name": pa.string()}).to_pylist():
-            if row["name"] in (_COMMUNICATOR, _RANKS, _MESSAGE) and (form := _FORMATS.get(row["type"])):
-                fields.setdefault((row["domainId"], row["schemaId"]), {})[row["name"]] = (row["offset"] or 0, form)
-        if not fields:
-            return
-        for start, thread, payload in tables.filled(_EVENTS, ("start", "globalTid"), "binaryData"):
-            values = decode_payload(payload, fields)
-            communicator, ranks = values.get(_COMMUNICATOR), values.get(_RANKS)
-            if communicator is not None and ranks is not None and 0 < ranks < 1 << 31:
-                self.ranks[communicator] = ranks
-            elif _MESSAGE in values and isinstance(start, int) and isinstance(thread, int):
-                self.calls.append(NcclCall(start, thread, communicator, values[_MESSAGE]))
-
-    def columns(self, ranges: pa.Table) -> dict[str, pa.Array]:
-        """Columns collective, message_bytes, group_size and communicator of ranges; none without a call."""
-        if not self.calls:
-            return {}
-        known = {(call.thread_key, call.start_ns): call for call in self.calls}
-        rows: list[dict[str, Any]] = [{}] * ranges.num_rows
-        started = np.isin(int_column(ranges, "start_ns"), [call.start_ns for call in self.calls])
-        for row in np.flatnonzero(started).tolist():
-            thread, start, name = (ranges[column][row].as_py() for column in ("thread_key", "start_ns", "name"))
-            if (thread, start) in known:
-                rows[row] = self._facts(name, known[thread, start])
-        types = {"collective": pa.string(), "message_bytes": pa.int64(), "group_size": pa.int32()}
-        types |= {"communicator": pa.string()}
-        return {name: pa.array([row.get(name) for row in rows], dtype) for name, dtype in types.items()}
-
-    def _facts(self, name: str, call: NcclCall) -> dict[str, Any]:
-        what = collective(name) or ("SendRecv" if name in ("ncclSend", "ncclRecv") or between_two(name) else None)
-        ranks = None if call.communicator is None else self.ranks.get(call.communicator)
-        parts = (ranks if what in _PER_RANK else 1) if what else None
-        size = None if parts is None or call.message_bytes is None else parts * call.message_bytes
-        return {
-            "collective": what,
-            "group_size": ranks,
-            "message_bytes": size if size is not None and size < 1 << 63 else None,
-            "communicator": None if call.communicator is None else f"{call.communicator:016x}",
-        }
+def _facts(name: str, communicator: int | None, message_bytes: int, ranks: Mapping[int, int]) -> dict[str, Any]:
+    what = collective(name) or ("SendRecv" if name in ("ncclSend", "ncclRecv") or between_two(name) else None)
+    group = None if communicator is None else ranks.get(communicator)
+    parts = (group if what in _PER_RANK else 1) if what else None
+    size = None if parts is None else parts * message_bytes
+    return {
+        "collective": what,
+        "group_size": group,
+        "message_bytes": size if size is not None and size < 1 << 63 else None,
+        "communicator": None if communicator is None else f"{communicator:016x}",
+    }
 
 
 def decode_payload(payload: Any, fields: Mapping[tuple[int, int], Mapping[str, tuple[int, str]]]) -> dict[str, int]:

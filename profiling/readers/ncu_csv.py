@@ -44,13 +44,11 @@ _TRIPLE = re.compile(r"\(\s*(\d+),\s*(\d+),\s*(\d+)\)")
 
 
 def recognises(source: Source) -> bool:
-    """Whether the first lines contain the header of such a table, or only what the tool says of itself."""
     lines = ((_HEADER, "Process ID"), (_ERROR, "==ERROR=="), (_LOG, "==PROF=="))
     return any(has_line(source.text, line, word) for line, word in lines)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the table; the recording has no steps."""
     lost: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
     count = 0

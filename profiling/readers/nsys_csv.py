@@ -41,12 +41,10 @@ _MISSING = {
 
 
 def recognises(source: Source) -> bool:
-    """Whether the first lines have the header of this table, or of a summary."""
     return has_line(source.text, _HEADER, "CorrId") or has_line(source.text, _SUMMARY, "Total Time")
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the table."""
     if not _HEADER.search(source.text):
         raise CurvescopeError(f"it is a summary, without the times of single kernels; {_EXPORT}")
     lost: Counter[str] = Counter()

@@ -25,7 +25,7 @@ from ..attribution.waits import CONTEXT, EVENT, NO_NUMBER, Waits
 from ..recording.store import RecordingWriter
 from . import Options
 from .cupti_tables import WORK, Columns, scan_kernels, scan_memory
-from .nccl_payloads import NcclPayloads
+from .nccl_payloads import nccl_columns
 from .source import Source
 from .sqlite_tables import SqliteTables
 
@@ -46,14 +46,12 @@ _I64, _TEXT = pa.int64(), pa.string()
 
 
 def recognises(source: Source) -> bool:
-    """Whether the file has the tables of such an export: strings and events."""
     tables = source.tables
     known = (_KERNEL, _COPY, _RUNTIME, _NVTX, "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME")
     return tables is not None and "StringIds" in tables and any(name in tables for name in known)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the export; every step counts as profiled."""
     assert source.tables is not None
     if not any(map(source.tables.about, (_KERNEL, _COPY, _SET, _RUNTIME, _NVTX))):
         raise CurvescopeError(
@@ -180,7 +178,7 @@ class _Export:
             keys = zip(table["domainId"].to_pylist(), table["categoryId"].to_pylist(), strict=True)
             category = pa.array([categories.get(key) for key in keys], _TEXT)
         table = table.drop_columns(["domainId", "categoryId"])
-        more = {"domain": domain, "category": category, **NcclPayloads(self._tables).columns(table)}
+        more = {"domain": domain, "category": category, **nccl_columns(self._tables, table)}
         for column, values in more.items():
             table = table.append_column(column, values)
         return table

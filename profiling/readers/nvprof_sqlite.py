@@ -50,13 +50,11 @@ _I64, _TEXT, _BYTES = pa.int64(), pa.string(), pa.binary()
 
 
 def recognises(source: Source) -> bool:
-    """Whether it is an nvprof SQLite file."""
     tables = source.tables
     return tables is not None and "StringTable" in tables and any(name.startswith(_PREFIX) for name in tables)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the file; every step counts as profiled."""
     assert source.tables is not None
     file = _File(source.tables)
     writer.update(device=file.device(), profiler=file.version(), missing=file.missing())

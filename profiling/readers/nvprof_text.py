@@ -1,10 +1,8 @@
 """Reads the output of nvprof: GPU traces and metrics, as CSV (`--csv`) or plain text, mixed with program output.
 
-- A trace (`--print-gpu-trace`) has a row per kernel, memcpy and memset. In CSV a second row has each column's unit,
-  which differs from file to file; in plain text each value has its own unit. The tool rounds starts, not durations.
-- Metrics (`--metrics`) are means over the invocations of a kernel: a kernel invoked three times becomes three rows with
-  the mean, so that sums are right. With `--print-gpu-trace` they are columns of each launch. Kernels are replayed for
-  metrics, so there is no timeline.
+A trace (`--print-gpu-trace`) has units in a second row of its CSV, or with each value. Metrics (`--metrics`) are means
+over the invocations of a kernel, and become as many rows, so that sums are right; kernels are replayed for them, so
+there is no timeline. With `--print-gpu-trace` they are columns of each launch.
 """
 
 from __future__ import annotations
@@ -62,12 +60,10 @@ _BATCH_ROWS = 50_000
 
 
 def recognises(source: Source) -> bool:
-    """Whether the first lines contain a banner or a header of nvprof."""
     return _BANNER.search(source.text) is not None or any(header.search(source.text) for header in _HEADERS)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the tables in the file."""
     reader = _Output(writer, options)
     with source.open() as stream:
         reader.run(reader.heeding(lines_of(stream)))

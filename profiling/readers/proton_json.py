@@ -52,12 +52,10 @@ class _Node(msgspec.Struct):
 
 
 def recognises(source: Source) -> bool:
-    """Whether it is a list of trees with frames and metrics."""
     return source.text.startswith("[") and all(key in source.text for key in _KEYS)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the tree; the recording has no steps."""
     try:
         root, *devices = msgspec.json.decode(source.read_all(_MOST_BYTES), type=list[msgspec.Raw])
         tree = msgspec.json.decode(root, type=_Node)

@@ -49,7 +49,6 @@ _Tables = tuple[pa.Table, pa.Table, pa.Table, pa.Table]
 
 
 def recognises(source: Source) -> bool:
-    """Whether it is JSON with the keys of a trace."""
     keys = ('"traceEvents"', '"schemaVersion"', '"deviceProperties"')
     return source.text.startswith("{") and any(key in source.text for key in keys)
 

@@ -1,10 +1,8 @@
 """Reads rocpd databases of ROCm's rocprofv3, its default output since ROCm 7 (`*_results.db`).
 
-A process has tables of its own, whose names end with its id (`rocpd_kernel_dispatch_<uuid>`); a merged file has
-several. Names of operations are rows of `rocpd_string`, and an event joins a row to its category, its correlation id
-(`stack_id`) and the message of a roctx range. Version 4 of the schema stores process, thread, agent and stream once per
-track (https://github.com/ROCm/rocm-systems, rocpd_tables.sql, versions 3 and 4). Host names, command lines and
-environments are not read.
+Each process has tables of its own (`rocpd_kernel_dispatch_<uuid>`). An event joins a row to its category, correlation
+id (`stack_id`) and the message of a roctx range; version 4 stores process, thread, agent and stream once per track
+(https://github.com/ROCm/rocm-systems, rocpd_tables.sql). Host names and command lines are not read.
 """
 
 from __future__ import annotations
@@ -31,12 +29,10 @@ _WORK = (*_TRACK, "track_id", "start", "end", "event_id")
 
 
 def recognises(source: Source) -> bool:
-    """Whether it has the table of dispatches of a process."""
     return source.tables is not None and any(name.startswith(_DISPATCH) for name in source.tables)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the tables of all processes."""
     assert source.tables is not None
     records = Records()
     for name in source.tables:

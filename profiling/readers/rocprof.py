@@ -79,11 +79,7 @@ class Records:
             rows.append({**needed, **{name: _readable(name, value) for name, value in columns.items()}})
 
     def write(self, writer: RecordingWriter, options: Options) -> None:
-        """Write every table; without known GPUs devices are numbered in the order of their agents.
-
-        Raises:
-            CurvescopeError: there is no kernel.
-        """
+        """Write every table; without known GPUs devices are numbered in the order of their agents."""
         if not self.kernels:
             raise CurvescopeError("it has no kernel; record with `rocprofv3 --kernel-trace`.")
         used = next((self.facts[row["agent"]] for row in self.kernels if row["agent"] in self.facts), None)

@@ -1,9 +1,7 @@
 """Reads kernel traces of ROCm's rocprofv3 (`*_kernel_trace.csv`), also as `rocpd convert` writes them.
 
-Columns are found by name, whatever the version writes (https://rocm.docs.amd.com/projects/rocprofiler-sdk, "Kernel
-trace"): `Agent_Id` is a number or `Agent 4`, older versions have no `Stream_Id` and name the memory of a work-group
-`Group_Segment_Size`. Other files of the same run (HIP API, markers) have rows of their own and are not read, so kernels
-have no layer; the JSON and the rocpd database have them all.
+Columns are found by name, as versions differ (https://rocm.docs.amd.com/projects/rocprofiler-sdk, "Kernel trace").
+Other files of the run are not read, so kernels have no layer; the JSON and the rocpd database have them all.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ _LAST_NUMBER = re.compile(r"(\d+)\D*$")  # of an agent
 
 
 def recognises(source: Source) -> bool:
-    """Whether the first lines contain the header of such a table."""
     return _HEADER.search(source.text) is not None
 
 

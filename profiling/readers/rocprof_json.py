@@ -69,12 +69,10 @@ class _File(msgspec.Struct):
 
 
 def recognises(source: Source) -> bool:
-    """Whether it begins with the tool's key."""
     return _KEY.match(source.text) is not None
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the records of all processes."""
     try:
         found = msgspec.json.decode(source.read_all(_MOST_BYTES), type=_File).processes
     except (msgspec.MsgspecError, RecursionError) as error:

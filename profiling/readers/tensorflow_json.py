@@ -1,13 +1,9 @@
 """Reads timelines of TensorFlow 1 and trace.json(.gz) of TensorFlow 2 and JAX.
 
-TensorFlow 1 (`timeline.Timeline`): one session run, so one step. The file has each kernel of a GPU twice, under its
-stream and under `stream:all`; the reader takes that of the stream. Without a GPU the operators on the CPU are the
-kernels.
-
-TensorFlow 2 and JAX: kernels are the events of a device's streams (`Stream #7(Compute)`); other lines of the device
-repeat them by module, scope and source. A kernel that names no scope has that of its time in the line `TensorFlow Ops`.
-Steps are host events with a `step_num`. Without a device, events that name an
-HLO instruction are the kernels.
+TensorFlow 1 (`timeline.Timeline`) has one session run, so one step, and each kernel of a GPU under its stream and under
+`stream:all`; without a GPU the operators on the CPU are the kernels. TensorFlow 2 and JAX have kernels in a device's
+streams (`Stream #7(Compute)`), and steps are host events with a `step_num`; a kernel that names no scope has that of
+its time in the line `TensorFlow Ops`. Without a device, events that name an HLO instruction are the kernels.
 
 Layers are the paths of scopes. TensorFlow puts the backward pass of `conv1` under `gradients/conv1` or
 `gradient_tape/…/conv1`, JAX writes it `transpose(jvp(conv1))`.
@@ -50,14 +46,12 @@ _OPTIMIZER_OPS = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply"
 
 
 def recognises(source: Source) -> bool:
-    """Whether the names of processes are those of TensorFlow and JAX."""
     return (
         source.text.startswith("{") and '"traceEvents"' in source.text and any(mark in source.text for mark in _MARKS)
     )
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the trace; every step counts as profiled."""
     trace = FrameworkTrace()
     events = TraceEvents(source, Event, options.report)
     for batch in events:
@@ -85,18 +79,10 @@ class FrameworkTrace:
     def __init__(self) -> None:
         self.lost: Counter[str] = Counter()
         self.is_jax = False
-        self._processes: dict[Any, str] = {}
-        self._threads: dict[Any, str] = {}
+        self.processes: dict[Any, str] = {}
+        self.threads: dict[Any, str] = {}
         # Names of processes may follow their events, so events are assigned to devices at the end.
-        self._events: list[tuple[Event, int, int]] = []  # event, start, end
-
-    def add_line(self, process: int, process_name: str, thread: int, name: str) -> None:
-        """Name a line of events, and its process."""
-        self._processes[process], self._threads[process, thread] = process_name, name
-
-    def add(self, event: Event, start_ns: int, end_ns: int) -> None:
-        """Store an event whose times are known; its args are a dict."""
-        self._events.append((event, start_ns, end_ns))
+        self.events: list[tuple[Event, int, int]] = []  # event, whose args are a dict, start and end in ns
 
     def take(self, event: Event) -> None:
         """Store an event of JSON that may be needed."""
@@ -105,9 +91,9 @@ class FrameworkTrace:
             name = args.get("name")
             if isinstance(name, str) and _hashable(event.pid, event.tid):
                 if event.name == "process_name":
-                    self._processes[event.pid] = name
+                    self.processes[event.pid] = name
                 elif event.name == "thread_name":
-                    self._threads[event.pid, event.tid] = name
+                    self.threads[event.pid, event.tid] = name
         elif event.ph == "X":
             try:
                 start, duration = nanoseconds(event.ts), nanoseconds(event.dur)
@@ -119,11 +105,11 @@ class FrameworkTrace:
                 return
             if not isinstance(event.args, dict):
                 event.args = {}
-            self.add(event, start, start + duration)
+            self.events.append((event, start, start + duration))
 
     def profile(self) -> tuple[Profile, dict[str, str]]:
         """The neutral tables, and sentences about missing data by name."""
-        first = any(map(_TF1_PROCESS.search, self._processes.values()))
+        first = any(map(_TF1_PROCESS.search, self.processes.values()))
         kernels, launches, ranges = self._timeline() if first else self._trace()
         memory = [row for row in kernels if "kind" in row]
         kernels = [row for row in kernels if "kind" not in row]
@@ -147,7 +133,7 @@ class FrameworkTrace:
         """Device work of TensorFlow 1; no launches and ranges."""
         lines = {  # device, its number, stream
             pid: (found["device"].lower(), int(found["index"]), found["stream"])
-            for pid, name in self._processes.items()
+            for pid, name in self.processes.items()
             if (found := _TF1_PROCESS.search(name))
         }
         streams = {stream for *_, stream in lines.values() if stream is not None}
@@ -155,7 +141,7 @@ class FrameworkTrace:
         on_gpu = {pid for pid, (*_, stream) in lines.items() if stream is not None and (stream != "all") == by_stream}
         ran = on_gpu if streams else set(lines)
         rows = []
-        for event, start, end in self._events:
+        for event, start, end in self.events:
             if event.pid in ran:
                 device, index, stream = lines[event.pid]
                 node = str(event.args.get("name", ""))
@@ -173,12 +159,12 @@ class FrameworkTrace:
         """Device work, launches and ranges of TensorFlow 2 and JAX."""
         kernels, on_host, launches, ranges = [], [], [], []
         scopes: dict[int, list[tuple[int, int, str]]] = {}  # by device: start, end, path
-        devices = {pid: int(found[1]) for pid, n in self._processes.items() if (found := _DEVICE.search(n)) is not None}
-        lines = {key: name for key, name in self._threads.items() if key[0] in devices}
+        devices = {pid: int(found[1]) for pid, n in self.processes.items() if (found := _DEVICE.search(n)) is not None}
+        lines = {key: name for key, name in self.threads.items() if key[0] in devices}
         streams = {key: int(found[1]) for key, name in lines.items() if (found := _STREAM.search(name)) is not None}
         if not streams:  # a TPU has no streams, but one line of operators
             streams = {key: number for number, (key, name) in enumerate(lines.items()) if name == "XLA Ops"}
-        for event, start, end in self._events:
+        for event, start, end in self.events:
             args = event.args
             module = str(args.get("hlo_module", ""))
             self.is_jax = self.is_jax or module.startswith(("jit_", "pmap_")) or "jit(" in str(args.get("name", ""))

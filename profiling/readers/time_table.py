@@ -1,9 +1,9 @@
 """Imports a table of measured times, e.g. from a paper or benchmark suite, as a recording without kernels.
 
-The table is a CSV with a header. Columns: `problem`, `batch`, and one of `time_ns`, `time_us`, `time_ms`, `time_s`;
-optional: `device`, `n` (number of steps that the time is the mean or median of) and `spread` (standard deviation of one
-step divided by its time). Rows with the same problem, device and batch are repeats. Other columns are refused, so that
-no ignored column looks as if it were read.
+The columns of the CSV: `problem`, `batch`, and one of `time_ns`, `time_us`, `time_ms`, `time_s`; optional: `device`,
+`n` (steps that the time is the mean or median of) and `spread` (standard deviation of one step divided by its time).
+Rows with the same problem, device and batch are repeats. Others are refused, so that no ignored column looks as if
+read.
 """
 
 from __future__ import annotations

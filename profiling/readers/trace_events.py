@@ -1,10 +1,9 @@
 """Reads the events of a Chrome trace (JSON) of any size, some hundred kilobytes of the file at a time.
 
-Each block ends before a comma between two objects, and msgspec decodes it as a list of events. A block that can be
-decoded was cut between two events: any other cut leaves a bracket or a string open. For other blocks, counting brackets
-outside of strings finds the end of the last complete event. Python's json reads the events that msgspec rejects: NaN
-and infinite numbers, which JSON does not allow, become null. They are counted, and so is a comma before the closing
-bracket. A file that ends before its brackets close is refused, because its sums would be wrong.
+Each block ends before a comma between two objects; one that msgspec can decode was cut between two events, as any other
+cut leaves a bracket or a string open. For others, brackets outside of strings are counted. Python's json reads the
+events that msgspec rejects: NaN and infinite numbers become null, and are counted, as are commas before a closing
+bracket.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Reads an XSpace (`.xplane.pb`) of the profiler of TensorFlow and JAX, on CPU, GPU and TPU.
 
-An XSpace has planes (a device, or the host) of lines (a stream, or a thread) of events, whose names and facts lie in
-tables of the plane. It is the source of the `trace.json.gz` beside it, so both are read alike (see `tensorflow_json`).
-Later versions write only the XSpace. Times are picoseconds from the start of a line, rounded to nanoseconds here.
-
+It has planes (devices, and the host) of lines (streams, threads) of events, and is the source of the `trace.json.gz`
+beside it, so both are read alike; later versions write only the XSpace. Times are picoseconds from the start of a line.
 The fields are those of `xplane.proto` (openxla/xla, tsl/profiler/protobuf); maps are read as their repeated entries.
 """
 
@@ -42,12 +40,10 @@ _VALUES = ("double_value", "uint64_value", "int64_value", "str_value", "ref_valu
 
 
 def recognises(source: Source) -> bool:
-    """Whether it begins with a plane of an XSpace."""
     return source.head.startswith(b"\n") and any(plane in source.head[:4096] for plane in _PLANES)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
-    """Read the XSpace; every step counts as profiled."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -66,7 +62,7 @@ def _take_plane(trace: FrameworkTrace, number: int, plane: Any) -> None:
     known = {entry.key: entry.value for entry in plane.event_metadata}
     facts = {key: dict(_stats(metadata.stats, stat_names)) for key, metadata in known.items()}
     for line in plane.lines:
-        trace.add_line(number, plane.name, line.id, line.display_name or line.name)
+        trace.processes[number], trace.threads[number, line.id] = plane.name, line.display_name or line.name
         for event in line.events:
             metadata = known.get(event.metadata_id)
             if metadata is None or event.duration_ps < 0:
@@ -78,7 +74,7 @@ def _take_plane(trace: FrameworkTrace, number: int, plane: Any) -> None:
             )
             args = {**facts[event.metadata_id], **dict(_stats(event.stats, stat_names))}
             name = _text(metadata.display_name) or _text(metadata.name)
-            trace.add(Event(ph="X", name=name, pid=number, tid=line.id, args=args), start, end)
+            trace.events.append((Event(ph="X", name=name, pid=number, tid=line.id, args=args), start, end))
 
 
 def _stats(stats: Any, names: dict[int, str]) -> Iterator[tuple[str, Any]]:

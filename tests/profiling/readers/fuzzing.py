@@ -28,6 +28,7 @@ from curvescope.profiling.readers.xspace_pb import _message_type
 from curvescope.profiling.recording.lost import loss
 from curvescope.profiling.recording.schema import TABLES, conform
 
+from .made_profiles import PROFILES
 from .nsys_export import AUTOGRAD, GLOBAL_PID, MAIN, kernel, launch, push_pop, wait, write_export
 from .rocprof_output import write_database, write_json
 from .test_autograd_json import ON_DEVICE, ON_HOST
@@ -36,10 +37,9 @@ from .test_ncu_csv import RAW
 from .test_nsys_csv import TRACES
 from .test_nvprof import LAUNCH_METRICS, TEXT_METRICS, TEXT_TRACE
 from .test_pytorch_json import PLANTED
-from .test_rocprof_csv import VERSIONS, trace
+from .test_rocprof import VERSIONS, trace
 from .test_tensorflow_json import JAX, TF1, TF2
 
-PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 JUNK_TEXT = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\n", b"\x00", b"\xff\xfe", b"NaN", b"-", b"1e999"]
 JUNK_TEXT += [b"99999999999999999999", b"-1", b"null", b"[[[[", b"==1== ", b"x" * 70_000, b"\xf0\x9f\x98\x80", b"0.0.0"]
 JUNK_VALUES = [None, -1, 0, 1, 2**31, 2**63 - 1, -(2**63), 1.5, float("inf"), "", "x", "x" * 70_000, b"\x00\xff", b""]
@@ -109,40 +109,34 @@ def _with_ranges():
         return path.read_bytes()
 
 
-@cache
-def seeds(reader):
-    if reader == "nsys_sqlite":
-        return [first_rows("pipit_cloverleaf.sqlite.gz", 12), _with_ranges()]
-    if reader == "nvprof_sqlite":
-        return [first_rows("josiahdavis_lm_net_17ed.sql.gz", 24), first_rows("syed-ahmed_tf_out.nvvp.gz", 8)]
-    if reader == "ncu_csv":
-        return [first_lines("averyclapp_metrics_long.csv", 12), RAW.encode()]
-    if reader == "nvprof_text":
-        printed = [TEXT_TRACE, TEXT_METRICS, LAUNCH_METRICS]
-        of_files = [first_lines("magus_gtx1080ti_convolutionFFT2D_trace.csv", 14)]
-        of_files += [first_lines("magus_gtx950_convolutionFFT2D_metrics.csv.gz", 70)]
-        return [*of_files, *(text.encode() for text in printed)]
-    if reader == "rocprof_csv":
-        return [trace(version, [(4, "gemm", 10, 20), (8, "relu<float>", 30, 40)] * 3).encode() for version in VERSIONS]
-    if reader == "nsys_csv":
-        return [text.encode() for text in TRACES.values()]
-    if reader == "autograd_json":
-        return [json.dumps(events).encode() for events in (ON_HOST, ON_DEVICE)]
-    if reader == "proton_json":
-        return [(PROFILES / f"proton_{kind}.json").read_bytes() for kind in ("triton", "hip")]
-    if reader == "rocprof_json":
-        return [_written(write_json)]
-    if reader == "rocpd_sqlite":
-        return [_written(write_database, version=version) for version in (3, 4)]
-    if reader == "tensorflow_json":
-        return [first_events("dleebrown_anna_timeline_01.json.gz", 24), *map(trace_of, (TF1, TF2, JAX))]
-    if reader == "curvescope_json":
-        return [_exported()]
-    if reader == "memory_snapshot":
-        return [pickle.dumps(snapshot())]
-    if reader == "xspace_pb":
-        return [_first_of_lines("tl_jax08_attention.xplane.pb", 4)]
-    return [first_events("hta_alexnet_trace.json.gz", 30), trace_of(PLANTED)]
+SEEDS = {
+    "nsys_sqlite": lambda: [first_rows("pipit_cloverleaf.sqlite.gz", 12), _with_ranges()],
+    "nvprof_sqlite": lambda: [
+        first_rows("josiahdavis_lm_net_17ed.sql.gz", 24),
+        first_rows("syed-ahmed_tf_out.nvvp.gz", 8),
+    ],
+    "ncu_csv": lambda: [first_lines("averyclapp_metrics_long.csv", 12), RAW.encode()],
+    "nvprof_text": lambda: [
+        first_lines("magus_gtx1080ti_convolutionFFT2D_trace.csv", 14),
+        first_lines("magus_gtx950_convolutionFFT2D_metrics.csv.gz", 70),
+        *(text.encode() for text in (TEXT_TRACE, TEXT_METRICS, LAUNCH_METRICS)),
+    ],
+    "rocprof_csv": lambda: [trace(v, [(4, "gemm", 10, 20), (8, "relu<float>", 30, 40)] * 3).encode() for v in VERSIONS],
+    "nsys_csv": lambda: [text.encode() for text in TRACES.values()],
+    "autograd_json": lambda: [json.dumps(events).encode() for events in (ON_HOST, ON_DEVICE)],
+    "proton_json": lambda: [(PROFILES / f"proton_{kind}.json").read_bytes() for kind in ("triton", "hip")],
+    "rocprof_json": lambda: [_written(write_json)],
+    "rocpd_sqlite": lambda: [_written(write_database, version=version) for version in (3, 4)],
+    "tensorflow_json": lambda: [
+        first_events("dleebrown_anna_timeline_01.json.gz", 24),
+        *map(trace_of, (TF1, TF2, JAX)),
+    ],
+    "curvescope_json": lambda: [_exported()],
+    "memory_snapshot": lambda: [pickle.dumps(snapshot())],
+    "xspace_pb": lambda: [_first_of_lines("tl_jax08_attention.xplane.pb", 4)],
+    "pytorch_json": lambda: [first_events("hta_alexnet_trace.json.gz", 30), trace_of(PLANTED)],
+}
+seeds = cache(lambda reader: SEEDS[reader]())
 
 
 def _written(write, **options):
@@ -215,8 +209,7 @@ def damage(reader, number):
     if reader.endswith("_sqlite") and random.random() < 0.8:
         return _damage_rows(data, random)
     if reader.endswith("_json") and random.random() < 0.6:
-        bare = reader in ("autograd_json", "rocprof_json", "proton_json")
-        return (_damage_values if bare else _damage_events)(data, random)
+        return _damage_values(data, random)
     if reader == "xspace_pb" and random.random() < 0.6:
         return _damage_messages(data, random)
     for _ in range(random.choice((1, 1, 2, 5))):
@@ -263,21 +256,6 @@ def _damage_rows(data, random):
         database.commit()
         database.close()
         return Path(file.name).read_bytes()
-
-
-def _damage_events(data, random):
-    document = json.loads(data)
-    events = document["traceEvents"]
-    junk = JUNK_JSON
-    for _ in range(random.choice((1, 2, 5))):
-        event = random.choice(events)
-        place = event.get("args") if isinstance(event.get("args"), dict) and random.random() < 0.5 else event
-        if place and random.random() < 0.9:
-            place[random.choice(list(place))] = deepcopy(random.choice(junk))  # else it may be put into itself
-        else:
-            document[random.choice(list(document))] = deepcopy(random.choice(junk))
-            break
-    return json.dumps(document).encode()
 
 
 def _damage_values(data, random):

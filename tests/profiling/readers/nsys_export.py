@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 
 PID, MAIN, AUTOGRAD = 4321, 4322, 4323
 GLOBAL_PID = (1 << 48) | PID << 24
 STRINGS = {1: "sgemm<128>", 2: "sgemm", 3: "cudaLaunchKernel_v7000", 4: "relu", 5: "cudaMemcpyAsync_v3020", 6: "wgrad"}
+_COLUMNS = (
+    "start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName, shortName, "
+    "registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory"
+)
 KERNEL_COLUMNS = {
-    "2020.3": "start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName, shortName, "
-    "registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory",
-    "2022.2": "start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName, shortName, "
-    "mangledName, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, "
-    "dynamicSharedMemory",
-    "2025.5": "start, end, deviceId, contextId, greenContextId, streamId, correlationId, globalPid, demangledName, "
-    "shortName, mangledName, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, staticSharedMemory, "
-    "dynamicSharedMemory, graphId, graphNodeId",
+    "2020.3": _COLUMNS,
+    "2022.2": f"{_COLUMNS}, mangledName",
+    "2025.5": f"{_COLUMNS}, mangledName, greenContextId, graphId, graphNodeId",
 }
 _METADATA = {"2020.3": None, "2022.2": "EXPORT_META_DATA", "2025.5": "META_DATA_EXPORT"}
 _GPU = {"2020.3": "TARGET_INFO_CUDA_GPU", "2022.2": "TARGET_INFO_GPU", "2025.5": "TARGET_INFO_GPU"}
@@ -68,33 +68,28 @@ def write_export(
     database = sqlite3.connect(path)
     database.execute("CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)")
     database.executemany("INSERT INTO StringIds VALUES (?, ?)", (strings or STRINGS).items())
-    _table(database, "CUPTI_ACTIVITY_KIND_KERNEL", KERNEL_COLUMNS[version].split(", "), kernels)
-    _table(database, "CUPTI_ACTIVITY_KIND_RUNTIME", list(launch(0, 0)), launches)
+    write_table(database, "CUPTI_ACTIVITY_KIND_KERNEL", KERNEL_COLUMNS[version].split(", "), kernels)
+    write_table(database, "CUPTI_ACTIVITY_KIND_RUNTIME", list(launch(0, 0)), launches)
     copy = ["start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "bytes", "copyKind"]
-    _table(database, "CUPTI_ACTIVITY_KIND_MEMCPY", copy, copies)
-    _table(database, "CUDA_GRAPH_NODE_EVENTS", list(graph_node(0, 0)), nodes)
-    _table(database, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", list(wait(0, 0)), waits)
+    write_table(database, "CUPTI_ACTIVITY_KIND_MEMCPY", copy, copies)
+    write_table(database, "CUDA_GRAPH_NODE_EVENTS", list(graph_node(0, 0)), nodes)
+    write_table(database, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", list(wait(0, 0)), waits)
     nvtx = ["start", "end", "eventType", "rangeId", "category", "color", "text", "globalTid", "endGlobalTid", "textId"]
-    _table(database, "NVTX_EVENTS", [*nvtx, "domainId"], ranges)
+    write_table(database, "NVTX_EVENTS", [*nvtx, "domainId"], ranges)
     gpu = ["id", "name", "smCount", "computeMajor", "computeMinor", "totalMemory", "memoryBandwidth", "clockRate"]
-    _table(
-        database,
-        _GPU[version],
-        gpu,
-        gpus or [dict(zip(gpu, (0, "Tesla V100", 80, 7, 0, 16 << 30, 898048000000, 1), strict=True))],
-    )
+    v100 = dict(zip(gpu, (0, "Tesla V100", 80, 7, 0, 16 << 30, 898048000000, 1), strict=True))
+    write_table(database, _GPU[version], gpu, gpus or [v100])
     if (metadata := _METADATA[version]) is not None:
         rows = {"EXPORT_PRODUCT_VERSION": f"{version}.1.0", "EXPORT_HOST": "secret-host", "EXPORT_USER": "secret-user"}
-        _table(database, metadata, ["name", "value"], [{"name": n, "value": v} for n, v in rows.items()])
+        write_table(database, metadata, ["name", "value"], [{"name": n, "value": v} for n, v in rows.items()])
     database.commit()
     database.close()
     return path
 
 
-def _table(database, name, columns, rows):
-    if not rows:
-        return
-    quoted = ", ".join(f'"{column}"' for column in columns)
-    database.execute(f"CREATE TABLE {name} ({quoted})")
-    listed = [tuple(row.get(column) for column in columns) for row in rows]
-    database.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", listed)
+def write_table(database, name, columns, rows):
+    """Write a table, unless it has no rows; what a row lacks is null."""
+    if rows:
+        database.execute(f'CREATE TABLE "{name}" ({", ".join(map(json.dumps, columns))})')
+        listed = [tuple(row.get(column) for column in columns) for row in rows]
+        database.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(columns))})', listed)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import sqlite3
 
+from .nsys_export import write_table
+
 PID, TID, GPU = 4321, 4322, 4
 START = 1_614_963_487_000_000
 SUFFIX = "_0197a1b2_c3d4_7e5f_8a9b_0c1d2e3f4a5b"
@@ -63,14 +65,10 @@ def document():
         {"kernel_id": number, "kernel_name": "_Z4gemm.kd", "formatted_kernel_name": name, "arch_vgpr_count": 12}
         for number, name in KERNELS.items()
     ]
-    process = {
-        "metadata": {"pid": PID, "node": {"hostname": "secret-host"}, "command": ["secret-command"]},
-        "agents": agents,
-        "strings": {"buffer_records": names, "marker_api": messages},
-        "kernel_symbols": symbols,
-        "buffer_records": buffers,
-    }
-    return {"rocprofiler-sdk-tool": [process]}
+    metadata = {"pid": PID, "node": {"hostname": "secret-host"}, "command": ["secret-command"]}
+    strings = {"buffer_records": names, "marker_api": messages}
+    process = {"metadata": metadata, "agents": agents, "strings": strings, "kernel_symbols": symbols}
+    return {"rocprofiler-sdk-tool": [{**process, "buffer_records": buffers}]}
 
 
 def record(kind, operation, start, end, correlation):
@@ -80,17 +78,9 @@ def record(kind, operation, start, end, correlation):
 
 
 def dispatch(start, end, correlation, kernel):
-    info = {
-        "size": 96,
-        "agent_id": {"handle": 77},
-        "queue_id": {"handle": 2},
-        "kernel_id": kernel,
-        "dispatch_id": correlation,
-        "private_segment_size": 0,
-        "group_segment_size": 1024,
-        "workgroup_size": {"x": 256, "y": 1, "z": 1},
-        "grid_size": {"x": 1000, "y": 2, "z": 1},
-    }
+    place = {"agent_id": {"handle": 77}, "queue_id": {"handle": 2}}
+    sizes = {"workgroup_size": {"x": 256, "y": 1, "z": 1}, "grid_size": {"x": 1000, "y": 2, "z": 1}}
+    info = {"kernel_id": kernel, "group_segment_size": 1024, **place, **sizes}
     return {**record(4, 1, start, end, correlation), "dispatch_info": info, "stream_id": {"handle": 3}}
 
 
@@ -112,32 +102,14 @@ def write_database(path, version=3, suffix=SUFFIX):
         "info_thread": [{"id": TID, "pid": PID, "tid": TID}],
         "info_node": [{"id": 1, "hostname": "secret-host"}],
         "info_agent": [
-            {
-                "id": 0,
-                "type": "CPU",
-                "absolute_index": 0,
-                "type_index": 0,
-                "name": "AMD EPYC",
-                "product_name": "AMD EPYC",
-            },
-            {
-                "id": GPU,
-                "type": "GPU",
-                "absolute_index": GPU,
-                "type_index": 0,
-                "name": "gfx942",
-                "product_name": "AMD Instinct MI300X OAM",
-            },
+            {"id": 0, "type": "CPU", "type_index": 0, "name": "AMD EPYC", "product_name": "AMD EPYC"},
+            {"id": GPU, "type": "GPU", "type_index": 0, "name": "gfx942", "product_name": "AMD Instinct MI300X OAM"},
         ],
         "info_kernel_symbol": [
             {"id": kernel, "kernel_name": "_Z4gemm.kd", "display_name": name, "arch_vgpr_count": 12}
             for kernel, name in KERNELS.items()
         ],
-        "event": [],
-        "region": [],
-        "kernel_dispatch": [],
-        "memory_copy": [],
-        "track": [],
+        **{name: [] for name in ("event", "region", "kernel_dispatch", "memory_copy", "track")},
     }
     if version == 4:
         tables["info_category"] = [{"id": kinds[kind], "name": kind} for kind in strings]
@@ -176,13 +148,8 @@ def write_database(path, version=3, suffix=SUFFIX):
             tables["kernel_dispatch"].append(row)
     for table, rows in tables.items():
         if rows:
-            columns = list(dict.fromkeys(column for row in rows for column in row))
-            quoted = ", ".join(f'"{column}"' for column in columns)
-            database.execute(f'CREATE TABLE "rocpd_{table}{suffix}" ({quoted})')
-            marks = ", ".join("?" * len(columns))
-            database.executemany(
-                f'INSERT INTO "rocpd_{table}{suffix}" VALUES ({marks})',
-                [tuple(row.get(column) for column in columns) for row in rows],
+            write_table(
+                database, f"rocpd_{table}{suffix}", dict.fromkeys(column for row in rows for column in row), rows
             )
             database.execute(f'CREATE VIEW "rocpd_{table}" AS SELECT * FROM "rocpd_{table}{suffix}"')
     database.commit()

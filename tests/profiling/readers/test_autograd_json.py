@@ -5,8 +5,8 @@ import json
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.readers import import_profile
-from curvescope.profiling.recording.store import open_recording
+
+from .made_profiles import lost, of_text
 
 
 def event(name, start_us, end_us, lane=1, pid="CPU functions"):
@@ -34,8 +34,7 @@ ON_DEVICE = [
 
 
 def read(events, folder):
-    (folder / "trace.json").write_text(json.dumps(events))
-    return open_recording(import_profile(folder / "trace.json", folder / "run").path)
+    return of_text(json.dumps(events), folder)
 
 
 def own_times(recording):
@@ -54,7 +53,7 @@ def test_own_time_of_operators_on_the_host(tmp_path):
         ("aten::relu", "aten::relu"): relu,
     }
     assert {row["device"] for row in recording.arrow("kernels").to_pylist()} == {None}
-    assert recording.meta["lost"] == {}
+    assert lost(recording) == {}
 
 
 def test_work_of_the_device_belongs_to_its_operator_and_counts_once(tmp_path):
@@ -79,7 +78,6 @@ def test_marks_of_the_program_are_steps(tmp_path):
 
 def test_unreadable_events_are_counted_and_a_list_without_operators_is_refused(tmp_path):
     broken = [{**ON_HOST[0], "ts": "x"}, {**ON_HOST[0], "tid": " node_id:1, thread_id:1 "}]
-    assert read([*ON_HOST, *broken], tmp_path).meta["lost"]["events_unreadable"]["count"] == 2
-    (tmp_path / "other").mkdir()
+    assert lost(read([*ON_HOST, *broken], tmp_path)) == {"events_unreadable": 2}
     with pytest.raises(CurvescopeError, match="no operator of PyTorch's autograd profiler"):
-        read([event("x", 1, 2, pid="CUDA functions")], tmp_path / "other")
+        read([event("x", 1, 2, pid="CUDA functions")], tmp_path)

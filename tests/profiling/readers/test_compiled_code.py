@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from curvescope.analysis.decompose.breakdown import break_down
@@ -11,13 +9,11 @@ from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.profiling.attribution.fused_kernels import decode_shares, operators_of_name
 from curvescope.profiling.attribution.kernel_names import ALGORITHMS, family
 from curvescope.profiling.attribution.operator_work import work
-from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
+from .made_profiles import PROFILES, imported
 from .nsys_export import kernel, launch, push_pop, write_export
-from .sqlite_profiles import imported
 
-PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 FUSED = "triton_poi_fused_add_relu_3"
 
 
@@ -38,7 +34,7 @@ def test_the_operators_in_the_name_of_a_generated_kernel(name, operators):
 
 
 def test_a_real_trace_tells_operators_warps_stages_grid_and_bytes(tmp_path):
-    recording = open_recording(import_profile(PROFILES / "tl_torch_compile_triton.json.gz", tmp_path / "run").path)
+    recording = imported(PROFILES / "tl_torch_compile_triton.json.gz", tmp_path)
     kernels = recording.frame("kernels").set_index("name")
     silu = kernels.loc["triton_poi_fused__unsafe_view_mul_silu_2"]
     assert (silu["compiled_warps"], silu["pipeline_stages"], silu["grid_x"]) == (4, 1, 262144)

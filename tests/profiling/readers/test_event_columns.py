@@ -10,14 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.readers import trace_events
 from curvescope.profiling.readers.event_columns import COMPLETE, JSON, NUMBER, TEXT, TIME, EventColumns, Field
 from curvescope.profiling.readers.source import Source
 from curvescope.profiling.readers.trace_events import TraceEvents
 from curvescope.profiling.readers.values import nanoseconds, signed
-
-from .test_trace_events import BROKEN, REPAIRED
 
 FIELDS = (
     Field("name", TEXT),
@@ -26,7 +23,6 @@ FIELDS = (
     Field("count", NUMBER, True),
     Field("Input Dims", JSON, True),
 )
-UNREADABLE = None  # what cannot be read is missing
 counter = itertools.count()
 
 
@@ -62,10 +58,10 @@ def taken(event, field):
         if field.kind == NUMBER:
             return signed(int(value))
     except (ArithmeticError, TypeError, ValueError):
-        return UNREADABLE
+        return None
     if field.kind == JSON:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return value if isinstance(value, str) else UNREADABLE
+    return value if isinstance(value, str) else None
 
 
 names = st.text(st.sampled_from('ab"\\{}[],: \n/é😀'), max_size=12)
@@ -108,25 +104,6 @@ def test_columns_hold_what_each_event_holds(tmp_path_factory, listed, piece_byte
     assert not any(trace.lost.values())
 
 
-def spans(content):
-    """The same with events of complete spans."""
-    return content.replace('{"name"', '{"ph": "X", "name"').replace('{"ts"', '{"ph": "X", "ts"')
-
-
-@pytest.mark.parametrize("content", REPAIRED)
-def test_repairs_are_counted(content, tmp_path):
-    (tmp_path / "p").write_text(spans(content))
-    _, trace = read(tmp_path / "p")
-    assert {name: count for name, count in trace.lost.items() if count} == REPAIRED[content][1]
-
-
-@pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
-def test_broken_json_is_refused(content, tmp_path):
-    (tmp_path / "p").write_text(spans(content))
-    with pytest.raises(CurvescopeError, match=r"broken JSON|no list `traceEvents`"):
-        read(tmp_path / "p")
-
-
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
@@ -134,7 +111,7 @@ def test_broken_json_is_refused(content, tmp_path):
         ('{"ph": "X", "name": "\\ud800"}', ("?", None, None, None, None)),
         ('{"ph": "X", "args": ' + '{"a":' * 300 + "1" + "}" * 300 + "}", (None,) * 5),
         ('{"ph": "X", "args": [1], "tid": 7}', (None, None, "7", None, None)),
-        ('{"ph": "X", "ts": 1e999}', (None, UNREADABLE, None, None, None)),
+        ('{"ph": "X", "ts": 1e999}', (None,) * 5),
         ('{"ph": "X", "args": {"count": 1e999}}', (None,) * 5),
     ],
 )

@@ -1,28 +1,26 @@
 """Kernels of CUDA graphs have the layer and operator of their capture, which lies in another trace."""
 
 import json
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.readers.pytorch_events import Events
-from curvescope.profiling.recording.store import open_recording
 
-PROFILES = Path(__file__).parents[2] / "data" / "profiles"
+from .made_profiles import PROFILES, imported
+
 DECODE, CAPTURE = (PROFILES / f"tl_sglang_{name}.json.gz" for name in ("decode", "capture_bs32"))
 
 
-def kernels_of(execution, capture, target):
-    recording = open_recording(import_profile(execution, target, Options(capture=capture)).path)
+def kernels_of(execution, capture, folder, **options):
+    recording = imported(execution, folder, capture=capture, **options)
     return recording.frame("kernels"), recording.meta
 
 
 def test_a_decode_step_has_the_layers_of_its_capture(tmp_path):
-    kernels, meta = kernels_of(DECODE, CAPTURE, tmp_path / "run")
+    kernels, meta = kernels_of(DECODE, CAPTURE, tmp_path)
     assert meta["graph_capture"] == {"replays": 1, "joined_by": "names of the kernels"}
     assert (len(kernels), int(kernels["graph_node_id"].notna().sum())) == (555, 544)
     time = kernels["duration_ns"]
@@ -31,7 +29,7 @@ def test_a_decode_step_has_the_layers_of_its_capture(tmp_path):
     # Every layer of the model has its own products: 36 of each kind.
     assert kernels["layer"].str.fullmatch(r"(.*/)?QKVParallelLinear_\d+").sum() == 36
     assert set(kernels["step"]) == {0}
-    alone = open_recording(import_profile(DECODE, tmp_path / "alone").path).frame("kernels")
+    alone = imported(DECODE, tmp_path).frame("kernels")
     assert alone["layer"].notna().sum() < 10
 
 
@@ -81,7 +79,7 @@ def replayed(path, graphs):
 def test_equal_graphs_take_their_captures_in_turn(tmp_path):
     capture = captured(tmp_path / "c.json", [("block_0", "ab"), ("block_1", "ab"), ("head_0", "abc")])
     execution = replayed(tmp_path / "e.json", ["ab", "ab", "abc", "ab", "ab", "abc"])
-    kernels, _ = kernels_of(execution, capture, tmp_path / "run")
+    kernels, _ = kernels_of(execution, capture, tmp_path)
     layers = kernels.sort_values("start_ns")["layer"].tolist()
     step = ["block_0"] * 2 + ["block_1"] * 2 + ["head_0"] * 3
     assert layers[1:] == step * 2
@@ -90,7 +88,7 @@ def test_equal_graphs_take_their_captures_in_turn(tmp_path):
 
 def test_launches_without_a_kernel_name_are_joined_in_order_and_the_recording_says_so(tmp_path):
     capture = captured(tmp_path / "c.json", [("block_0", "abc")], named=False)
-    kernels, meta = kernels_of(replayed(tmp_path / "e.json", ["abc"]), capture, tmp_path / "run")
+    kernels, meta = kernels_of(replayed(tmp_path / "e.json", ["abc"]), capture, tmp_path)
     assert kernels.sort_values("start_ns")["layer"].tolist()[1:] == ["block_0"] * 3
     assert meta["graph_capture"]["joined_by"] == "order of the kernels; the capture does not name them"
 
@@ -117,7 +115,7 @@ def test_a_capture_that_does_not_fit_is_refused(graphs, replays, message, tmp_pa
 def test_a_capture_of_another_kind_is_refused(tmp_path):
     (tmp_path / "c.json").write_text("[]")
     with pytest.raises(CurvescopeError, match="no JSON of the PyTorch profiler"):
-        kernels_of(replayed(tmp_path / "e.json", ["ab"]), tmp_path / "c.json", tmp_path / "run")
+        kernels_of(replayed(tmp_path / "e.json", ["ab"]), tmp_path / "c.json", tmp_path)
 
 
 def numbered(path, graphs):
@@ -139,28 +137,19 @@ def test_nodes_are_numbered_from_0_and_a_graph_keeps_its_capture(tmp_path):
     """By order, the launch of graph 8 after graph 9 would take the second capture, as the next that fits."""
     capture = captured(tmp_path / "c.json", [("x", "ab"), ("y", "ab")], named=False)
     execution = numbered(tmp_path / "e.json", [(8, [1, 0]), (9, [0, 1]), (9, [0, 1]), (8, [0, 1])])
-    kernels, _ = kernels_of(execution, capture, tmp_path / "run")
+    kernels, _ = kernels_of(execution, capture, tmp_path)
     assert kernels.sort_values("start_ns")["graph_node_id"].tolist() == [1, 0, 0, 1, 0, 1, 0, 1]
     assert places_of(kernels) == ["xx", "yy", "yy", "xx"]
 
 
 def graph_data(path, graphs):
-    """As torch 2.13 returns it; a node's own number has that of its graph above it."""
+    """As torch 2.13 returns it, of each graph the number and kind of its nodes."""
     node = {"graph_id": 0, "kernel_name": None, "dependencies": [], "dependents": []}
-    path.write_text(
-        json.dumps(
-            [
-                {
-                    "exec_graph_id": graph,
-                    "nodes": [
-                        {**node, "index": index, "node_type": kind, "tools_id": graph << 32 | number, "node_id": number}
-                        for index, (number, kind) in enumerate(nodes)
-                    ],
-                }
-                for graph, nodes in graphs.items()
-            ]
-        )
-    )
+    found = [
+        {"exec_graph_id": graph, "nodes": [{**node, "node_type": kind, "node_id": number} for number, kind in nodes]}
+        for graph, nodes in graphs.items()
+    ]
+    path.write_text(json.dumps(found))
     return path
 
 
@@ -171,13 +160,11 @@ def test_kernels_are_joined_by_the_nodes_of_torchs_graph_data(tmp_path):
     execution = numbered(tmp_path / "e.json", [(9, packed), (7, [0, 1]), (9, [3, 0])])
     kinds = {7: [(0, "kernel"), (1, "kernel")], 9: [(0, "kernel"), (1, "kernel"), (2, "memcpy"), (3, "kernel")]}
     data = graph_data(tmp_path / "g.json", kinds)
-    done = import_profile(execution, tmp_path / "run", Options(capture=capture, graph_data=data))
-    recording = open_recording(done.path)
-    kernels = recording.frame("kernels")
+    kernels, meta = kernels_of(execution, capture, tmp_path, graph_data=data)
     assert places_of(kernels) == ["zzz", "xx", "zz"]
     kernels["op"] = kernels["op"].str.removeprefix("aten::")
     assert places_of(kernels, "op") == ["cab", "ab", "ca"]
-    assert recording.meta["graph_capture"] == {"replays": 3, "joined_by": "numbers of the nodes"}
+    assert meta["graph_capture"] == {"replays": 3, "joined_by": "numbers of the nodes"}
 
 
 @pytest.mark.parametrize(
@@ -206,7 +193,7 @@ def both(tmp_path, graphs, replays):
 
 def test_kernels_of_a_graph_have_the_layers_of_its_capture_in_the_same_trace_by_the_order_of_nodes(tmp_path):
     trace = both(tmp_path, [("block_0", "ab"), ("head_0", "abc")], ["cba", "ba", "cba"])
-    kernels, meta = kernels_of(trace, None, tmp_path / "run")
+    kernels, meta = kernels_of(trace, None, tmp_path)
     rows = kernels[kernels["graph_id"] == 5].sort_values("start_ns")
     assert rows["layer"].tolist() == ["head_0"] * 3 + ["block_0"] * 2 + ["head_0"] * 3
     assert rows["graph_node_id"].tolist() == [90, 80, 70, 90, 80, 90, 80, 70]
@@ -215,5 +202,5 @@ def test_kernels_of_a_graph_have_the_layers_of_its_capture_in_the_same_trace_by_
 
 def test_a_replay_that_several_captures_of_its_trace_fit_has_no_layer(tmp_path):
     trace = both(tmp_path, [("block_0", "ab"), ("block_1", "ab")], ["ba"])
-    kernels, _ = kernels_of(trace, None, tmp_path / "run")
+    kernels, _ = kernels_of(trace, None, tmp_path)
     assert kernels["layer"].isna().all()

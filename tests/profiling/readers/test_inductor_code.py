@@ -43,22 +43,19 @@ def written(folder, *codes):
     return folder
 
 
-def test_parts_follow_the_bytes_that_each_operator_moves(tmp_path):
+@pytest.mark.parametrize(("code", "parts"), [(CODE, (0.6, 0.4)), (OLD, (0.5, 0.5))])
+def test_parts_follow_the_bytes_that_each_operator_moves_and_are_equal_without_shapes(code, parts, tmp_path):
     """The sum reads two tensors and gives one, the normalisation reads one and gives one; a view moves nothing."""
-    found = read_generated(written(tmp_path, CODE)).fused
-    assert json.loads(found["triton_per_fused_0"]) == [[None, "aten::add", 0.6], [None, "aten::native_layer_norm", 0.4]]
+    (fused,) = read_generated(written(tmp_path, code)).fused.values()
+    operators = ("aten::add", "aten::native_layer_norm")
+    assert json.loads(fused) == [[None, *each] for each in zip(operators, parts, strict=True)]
 
 
-def test_parts_are_equal_where_shapes_are_unknown(tmp_path):
-    assert json.loads(read_generated(written(tmp_path, OLD)).fused["triton_poi_fused_1"]) == [
-        [None, "aten::add", 0.5],
-        [None, "aten::native_layer_norm", 0.5],
-    ]
-
-
-def test_a_name_with_two_contents_is_left_to_its_words(tmp_path):
+def test_a_name_with_two_contents_is_left_to_its_words_and_one_with_two_sizes_has_no_flops(tmp_path):
     other = CODE.replace("aten.add, ", "aten.sub, ")
-    assert read_generated(written(tmp_path, CODE, other, OLD)).fused.keys() == {"triton_poi_fused_1"}
+    assert read_generated(written(tmp_path / "a", CODE, other, OLD)).fused.keys() == {"triton_poi_fused_1"}
+    larger = CODE.replace("8, 8", "16, 8").replace("[64]", "[128]")
+    assert read_generated(written(tmp_path / "b", CODE, larger)).flops == {}
 
 
 def test_flops_are_those_of_all_nodes_or_none(tmp_path):
@@ -73,11 +70,6 @@ def test_flops_are_those_of_all_nodes_or_none(tmp_path):
     ):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         assert read_generated(written(folder, code)).flops == flops
-
-
-def test_a_name_with_two_sizes_has_no_flops(tmp_path):
-    code = read_generated(written(tmp_path, CODE, CODE.replace("8, 8", "16, 8").replace("[64]", "[128]")))
-    assert code.flops == {}
 
 
 def test_an_import_takes_the_operators_of_a_kernel_whose_name_tells_none(tmp_path, capsys):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-PROFILE = Path(__file__).parents[2] / "data" / "profiles" / "hta_alexnet_trace.json.gz"
+from .made_profiles import PROFILES
+
+PROFILE = PROFILES / "hta_alexnet_trace.json.gz"
 
 
 def test_an_import_loads_no_package_that_it_does_not_use(tmp_path):

@@ -9,8 +9,8 @@ import pytest
 
 from curvescope.profiling.readers.nccl_payloads import decode_payload
 
+from .made_profiles import imported
 from .nsys_export import kernel, launch, push_pop, write_export
-from .sqlite_profiles import imported
 
 ID = 0xFEED_0000_0000_0001
 CREATED, REDUCED = 16777218, 16777220

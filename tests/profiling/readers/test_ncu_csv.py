@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.readers import import_profile, metrics
+from curvescope.profiling.readers import metrics
 from curvescope.profiling.recording.schema import KERNELS
-from curvescope.profiling.recording.store import open_recording
 
-LONG = Path(__file__).parents[2] / "data" / "profiles" / "averyclapp_metrics_long.csv"
+from .made_profiles import PROFILES, imported, lost, of_text
 
-
-def imported(path, tmp_path):
-    return open_recording(import_profile(path, tmp_path / "recording").path)
+LONG = PROFILES / "averyclapp_metrics_long.csv"
 
 
 def test_the_long_form_is_a_row_per_kernel(tmp_path):
@@ -59,15 +55,14 @@ RAW = (
 
 
 def test_the_raw_page_has_units_of_its_own(tmp_path):
-    (tmp_path / "p").write_text(RAW)
-    recording = imported(tmp_path / "p", tmp_path)
+    recording = of_text(RAW, tmp_path)
     first, second = recording.arrow("kernels").to_pylist()
     assert (first["name"], first["grid_y"], first["registers_per_thread"]) == ("void f<1, 2>(int)", 2, 40)
     assert (first["dram_bytes"], first["l2_bytes"], first["duration_ns"]) == (2_001_500, 320, 3250)
     assert first["achieved_occupancy"] == pytest.approx(0.625)
     assert first["flops_executed"] == 1 + 2 + 2 * 3 + 512 * 3  # tensor cores of a V100
     assert (second["dram_bytes"], second["flops_executed"]) == (None, 9)  # other tensor cores: not known
-    assert recording.meta["lost"]["metrics_unreadable"]["count"] == 1
+    assert lost(recording)["metrics_unreadable"] == 1
 
 
 ATTRIBUTES = {
@@ -83,14 +78,13 @@ ATTRIBUTES = {
 def test_the_device_is_the_one_that_its_attributes_describe(form, tmp_path):
     head = ["ID", "Process ID", "Kernel Name", "CC"]
     metric = {"gpu__time_duration.sum": ("nsecond", "5"), **ATTRIBUTES}
+    kernel = ["0", "7", "f", "8.0"]
+    measured = [(name, unit, value) for name, (unit, value) in metric.items()]
     if form == "raw":
-        columns = zip(*((name, unit, value) for name, (unit, value) in metric.items()), strict=True)
-        first = (head, [""] * 4, ["0", "7", "f", "8.0"])
-        rows = [[*cells, *column] for cells, column in zip(first, columns, strict=True)]
+        columns = zip((head, [""] * 4, kernel), zip(*measured, strict=True), strict=True)
+        rows = [[*cells, *column] for cells, column in columns]
     else:
-        kernel = ["0", "7", "f", "8.0"]
-        rows = [[*head, "Metric Name", "Metric Unit", "Metric Value"]]
-        rows += [[*kernel, name, unit, value] for name, (unit, value) in metric.items()]
+        rows = [[*head, "Metric Name", "Metric Unit", "Metric Value"], *([*kernel, *metric] for metric in measured)]
     with (tmp_path / "p").open("w", newline="") as file:
         csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
     recording = imported(tmp_path / "p", tmp_path)
@@ -104,17 +98,19 @@ def test_the_device_is_the_one_that_its_attributes_describe(form, tmp_path):
     assert recording.frame("kernels")["duration_ns"].tolist() == [5]
 
 
-def test_a_table_of_no_kernel_is_refused(tmp_path):
-    (tmp_path / "p").write_text(RAW[: RAW.index('"",""')])
-    with pytest.raises(CurvescopeError, match="no kernel"):
-        import_profile(tmp_path / "p", tmp_path / "r")
+ERROR = "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
 
 
-def test_an_error_of_the_tool_is_quoted(tmp_path):
-    error = "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
-    (tmp_path / "p").write_text(f"==PROF== Connected to process 7 (/home/somebody/a.out)\n==ERROR== {error}\n")
-    with pytest.raises(CurvescopeError, match=f"no kernel; Nsight Compute says: {error}"):
-        import_profile(tmp_path / "p", tmp_path / "r")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (RAW[: RAW.index('"",""')], "no kernel"),
+        (f"==PROF== Connected to process 7\n==ERROR== {ERROR}\n", f"no kernel; Nsight Compute says: {ERROR}"),
+    ],
+)
+def test_a_table_of_no_kernel_is_refused_with_the_error_of_the_tool(text, message, tmp_path):
+    with pytest.raises(CurvescopeError, match=message):
+        of_text(text, tmp_path)
 
 
 def test_every_entry_of_the_metrics_table_has_a_column_and_a_source():

@@ -3,8 +3,8 @@
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.readers import import_profile
-from curvescope.profiling.recording.store import open_recording
+
+from .made_profiles import lost, of_text, rows
 
 SIZES = "StcSMem (MB),DymSMem (MB),Bytes (MB),Throughput (MB/s),SrcMemKd,DstMemKd"
 GRID = "CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd"
@@ -28,26 +28,16 @@ Start (us),Duration (us),{GRID},{SIZES},Device,Ctx,GreenCtx,Strm,Name
 }
 
 
-def read(text, folder):
-    (folder / "trace.csv").write_text(text)
-    return open_recording(import_profile(folder / "trace.csv", folder / "run").path)
-
-
 @pytest.mark.parametrize("version", TRACES)
 def test_kernels_and_copies_of_every_version(version, tmp_path):
-    recording = read(TRACES[version], tmp_path)
+    recording = of_text(TRACES[version], tmp_path)
     (kernel,) = recording.arrow("kernels").to_pylist()
-    assert (kernel["name"], kernel["start_ns"], kernel["duration_ns"]) == (
-        "saxpy(float, const float *)",
-        1136125733,
-        7072,
-    )
-    shape = ("grid_x", "grid_y", "block_x", "registers_per_thread", "device", "stream", "correlation_id")
-    assert [kernel[column] for column in shape] == [4096, 2, 256, 16, 0, 13, 128]
-    copy, memset = recording.arrow("memory").to_pylist()
-    assert (copy["kind"], copy["memcpy_kind"], copy["duration_ns"]) == ("memcpy", "HtoD", 661398)
-    assert (memset["kind"], memset["memcpy_kind"]) == ("memset", None)
-    assert copy["bytes"] is kernel["shared_memory_bytes"] is None  # rounded in the table
+    assert (kernel["name"], kernel["start_ns"]) == ("saxpy(float, const float *)", 1136125733)
+    shape = ("duration_ns", "grid_x", "grid_y", "block_x", "registers_per_thread", "device", "stream", "correlation_id")
+    assert [kernel[column] for column in shape] == [7072, 4096, 2, 256, 16, 0, 13, 128]
+    copies = [("memcpy", "HtoD", 661398, None), ("memset", None, 1000, None)]  # sizes are rounded in the table
+    assert rows(recording, "memory", "kind", "memcpy_kind", "duration_ns", "bytes") == copies
+    assert kernel["shared_memory_bytes"] is None
     assert recording.meta["device"]["name"] == GPU
     assert set(recording.meta["missing"]) == {"ranges", "api_calls"}
     assert recording.meta["lost"] == {}
@@ -55,14 +45,12 @@ def test_kernels_and_copies_of_every_version(version, tmp_path):
 
 def test_unreadable_rows_are_counted(tmp_path):
     text = TRACES["2022"] + "x,5,1\n" + TRACES["2022"].splitlines()[2].replace("7072", "") + "\n"
-    recording = read(text, tmp_path)
-    assert (recording.count_rows("kernels"), recording.meta["lost"]["rows_unreadable"]["count"]) == (1, 2)
+    recording = of_text(text, tmp_path)
+    assert (recording.count_rows("kernels"), lost(recording)["rows_unreadable"]) == (1, 2)
 
 
 def test_a_summary_and_a_trace_without_kernels_say_what_to_do(tmp_path):
-    (tmp_path / "sum.csv").write_text("Time (%),Total Time (ns),Instances,Avg (ns),Name\n90.1,100,4,25.0,gemm\n")
     with pytest.raises(CurvescopeError, match="summary, without the times of single kernels; `nsys stats --report"):
-        import_profile(tmp_path / "sum.csv", tmp_path / "run")
-    (tmp_path / "none.csv").write_text(TRACES["2022"].splitlines()[0] + "\n")
+        of_text("Time (%),Total Time (ns),Instances,Avg (ns),Name\n90.1,100,4,25.0,gemm\n", tmp_path)
     with pytest.raises(CurvescopeError, match="no kernel"):
-        import_profile(tmp_path / "none.csv", tmp_path / "run")
+        of_text(TRACES["2022"].splitlines()[0] + "\n", tmp_path)

@@ -8,18 +8,15 @@ import json
 import sqlite3
 import struct
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from curvescope.base.errors import CurvescopeError
 from curvescope.cli import main
-from curvescope.profiling.readers import import_profile
-from curvescope.profiling.recording.store import NO_STEP, open_recording
+from curvescope.profiling.recording.store import NO_STEP
 
-from .sqlite_profiles import imported, lost, query
+from .made_profiles import PROFILES, imported, lost, of_text, query, rows
+from .nsys_export import write_table
 
-PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 TITAN = PROFILES / "syed-ahmed_tf_out.nvvp.gz"
 LANGUAGE_MODEL = PROFILES / "josiahdavis_lm_net_17ed.sql.gz"
 TRACE = PROFILES / "magus_gtx1080ti_convolutionFFT2D_trace.csv"
@@ -30,24 +27,19 @@ METRICS = PROFILES / "magus_gtx950_convolutionFFT2D_metrics.csv.gz"
 def test_counts_and_times_are_what_sql_says(path, tmp_path):
     recording = imported(path, tmp_path)
     kernels, memory, launches = (recording.frame(name) for name in ("kernels", "memory", "api_calls"))
-    ((count, time, blocks, registers),) = query(
-        path,
-        tmp_path,
-        "SELECT count(*), sum(end - start), sum(gridX * gridY * gridZ), sum(registersPerThread) "
-        "FROM CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL",
-    )
+
+    def select(what, table):
+        return query(path, tmp_path, f"SELECT {what} FROM CUPTI_ACTIVITY_KIND_{table}")[0]
+
+    sums = "count(*), sum(end - start), sum(gridX * gridY * gridZ), sum(registersPerThread)"
     grid = kernels["grid_x"].astype("int64") * kernels["grid_y"] * kernels["grid_z"]
     found = (len(kernels), kernels["duration_ns"].sum(), grid.sum(), kernels["registers_per_thread"].sum())
-    assert found == (count, time, blocks, registers)
-    for kind, table in (("memcpy", "MEMCPY"), ("memset", "MEMSET")):
-        rows = memory[memory["kind"] == kind]
-        ((count, time, size),) = query(
-            path, tmp_path, f"SELECT count(*), sum(end-start), sum(bytes) FROM CUPTI_ACTIVITY_KIND_{table}"
-        )
-        assert (len(rows), rows["duration_ns"].sum(), rows["bytes"].sum()) == (count, time, size)
-    ((runtime,),) = query(path, tmp_path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME")
-    ((driver,),) = query(path, tmp_path, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_DRIVER")
-    assert len(launches) == runtime + driver
+    assert found == select(sums, "CONCURRENT_KERNEL")
+    for kind in ("memcpy", "memset"):
+        of_kind = memory[memory["kind"] == kind]
+        found = (len(of_kind), of_kind["duration_ns"].sum(), of_kind["bytes"].sum())
+        assert found == select("count(*), sum(end - start), sum(bytes)", kind.upper())
+    assert len(launches) == select("count(*)", "RUNTIME")[0] + select("count(*)", "DRIVER")[0]
     named = launches[launches["name"].isin(["cudaLaunch", "cudaLaunchKernel", "cuLaunchKernel"])]
     assert kernels["correlation_id"].isin(named["correlation_id"]).all()
 
@@ -75,12 +67,9 @@ def test_markers_of_every_call_give_layer_phase_and_operator(tmp_path):
     assert phases["EmbeddingBackward"] == {"backward"}
     backward = kernels[kernels["phase"] == "backward"]
     assert backward["layer"].notna().all()
-    ((pairs,),) = query(
-        LANGUAGE_MODEL,
-        tmp_path,
-        "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MARKER m JOIN StringTable s ON s._id_ = m.name "
-        "WHERE m.flags = 2 AND s.value GLOB '*Backward*, seq = *'",
-    )
+    sql = "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MARKER m JOIN StringTable s ON s._id_ = m.name "
+    sql += "WHERE m.flags = 2 AND s.value GLOB '*Backward*, seq = *'"
+    ((pairs,),) = query(LANGUAGE_MODEL, tmp_path, sql)
     ranges = recording.frame("ranges")
     assert ranges["name"].str.fullmatch(r".*Backward\w*, seq = \d+").sum() == pairs
     assert len(ranges) == 683
@@ -99,26 +88,20 @@ def write_nvprof(path, version, kernel_table="CONCURRENT_KERNEL", extra=(), metr
     """Two kernels under one marker range, launched through the driver; the table's columns are the version's."""
     columns = ["start", "end", "deviceId", "contextId", "streamId", "gridX", "gridY", "gridZ", "blockX", "blockY"]
     columns += ["blockZ", "staticSharedMemory", "dynamicSharedMemory", "registersPerThread", "correlationId", "name"]
-    rows = [
+    of_kernels = [
         [100, 130, 0, 1, 7, 8, 1, 1, 32, 1, 1, 16, 0, 24, 5, 2],
         [140, 190, 0, 1, 7, 8, 1, 1, 32, 1, 1, 16, 0, 24, 6, 3],
     ]
     database = sqlite3.connect(path)
 
     def table(name, columns, rows):
-        quoted = ", ".join(f'"{column}"' for column in columns)
-        database.execute(f"CREATE TABLE {name} ({quoted})")
-        database.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
+        write_table(database, name, columns, [dict(zip(columns, row, strict=True)) for row in rows])
 
-    table(
-        "StringTable",
-        ["_id_", "value"],
-        [(0, "-- null --"), (1, "Tesla K40"), (2, "_Z4gemmIfEvPT_"), (3, "relu"), (4, "fc1")],
-    )
+    strings = ["-- null --", "Tesla K40", "_Z4gemmIfEvPT_", "relu", "fc1"]
+    table("StringTable", ["_id_", "value"], enumerate(strings))
     table("Version", ["version"], [(version,)])
-    table(f"CUPTI_ACTIVITY_KIND_{kernel_table}", [*columns, *extra], [[*row, *[9] * len(extra)] for row in rows])
+    table(f"CUPTI_ACTIVITY_KIND_{kernel_table}", [*columns, *extra], [[*row, *[9] * len(extra)] for row in of_kernels])
     calls = ["cbid", "start", "end", "processId", "threadId", "correlationId", "returnValue"]
-    table("CUPTI_ACTIVITY_KIND_RUNTIME", calls, [])
     table("CUPTI_ACTIVITY_KIND_DRIVER", calls, [(307, 90, 95, 7, -2, 5, 0), (99999, 96, 98, 7, -2, 6, 0)])
     thread = (7).to_bytes(4, "little") + (0xFFFFFFFE).to_bytes(4, "little") + bytes(4)
     marker = ["flags", "timestamp", "id", "objectKind", "objectId", "name"] + (["domain"] if version > 8 else [])
@@ -153,34 +136,29 @@ def test_every_schema_version_joins(version, extra, tmp_path):
     assert (first["name"], first["layer"], first["duration_ns"]) == ("void gemm<float>(float*)", "fc1", 30)
     assert (second["layer"], second["shared_memory_bytes"]) == ("fc1", 16)
     assert first["graph_id"] == (9 if "graphId" in extra else None)
-    names = [row["name"] for row in recording.arrow("api_calls").to_pylist()]
-    assert names == ["cuLaunchKernel", "driver call 99999"]
-    assert [row["kind"] for row in recording.arrow("ranges").to_pylist()] == ["push_pop", "mark"]
+    assert rows(recording, "api_calls", "name") == [("cuLaunchKernel",), ("driver call 99999",)]
+    assert rows(recording, "ranges", "kind") == [("push_pop",), ("mark",)]
     assert lost(recording) == {"ranges_unclosed": 1}
 
 
 def test_markers_have_their_colour_and_payload(tmp_path):
-    ranges = imported(write_nvprof(tmp_path / "p", 12), tmp_path).arrow("ranges").to_pylist()
-    assert [(row["color_argb"], row["payload"]) for row in ranges] == [(0xFF00FF00, str(1 << 63)), (255, "0.5")]
+    recording = imported(write_nvprof(tmp_path / "p", 12), tmp_path)
+    assert rows(recording, "ranges", "color_argb", "payload") == [(0xFF00FF00, str(1 << 63)), (255, "0.5")]
 
 
 def test_migrations_of_unified_memory_are_copies_with_bytes(tmp_path):
     path = write_nvprof(tmp_path / "p", 11)
-    database = sqlite3.connect(path)
-    columns = ["counterKind", "value", "start", "end", "address", "srcId", "dstId", "streamId", "processId"]
-    database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER ({', '.join(map(json.dumps, columns))})")
+    columns = ["counterKind", "value", "start", "end", "address", "srcId", "dstId"]
     host, fault = 2**32 - 1, 4  # the host's number, and a group of page faults of the GPU, which is no copy
-    rows = [(1, 65536, 100, 110, 4096, host, 0), (2, 4096, 150, 155, 4096, 1, host), (fault, 3, 100, 190, 0, 0, 0)]
-    database.executemany(
-        f"INSERT INTO CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER VALUES ({', '.join('?' * 9)})",
-        [(*row, 0, 7) for row in rows],
-    )
-    database.commit()
-    database.close()
-    found = imported(path, tmp_path).frame("memory")
-    shown = found[["kind", "memcpy_kind", "bytes", "duration_ns", "device"]].to_numpy().tolist()
-    assert shown == [["memcpy", "HtoD", 65536, 10, 0], ["memcpy", "DtoH", 4096, 5, 1]]
-    assert found[["stream", "correlation_id"]].isna().all(axis=None)
+    moved = [(1, 65536, 100, 110, 4096, host, 0), (2, 4096, 150, 155, 4096, 1, host), (fault, 3, 100, 190, 0, 0, 0)]
+    moved = [dict(zip(columns, row, strict=True)) for row in moved]
+    with sqlite3.connect(path) as database:
+        write_table(database, "CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER", columns, moved)
+    shown = ("kind", "memcpy_kind", "bytes", "duration_ns", "device", "stream", "correlation_id")
+    assert rows(imported(path, tmp_path), "memory", *shown) == [
+        ("memcpy", "HtoD", 65536, 10, 0, None, None),
+        ("memcpy", "DtoH", 4096, 5, 1, None, None),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -190,12 +168,11 @@ def test_migrations_of_unified_memory_are_copies_with_bytes(tmp_path):
 )
 def test_markers_of_odd_data_have_none(row, tmp_path):
     path = write_nvprof(tmp_path / "p", 12)
-    database = sqlite3.connect(path)
-    database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_MARKER_DATA")
-    database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER_DATA VALUES (?, ?, ?, ?, ?, ?)", row)
-    database.commit()
-    first, second = imported(path, tmp_path).arrow("ranges").to_pylist()
-    assert (first["payload"], second["color_argb"], second["payload"]) == (None, None, None)
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_MARKER_DATA")
+        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER_DATA VALUES (?, ?, ?, ?, ?, ?)", row)
+    (_, first), second = rows(imported(path, tmp_path), "ranges", "color_argb", "payload")
+    assert (first, *second) == (None, None, None)
 
 
 def test_replayed_kernels_have_no_place_in_time(tmp_path):
@@ -229,11 +206,8 @@ def test_a_printed_trace_is_read_in_its_own_units(tmp_path):
     assert (first["correlation_id"], first["shared_memory_bytes"], first["grid_x"]) == (2455, 8192, 1024)
     # The tool's MB are MiB: 16.000000MB are 2^24 bytes.
     assert (memory["bytes"] == 1 << 24).sum() == sum(row["Size"] == "16.000000" for row in on_device)
-    copies = Counter(row["Name"] for row in on_device if "memcpy" in row["Name"])
-    assert memory["memcpy_kind"].value_counts().to_dict() == {
-        "HtoD": copies["[CUDA memcpy HtoD]"],
-        "DtoH": copies["[CUDA memcpy DtoH]"],
-    }
+    copies = Counter(row["Name"][-5:-1] for row in on_device if "memcpy" in row["Name"])
+    assert memory["memcpy_kind"].value_counts().to_dict() == copies
     assert recording.meta["device"] == {"name": "GeForce GTX 1080 Ti"}
 
 
@@ -288,14 +262,10 @@ LAUNCH_METRICS = """\
 
 
 def test_text_of_a_trace(tmp_path):
-    (tmp_path / "p").write_text(TEXT_TRACE)
-    recording = imported(tmp_path / "p", tmp_path)
+    recording = of_text(TEXT_TRACE, tmp_path)
     (kernel,) = recording.arrow("kernels").to_pylist()
-    assert (kernel["name"], kernel["start_ns"], kernel["duration_ns"]) == (
-        "vecAdd(float const *, int)",
-        236_100_000,
-        2500,
-    )
+    name = "vecAdd(float const *, int)"
+    assert (kernel["name"], kernel["start_ns"], kernel["duration_ns"]) == (name, 236_100_000, 2500)
     assert (kernel["grid_x"], kernel["grid_y"], kernel["block_x"], kernel["shared_memory_bytes"]) == (160, 2, 256, 1536)
     (copy,) = recording.arrow("memory").to_pylist()
     assert (copy["bytes"], copy["memcpy_kind"]) == (112, "HtoD")
@@ -303,10 +273,9 @@ def test_text_of_a_trace(tmp_path):
 
 
 def test_text_of_metrics(tmp_path):
-    (tmp_path / "p").write_text(TEXT_METRICS)
-    recording = imported(tmp_path / "p", tmp_path)
-    rows = recording.arrow("kernels").to_pylist()
-    assert [(r["dram_bytes"], r["achieved_occupancy"], r["flops_executed"]) for r in rows] == [(32320, 0.75, None)] * 3
+    recording = of_text(TEXT_METRICS, tmp_path)
+    measured = rows(recording, "kernels", "dram_bytes", "achieved_occupancy", "flops_executed")
+    assert measured == [(32320, 0.75, None)] * 3
     assert lost(recording) == {"metrics_unreadable": 1, "metrics_averaged": 3}
 
 
@@ -316,39 +285,32 @@ def test_metrics_by_launch(tmp_path):
     assert (row["name"], row["device"], row["flops_executed"], row["dram_bytes"]) == ("f(int)", 1, 1024, None)
 
 
-BAD = {
-    "summary": (
-        '==1== NVPROF is profiling process 1, command: ./a\n==1== Profiling result:\n"Type","Time(%)","Time","Calls"\n',
-        "--print-gpu-trace",
-    ),
-    "banner only": ("==1== NVPROF is profiling process 1, command: ./a\n", "no table"),
-    "XML session": ('<?xml version="1.0"?><session/>', "XML"),
-    "text": ("hello", "no profile"),
-}
+BANNER = "==1== NVPROF is profiling process 1, command: ./a\n"
+NOT_RECORDED = "Some profiling data are not recorded. Make sure cudaProfilerStop() or cuProfilerStop() is called."
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_bad_output_is_refused_with_a_remedy(what, tmp_path, capsys):
-    content, words = BAD[what]
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (f'{BANNER}==1== Profiling result:\n"Type","Time(%)","Time","Calls"\n', "--print-gpu-trace"),
+        (BANNER, "no table"),
+        (f"{BANNER}No kernels were profiled.\n==9== Warning: {NOT_RECORDED}\n", f"nvprof says: {NOT_RECORDED}"),
+        ('<?xml version="1.0"?><session/>', "XML"),
+        ("hello", "no profile"),
+        ("\0" * 99, "binary file of no known kind"),
+    ],
+)
+def test_bad_output_is_refused_with_a_remedy(content, words, tmp_path, capsys):
     (tmp_path / "p").write_text(content)
     assert main(["import", str(tmp_path / "p"), "-o", str(tmp_path / "r")]) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
 
 
-def test_an_old_binary_file_is_told_from_damage(tmp_path):
-    (tmp_path / "p.nvprof").write_bytes(bytes(range(256)) * 8)
-    with pytest.raises(CurvescopeError, match="binary file of no known kind"):
-        import_profile(tmp_path / "p.nvprof", tmp_path / "r")
-
-
 def test_a_device_name_that_nvprof_cut_costs_no_row(tmp_path):
     cut = TRACE.read_text().replace("GeForce GTX 1080 Ti (0)", "GeForce GTX 1080")
     (tmp_path / "cut.csv").write_text(cut)
-    whole, one = (
-        open_recording(import_profile(path, tmp_path / name).path)
-        for path, name in ((TRACE, "w"), (tmp_path / "cut.csv", "c"))
-    )
+    whole, one = (imported(path, tmp_path) for path in (TRACE, tmp_path / "cut.csv"))
     assert one.count_rows("kernels") == whole.count_rows("kernels") == 42
     assert one.meta["device"]["name"] == "GeForce GTX 1080"
     assert one.frame("kernels")["device"].isna().all()
@@ -356,15 +318,7 @@ def test_a_device_name_that_nvprof_cut_costs_no_row(tmp_path):
 
 def test_what_nvprof_dropped_is_counted_as_lost(tmp_path):
     said = "insufficient device buffer space. You can configure the buffer space using the option --device-buffer-size."
-    (tmp_path / "p").write_text(f"==764== Warning: 12 records have invalid timestamps due to {said}\n{TEXT_TRACE}")
-    recording = imported(tmp_path / "p", tmp_path)
+    warning = f"==764== Warning: 12 records have invalid timestamps due to {said}\n"
+    recording = of_text(warning + TEXT_TRACE, tmp_path)
     assert recording.meta["lost"]["nvprof_dropped"]["count"] == 12
     assert not recording.complete
-
-
-def test_a_file_without_a_table_quotes_nvprof(tmp_path):
-    said = "Some profiling data are not recorded. Make sure cudaProfilerStop() or cuProfilerStop() is called."
-    text = f"==9== Profiling result:\nNo kernels were profiled.\n==9== Warning: {said}\n"
-    (tmp_path / "p").write_text(text)
-    with pytest.raises(CurvescopeError, match="nvprof says: Some profiling data are not recorded"):
-        import_profile(tmp_path / "p", tmp_path / "r")

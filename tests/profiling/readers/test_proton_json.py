@@ -1,15 +1,12 @@
 """Tree files of Proton: those of Triton's own tests, and trees as it builds them for CUDA graphs and Python frames."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.readers import import_profile
-from curvescope.profiling.recording.store import open_recording
 
-PROFILES = Path(__file__).parents[2] / "data/profiles"
+from .made_profiles import PROFILES, imported, of_text, rows
 
 
 def node(name, *children, **metrics):
@@ -20,23 +17,16 @@ def kernel(name, total_ns, count=1, **metrics):
     return node(name, **{"time (ns)": total_ns, "count": count, "device_id": "0", "device_type": "CUDA", **metrics})
 
 
-@pytest.fixture
-def read(tmp_path):
-    def read(tree, devices=None):
-        path = tmp_path / "proton.hatchet"
-        path.write_text(json.dumps([tree, devices or {}]))
-        return open_recording(import_profile(path, tmp_path / "r").path)
-
-    return read
+def read(tree, folder):
+    return of_text(json.dumps([tree, {}]), folder)
 
 
 def places(recording):
-    rows = recording.arrow("kernels").to_pylist()
-    return [(row["name"], row["layer"], row["phase"], row["op"], row["duration_ns"]) for row in rows]
+    return rows(recording, "kernels", "name", "layer", "phase", "op", "duration_ns")
 
 
 def test_a_file_of_tritons_tests_is_read(tmp_path):
-    recording = open_recording(import_profile(PROFILES / "proton_triton.json", tmp_path / "r").path)
+    recording = imported(PROFILES / "proton_triton.json", tmp_path)
     assert places(recording) == [
         ("cuda_kernel", "scope", None, "__proton_launch_metadata", 4064),
         ("triton_kernel", "scope", None, None, 1664),
@@ -49,40 +39,34 @@ def test_a_file_of_tritons_tests_is_read(tmp_path):
 
 
 def test_work_is_of_a_launch_and_the_device_that_of_the_first_kernel(tmp_path):
-    recording = open_recording(import_profile(PROFILES / "proton_hip.json", tmp_path / "r").path)
-    rows = recording.arrow("kernels").to_pylist()
-    assert [(row["device"], row["flops"], row["bytes_compulsory"]) for row in rows] == [
-        (1, 10**11, 10**8),
-        (0, 10**10, 10**7),
-    ]
+    recording = imported(PROFILES / "proton_hip.json", tmp_path)
+    work = [(1, 10**11, 10**8), (0, 10**10, 10**7)]
+    assert rows(recording, "kernels", "device", "flops", "bytes_compulsory") == work
     assert recording.meta["device"]["compute_capability"] == "gfx942"
 
 
-def test_kernels_of_a_graph_have_the_scopes_of_their_capture(read):
+def test_kernels_of_a_graph_have_the_scopes_of_their_capture(tmp_path):
     captured = node("<captured_at>", node("layer:mlp", kernel("gemm", 700, 7)))
     tree = node("ROOT", node("decode", node("graph_launch", captured), kernel("sample", 5)))
-    assert places(read(tree)) == [("gemm", "mlp", None, None, 100)] * 7 + [("sample", "decode", None, None, 5)]
-
-
-def test_launches_have_the_mean_and_add_up_to_the_sum(read):
-    recording = read(node("ROOT", node("forward", kernel("gemm", 1001, 3, flops16=3e6))))
-    assert [place[2:] for place in places(recording)] == [
-        ("forward", None, 334),
-        ("forward", None, 334),
-        ("forward", None, 333),
+    assert places(read(tree, tmp_path)) == [("gemm", "mlp", None, None, 100)] * 7 + [
+        ("sample", "decode", None, None, 5)
     ]
-    assert recording.arrow("kernels")["flops"].to_pylist() == [10**6] * 3
 
 
-def test_a_python_frame_is_an_operator_without_folders(read):
+def test_launches_have_the_mean_and_add_up_to_the_sum(tmp_path):
+    recording = read(node("ROOT", node("forward", kernel("gemm", 1001, 3, flops16=3e6))), tmp_path)
+    launches = [("forward", None, ns, 10**6) for ns in (334, 334, 333)]
+    assert rows(recording, "kernels", "phase", "op", "duration_ns", "flops") == launches
+
+
+def test_a_python_frame_is_an_operator_without_folders(tmp_path):
     tree = node("ROOT", node("/home/me/code/train.py:main@9", node("/home/me/code/m.py:block@41", kernel("k", 10))))
-    assert places(read(tree)) == [("k", None, None, "block (m.py:41)", 10)]
+    assert places(read(tree, tmp_path)) == [("k", None, None, "block (m.py:41)", 10)]
 
 
-def test_what_cannot_be_read_is_counted_or_refused(read, tmp_path):
-    recording = read(node("ROOT", kernel("a", 10), kernel("b", "many"), kernel("c", 10, 0)))
+def test_what_cannot_be_read_is_counted_or_refused(tmp_path):
+    recording = read(node("ROOT", kernel("a", 10), kernel("b", "many"), kernel("c", 10, 0)), tmp_path)
     assert recording.meta["lost"]["rows_unreadable"]["count"] == 2
     for tree, words in ((node("ROOT", node("s")), "no kernel"), (node("ROOT", kernel("k", 9, 1 << 40)), "launches")):
-        (tmp_path / "p").write_text(json.dumps([tree]))
         with pytest.raises(CurvescopeError, match=words):
-            import_profile(tmp_path / "p", tmp_path / "other")
+            read(tree, tmp_path)

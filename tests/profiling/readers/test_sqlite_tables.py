@@ -138,15 +138,11 @@ def test_any_table_is_read_alike(schema, tmp_path):
 
 def test_columns_added_after_the_rows_are_null_there(tmp_path, used):
     write(tmp_path / "p", [(1, "x", 2)])
-    database = sqlite3.connect(tmp_path / "p")
-    database.execute("ALTER TABLE x ADD COLUMN late TEXT")
-    database.execute("INSERT INTO x (a, late) VALUES (5, 'y')")
-    database.commit()
-    database.close()
-    assert read(tmp_path / "p", {"late": pa.string(), "a": pa.int64()}, adbc=True).to_pylist() == [
-        {"late": None, "a": 1},
-        {"late": "y", "a": 5},
-    ]
+    with sqlite3.connect(tmp_path / "p") as database:
+        database.execute("ALTER TABLE x ADD COLUMN late TEXT")
+        database.execute("INSERT INTO x (a, late) VALUES (5, 'y')")
+    found = read(tmp_path / "p", {"late": pa.string(), "a": pa.int64()}, adbc=True).to_pylist()
+    assert found == [{"late": None, "a": 1}, {"late": "y", "a": 5}]
     assert sum(used) == 1 + 2
 
 
@@ -163,10 +159,8 @@ def test_a_number_in_a_column_of_texts_is_given_as_its_digits(tmp_path):
 
 def test_text_that_is_no_utf8_is_repaired_alike(tmp_path):
     write(tmp_path / "p", [(1, "good", 2)])
-    database = sqlite3.connect(tmp_path / "p")
-    database.execute("UPDATE x SET t = CAST(x'ff41fe' AS TEXT)")
-    database.commit()
-    database.close()
+    with sqlite3.connect(tmp_path / "p") as database:
+        database.execute("UPDATE x SET t = CAST(x'ff41fe' AS TEXT)")
     found = read(tmp_path / "p", WANTED, adbc=True)
     assert found["t"].to_pylist() == ["\ufffdA\ufffd"]
     assert found.equals(read(tmp_path / "p", WANTED, adbc=False))
@@ -180,9 +174,8 @@ def test_damage_is_refused_or_read_and_never_crashes_or_hangs(tmp_path):
         random = Random(number)
         data = bytearray(whole)
         for _ in range(random.choice((1, 5, 50))):
-            data[random.randrange(100, len(data))] = random.choice(
-                (0, 1, 5, 13, 0x7F, 0x80, 0xFF, random.randrange(256))
-            )
+            at = random.randrange(100, len(data))
+            data[at] = random.choice((0, 1, 5, 13, 0x7F, 0x80, 0xFF, random.randrange(256)))
         path = tmp_path / "damaged"
         path.write_bytes(data[: random.choice((len(data), random.randrange(600, len(data))))])
         outcomes = []

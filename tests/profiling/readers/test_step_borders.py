@@ -1,7 +1,6 @@
 """Where the steps of real and made profiles begin and end, and what their batch size is."""
 
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -9,18 +8,18 @@ import pytest
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.attribution.range_names import RangeNames
 from curvescope.profiling.attribution.served_steps import ServedStep, parse_served_step
-from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.readers.sweep_import import import_sweep
 from curvescope.profiling.recording.store import NO_STEP, open_recording
 
+from .made_profiles import PROFILES, imported
 from .nsys_export import kernel, launch, push_pop, write_export
+from .test_pytorch_json import event
 
-PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 PARTICLE_TRANSFORMER = [PROFILES / f"parttrans_bs{batch}.pt.trace.json.gz" for batch in (32, 128, 512)]
 
 
-def steps_of(path, target, **options):
-    recording = open_recording(import_profile(path, target, Options(**options)).path)
+def steps_of(path, folder, **options):
+    recording = imported(path, folder, **options)
     return recording.meta, recording.frame("steps")
 
 
@@ -57,21 +56,21 @@ def test_one_forward_per_batch_size_is_a_sweep_of_three_steps(tmp_path):
 
 def test_the_user_decides_how_steps_are_found(tmp_path):
     decode = PROFILES / "tl_sglang_decode.json.gz"
-    meta, steps = steps_of(decode, tmp_path / "whole", steps="whole")
+    meta, steps = steps_of(decode, tmp_path, steps="whole")
     assert (len(steps), meta["steps_from"]) == (1, "the whole profile as one step")
-    meta, steps = steps_of(decode, tmp_path / "marks", steps=r"marks:^step\[")
+    meta, steps = steps_of(decode, tmp_path, steps=r"marks:^step\[")
     assert (len(steps), meta["steps_from"], steps["batch"][0]) == (1, "marks", 32)
     with pytest.raises(CurvescopeError, match="no range has such a name"):
-        steps_of(decode, tmp_path / "absent", steps="marks:epoch")
+        steps_of(decode, tmp_path, steps="marks:epoch")
     # Repetition below 80 % of the device time counts only where the user asks for it.
-    meta, steps = steps_of(PARTICLE_TRANSFORMER[0], tmp_path / "asked", steps="repetition")
+    meta, steps = steps_of(PARTICLE_TRANSFORMER[0], tmp_path, steps="repetition")
     assert (len(steps), meta["device_time_in_steps"]) == (7, pytest.approx(0.53, abs=0.01))
 
 
 @pytest.mark.parametrize("steps", ["wholly", "marks:", "marks:("])
 def test_an_unknown_way_to_find_steps_is_refused_before_anything_is_made(steps, tmp_path):
     with pytest.raises(CurvescopeError, match="--steps"):
-        steps_of(PARTICLE_TRANSFORMER[0], tmp_path / "run", steps=steps)
+        steps_of(PARTICLE_TRANSFORMER[0], tmp_path, steps=steps)
     assert not list(tmp_path.iterdir())
 
 
@@ -82,9 +81,7 @@ class Trace:
         self.events, self.correlation = [], 0
 
     def span(self, name, start, duration, category="cpu_op", **args):
-        self.events.append(
-            {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": duration, "args": args}
-        )
+        self.events.append(event(category, name, start, duration, 1, **args))
 
     def kernels(self, names, start, graph=False):
         """Kernels of 10 us each, 10 us apart; all launched at `start` by one graph, or each by a call of its own."""
@@ -105,7 +102,7 @@ class Trace:
 def test_no_step_begins_inside_one_launch_of_a_graph(graph, tmp_path):
     trace = Trace()
     trace.kernels(["attention", "mlp"] * 12, 1000, graph)
-    _, steps = steps_of(trace.write(tmp_path / "trace.json"), tmp_path / "run")
+    _, steps = steps_of(trace.write(tmp_path / "trace.json"), tmp_path)
     assert len(steps) == (1 if graph else 12)
 
 
@@ -114,7 +111,7 @@ def test_no_step_begins_inside_an_operator_or_an_annotation(category, name, coun
     trace = Trace()
     trace.span(name, 990, 1000, category)
     trace.kernels(["cell", "gate"] * 12, 1000)
-    _, steps = steps_of(trace.write(tmp_path / "trace.json"), tmp_path / "run", steps="auto")
+    _, steps = steps_of(trace.write(tmp_path / "trace.json"), tmp_path, steps="auto")
     assert len(steps) == count
 
 
@@ -126,14 +123,14 @@ def test_two_optimizers_of_one_backward_pass_end_one_step(tmp_path):
         trace.kernels(["gemm", "add"], start + 110)
         for offset in (300, 400):
             trace.span("Optimizer.step#Adam.step", start + offset, 50, "user_annotation")
-    meta, steps = steps_of(trace.write(tmp_path / "trace.json"), tmp_path / "run")
+    meta, steps = steps_of(trace.write(tmp_path / "trace.json"), tmp_path)
     assert (len(steps), meta["steps_from"]) == (3, "the ends of the optimizer's steps")
 
 
 def test_work_of_one_device_can_be_read_alone(tmp_path, imported_profile):
     two = PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz"
     both = open_recording(imported_profile(two.name))
-    one = open_recording(import_profile(two, tmp_path / "one", Options(device=1)).path)
+    one = imported(two, tmp_path, device=1)
     assert set(both.frame("kernels")["device"]) == {0, 1}
     assert set(one.frame("kernels")["device"]) == {1}
     assert 2 * one.count_rows("kernels") == both.count_rows("kernels") == 3442
@@ -141,12 +138,15 @@ def test_work_of_one_device_can_be_read_alone(tmp_path, imported_profile):
 
 def test_a_device_without_work_is_refused_with_the_devices_that_have_some(tmp_path):
     with pytest.raises(CurvescopeError, match=r"--device 9: .* it has work of 0, 1\."):
-        import_profile(PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz", tmp_path / "nine", Options(device=9))
+        imported(PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz", tmp_path, device=9)
     trace = Trace()
     trace.span("aten::mm", 1000, 10)  # the work of a CPU has no column for the device
     with pytest.raises(CurvescopeError, match="it names no device; omit --device"):
-        import_profile(trace.write(tmp_path / "trace.json"), tmp_path / "cpu", Options(device=0))
-    assert not (tmp_path / "nine").exists()
+        imported(trace.write(tmp_path / "trace.json"), tmp_path, device=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
+
+
+TRT = "[Executor] _forward_step 7:"
 
 
 @pytest.mark.parametrize(
@@ -167,11 +167,8 @@ def test_a_device_without_work_is_refused_with_the_devices_that_have_some(tmp_pa
         ("prefill[bs=6 tok=17408 ctx=[4096, 4096]...+4]", ServedStep("ATOM", "prefill", 6, 17408)),
         ("decode[bs=117/128 tok=117 d=117]", ServedStep("ATOM", "decode", 117, 117, None, 128)),
         ("decode[bs=128 tok=384 p=2 d=126 sqsq=9 sqsk=9 sk=258048]", ServedStep("ATOM", "mixed", 128, 384, 258048)),
-        (
-            "[Executor] _forward_step 7: 2 ctx reqs, 96 ctx tokens, 30 gen reqs",
-            ServedStep("TensorRT-LLM", "mixed", 32, 126),
-        ),
-        ("[Executor] _forward_step 7: 0 ctx reqs, 32 gen reqs", ServedStep("TensorRT-LLM", "decode", 32)),
+        (f"{TRT} 2 ctx reqs, 96 ctx tokens, 30 gen reqs", ServedStep("TensorRT-LLM", "mixed", 32, 126)),
+        (f"{TRT} 0 ctx reqs, 32 gen reqs", ServedStep("TensorRT-LLM", "decode", 32)),
         ("execute_context_0(0)_generation_0(0)", None),
         ("step 7", None),
         ("decode", None),
@@ -215,9 +212,9 @@ def test_repeated_kernels_of_different_modules_are_layers_and_no_steps(name, cou
         for k in range(2)
     ]
     path = write_export(tmp_path / "p", ranges=ranges, launches=launches, kernels=work)
-    meta, steps = steps_of(path, tmp_path / "run")
+    meta, steps = steps_of(path, tmp_path)
     assert (len(steps), meta["steps_from"]) == (count, steps_from)
-    layers = set(open_recording(tmp_path / "run").frame("kernels")["layer"])
+    layers = set(open_recording(tmp_path / "recording").frame("kernels")["layer"])
     assert layers == ({f"blocks.{i}.FSDP" for i in range(6)} if count == 1 else {"blocks.0.FSDP"})
 
 
@@ -231,5 +228,5 @@ def test_a_stream_of_collectives_does_not_decide_on_steps(tmp_path):
             work.append(kernel(number, start + begin, start + end, demangledName=name, streamId=stream))
     launches = [launch(i + 1, i) for i in range(number)]
     path = write_export(tmp_path / "p", launches=launches, kernels=work, strings=strings)
-    meta, steps = steps_of(path, tmp_path / "run", steps="repetition")
+    meta, steps = steps_of(path, tmp_path, steps="repetition")
     assert (len(steps), meta["steps_from"]) == (4, "repetition of the kernel sequence")

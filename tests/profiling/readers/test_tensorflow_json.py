@@ -9,16 +9,12 @@ from pathlib import Path
 import pytest
 
 from curvescope.cli import main
-from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import NO_STEP, open_recording
 
-TIMELINE = Path(__file__).parents[2] / "data" / "profiles" / "dleebrown_anna_timeline_01.json.gz"
+from .made_profiles import PROFILES, imported, of_events, rows
+
+TIMELINE = PROFILES / "dleebrown_anna_timeline_01.json.gz"
 JAX_ON_CPU = Path(__file__).parents[2] / "data" / "jax" / "jax_cpu.trace.json.gz"
-
-
-def imported(events, tmp_path):
-    (tmp_path / "p").write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
-    return open_recording(import_profile(tmp_path / "p", tmp_path / "recording").path)
 
 
 def process(pid, name):
@@ -34,7 +30,7 @@ def ran(pid, tid, name, ts, dur, /, **args):
 
 
 def test_a_timeline_of_a_cpu_has_every_operator(tmp_path):
-    recording = open_recording(import_profile(TIMELINE, tmp_path / "r").path)
+    recording = imported(TIMELINE, tmp_path)
     events = [e for e in json.loads(gzip.decompress(TIMELINE.read_bytes()))["traceEvents"] if e["ph"] == "X"]
     kernels = recording.frame("kernels")
     assert len(kernels) == len(events) == 201
@@ -68,9 +64,8 @@ TF1 = [
 
 
 def test_gpu_events_stand_twice_and_count_once(tmp_path):
-    recording = imported(TF1, tmp_path)
-    rows = [(r["layer"], r["phase"], r["op"], r["stream"]) for r in recording.arrow("kernels").to_pylist()]
-    assert rows == [
+    recording = of_events(TF1, tmp_path)
+    assert rows(recording, "kernels", "layer", "phase", "op", "stream") == [
         ("conv1", "forward", "Conv2D", 13),
         ("conv1", "backward", "Conv2DBackpropFilter", 13),
         ("Adam/update_conv1", "optimizer", "ApplyAdam", 13),
@@ -80,7 +75,7 @@ def test_gpu_events_stand_twice_and_count_once(tmp_path):
 
 
 def test_of_one_line_for_all_streams_that_line_is_taken(tmp_path):
-    recording = imported([event for event in TF1 if event["pid"] != 5], tmp_path)
+    recording = of_events([event for event in TF1 if event["pid"] != 5], tmp_path)
     assert len(recording.frame("kernels")) == 3
 
 
@@ -105,21 +100,17 @@ TF2 = [
 
 
 def test_only_streams_are_kernels_and_steps_are_the_hosts(tmp_path):
-    recording = imported(TF2, tmp_path)
+    recording = of_events(TF2, tmp_path)
     first, second = recording.arrow("kernels").to_pylist()
     assert (first["layer"], first["phase"], first["step"]) == ("model/dense", "forward", 0)
     assert (second["layer"], second["phase"], second["step"]) == ("model/dense", "backward", 1)
-    assert (first["grid_y"], first["block_x"], first["shared_memory_bytes"], first["duration_ns"]) == (
-        2,
-        256,
-        64,
-        30_250,
-    )
+    shape = ("grid_y", "block_x", "shared_memory_bytes", "duration_ns")
+    assert [first[name] for name in shape] == [2, 256, 64, 30_250]
     (copy,) = recording.arrow("memory").to_pylist()
     assert (copy["bytes"], copy["memcpy_kind"], copy["step"]) == (4096, "HtoD", 0)
-    steps = recording.arrow("steps").to_pylist()
     # Launched in the second step, its work reaches past the host's mark.
-    assert [(s["start_ns"], s["duration_ns"]) for s in steps] == [(1_000_000, 100_000), (1_200_000, 160_000)]
+    steps = rows(recording, "steps", "start_ns", "duration_ns")
+    assert steps == [(1_000_000, 100_000), (1_200_000, 160_000)]
     assert recording.meta["steps_from"] == "marks"
 
 
@@ -141,9 +132,7 @@ JAX = [
 
 
 def test_jax_scopes_are_layers_without_their_transformations(tmp_path):
-    recording = imported(JAX, tmp_path)
-    rows = recording.arrow("kernels").to_pylist()
-    assert [(r["layer"], r["phase"], r["source"]) for r in rows] == [
+    assert rows(of_events(JAX, tmp_path), "kernels", "layer", "phase", "source") == [
         ("Net/Dense_0", "forward", "jax"),
         ("Net/Dense_0", "backward", "jax"),
         (None, None, "jax"),
@@ -159,21 +148,14 @@ def test_kernels_that_name_no_scope_have_that_of_the_line_of_their_device(tmp_pa
         path = event["args"].pop("name")
         events.append(ran(1, 20, path, event["ts"] - 1, event["dur"] + 2))
     events += [ran(1, 13, "alone", 900, 10), ran(9, 20, "jit(other)/Dense_9/add", 895, 30)]
-    rows = imported(events, tmp_path).arrow("kernels").to_pylist()
     expected = [("Net/Dense_0", "forward"), ("Net/Dense_0", "backward"), (None, None), (None, None)]
-    assert [(row["layer"], row["phase"]) for row in rows] == expected
+    assert rows(of_events(events, tmp_path), "kernels", "layer", "phase") == expected
 
 
 def test_without_a_device_instructions_on_the_host_are_kernels(tmp_path):
-    events = [
-        process(9, "/host:CPU"),
-        ran(9, 3, "dot.3", 10, 5, hlo_module="jit_f", hlo_op="dot.3"),
-        ran(9, 3, "x", 10, 9),
-    ]
-    recording = imported(events, tmp_path)
-    assert [(r["name"], r["device"], r["duration_ns"]) for r in recording.arrow("kernels").to_pylist()] == [
-        ("dot.3", None, 5000)
-    ]
+    instruction = ran(9, 3, "dot.3", 10, 5, hlo_module="jit_f", hlo_op="dot.3")
+    recording = of_events([process(9, "/host:CPU"), instruction, ran(9, 3, "x", 10, 9)], tmp_path)
+    assert rows(recording, "kernels", "name", "device", "duration_ns") == [("dot.3", None, 5000)]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +163,7 @@ def test_without_a_device_instructions_on_the_host_are_kernels(tmp_path):
     [ran(1, 14, "k", float("nan"), 1), ran(1, 14, "k", 1e300, 1), ran(1, 14, None, 1, 1), ran(1, [], "k", 1, 1)],
 )
 def test_events_without_a_time_or_name_are_counted(event, tmp_path):
-    recording = imported([*TF2, event], tmp_path)
+    recording = of_events([*TF2, event], tmp_path)
     assert recording.meta["lost"]["events_unreadable"]["count"] == 1
     assert len(recording.frame("kernels")) == 2
 
@@ -198,7 +180,7 @@ def test_a_word_of_a_megabyte_takes_no_time_squared(tmp_path):
     events = json.loads(json.dumps(TF2))
     kernel = next(event for event in events if "kernel_details" in event.get("args", {}))
     kernel["args"]["kernel_details"] = "x" * 1_000_000 + " grid:2,3,4"
-    assert 4 in imported(events, tmp_path).frame("kernels")["grid_z"].tolist()
+    assert 4 in of_events(events, tmp_path).frame("kernels")["grid_z"].tolist()
 
 
 def test_jax_on_a_cpu_has_its_instructions_by_step(tmp_path, capsys):

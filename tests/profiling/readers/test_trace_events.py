@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,8 +22,12 @@ values = st.recursive(
 events = st.lists(st.fixed_dictionaries({"ph": text, "name": text, "args": st.dictionaries(text, values, max_size=3)}))
 
 
-def read(path):
-    trace = TraceEvents(Source(path), Event)
+class Named(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+
+
+def read(path, usual=None):
+    trace = TraceEvents(Source(path), Event, usual_type=usual)
     found = [event for piece in trace for event in piece]
     return found, trace
 
@@ -57,10 +62,11 @@ REPAIRED = {
 }
 
 
+@pytest.mark.parametrize("usual", [None, Named])
 @pytest.mark.parametrize("content", REPAIRED)
-def test_repairs_are_counted(content, tmp_path):
+def test_repairs_are_counted(content, usual, tmp_path):
     (tmp_path / "p").write_text(content)
-    found, trace = read(tmp_path / "p")
+    found, trace = read(tmp_path / "p", usual)
     assert (len(found), {name: count for name, count in trace.lost.items() if count}) == REPAIRED[content]
 
 
@@ -78,11 +84,12 @@ BROKEN = [
 ]
 
 
+@pytest.mark.parametrize("usual", [None, Named])
 @pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
-def test_broken_json_is_refused(content, tmp_path):
+def test_broken_json_is_refused(content, usual, tmp_path):
     (tmp_path / "p").write_text(content)
     with pytest.raises(CurvescopeError, match=r"broken JSON|no list"):
-        read(tmp_path / "p")
+        read(tmp_path / "p", usual)
 
 
 def test_the_key_inside_a_string_or_deeper_is_not_the_list(tmp_path):

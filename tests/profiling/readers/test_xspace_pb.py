@@ -2,7 +2,6 @@
 
 import gzip
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,9 @@ from curvescope.profiling.readers.source import Source
 from curvescope.profiling.readers.xspace_pb import _message_type
 from curvescope.profiling.recording.store import open_recording
 
-ATTENTION = Path(__file__).parents[2] / "data" / "profiles" / "tl_jax08_attention.xplane.pb"
+from .made_profiles import PROFILES
+
+ATTENTION = PROFILES / "tl_jax08_attention.xplane.pb"
 
 
 def read(path, target):

@@ -15,32 +15,11 @@ from .catalogue import (
     interventions,
     interventions_with,
 )
-from .quantisation import CAUSE as WAVES
 from .quantisation import fillings
 from .totals import Attribution, CauseTotal, TermCause
 from .weighed import Weighed, claimed, weigh_causes
 
-__all__ = [
-    "CAUSES",
-    "LAST_OF_CONFIRMED",
-    "NOT_SIGNIFICANT",
-    "UNEXPLAINED",
-    "WAVES",
-    "Attribution",
-    "Case",
-    "CauseTotal",
-    "Claim",
-    "Evidence",
-    "Intervention",
-    "TermCause",
-    "Weighed",
-    "attribute",
-    "claimed",
-    "claims_of_steps",
-    "factors",
-    "fillings",
-    "interventions",
-    "interventions_with",
-    "outcomes_of_steps",
-    "weigh_causes",
-]
+__all__ = ["CAUSES", "LAST_OF_CONFIRMED", "NOT_SIGNIFICANT", "UNEXPLAINED", "Attribution", "Case", "CauseTotal",
+           "Claim", "Evidence", "Intervention", "TermCause", "Weighed", "attribute", "claimed", "claims_of_steps",
+           "factors", "fillings", "interventions", "interventions_with", "outcomes_of_steps",
+           "weigh_causes"]  # fmt: skip

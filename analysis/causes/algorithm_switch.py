@@ -1,7 +1,4 @@
-"""Algorithm switch: a layer runs different kernels in a phase at the larger batch size.
-
-Amount: the contribution of kernels that run at only one of the two sizes; computed from the recording without a model.
-"""
+"""Algorithm switch: a layer runs different kernels in a phase at the larger batch size; needs no model."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...profiling.attribution.kernel_names import ALGORITHMS, read_name, short_name
 from ..decompose.terms import KERNELS
-from .case import Case, Claim, Evidence, Intervention
+from .case import Case, Claim, Intervention, seen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,12 +32,10 @@ _REFUTATION = "With the smaller size's algorithm forced at both, the term keeps 
 def weigh(case: Case) -> Claim | None:
     """Claim the contribution of kernels that do not run at both sizes."""
     common = set(case.common_names())
-    share = {batch: _switched_share(case, batch, common) for batch in (case.before, case.after)}
-    if case.share.key.kind != "kernels" or max(share.values()) < _LEAST_SHARE:
+    share = {batch: _switched_share(case, batch, common) for batch in case.sides}
+    if case.share.key.kind != KERNELS or max(share.values()) < _LEAST_SHARE or not all(map(case.at, case.sides)):
         return None
-    if not case.at(case.before) or not case.at(case.after):
-        return None
-    main = [case.main_kernel(batch) for batch in (case.before, case.after)]
+    main = [case.main_kernel(batch) for batch in case.sides]
     families = [read_name(name or "").family for name in main]
     if not case.switched:
         score = 0.5
@@ -48,21 +43,16 @@ def weigh(case: Case) -> Claim | None:
         score = 0.95
     else:
         score = 0.85
-    evidence = [
-        Evidence("kernel with the most time", main[0], main[1], "", "kernels.name"),
-        Evidence("its family", families[0], families[1], "", "kernels.name"),
-        Evidence(
-            "time of kernels that run only at this size",
-            share[case.before] * case.time_ms(case.before),
-            share[case.after] * case.time_ms(case.after),
-            "ms",
-            "kernels.duration_ns",
-        ),
-    ]
+    times = [share[batch] * case.time_ms(batch) for batch in case.sides]
+    evidence = (
+        seen("kernel with the most time", main, "", "kernels.name"),
+        seen("its family", families, "", "kernels.name"),
+        seen("time of kernels that run only at this size", times, "ms", "kernels.duration_ns"),
+    )
     amount = sum(use.share for use in case.uses if use.name not in common)
     names = [short_name(name or "") for name in main]
     detail = f"from {names[0]} to {names[1]}" if names[0] != names[1] else None
-    return Claim(CAUSE, amount, score, tuple(evidence), _REFUTATION, detail)
+    return Claim(CAUSE, amount, score, evidence, _REFUTATION, detail)
 
 
 def _switched_share(case: Case, batch: int, common: set[str]) -> float:

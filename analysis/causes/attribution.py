@@ -1,8 +1,7 @@
-"""Attribute an anomaly to causes: what experiments confirmed, then what the evidence suggests.
+"""Attribute an anomaly to causes: what experiments confirmed, then what the evidence suggests, the best-scored first.
 
-For each term, what an experiment confirmed takes the amount that it measured; then the best-scored claim takes the
-amount that it explains, then the next, as long as an amount is left and the signs agree. The rest is *unexplained*, a
-cause with an amount of its own. So the amounts of all causes over all terms add up to the anomaly.
+The rest is *unexplained*, a cause with an amount of its own. So the amounts of all causes over all terms add up to the
+anomaly.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Kernels beside communication: a collective takes SMs and DRAM bandwidth from the kernels that run at the same time.
+"""Kernels beside communication: a collective takes SMs and DRAM bandwidth from kernels that run at the same time.
 
-Amount: the slow-down of the term's kernels against the same kernels where no communication runs, at the same batch
-size. Half of a call beside one collective counts as time of the collective, so that half of the slow-down is claimed
-in the term of communication. Calls of kernels that never run alone are left out: the amount is a lower bound.
+Half of a call beside one collective counts as time of the collective, so that half of the slow-down is claimed in the
+term of communication. Calls of kernels that never run alone are left out: the amount is a lower bound.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ def weigh(case: Case) -> Claim | None:
     if case.share.key.kind not in (KERNELS, COMMUNICATION) or not case.slow_downs:
         return None
     slowed = {batch: case.slow_downs.get(batch, _NONE) for batch in case.functional.conditions}
-    amount = math.fsum(weight * slowed[batch].time_ms for batch, weight in case.functional.coefficients)
+    amount = case.evaluate(lambda batch: slowed[batch].time_ms)
     error = math.hypot(*(weight * slowed[batch].error_ms for batch, weight in case.functional.coefficients))
     if normal_estimate(amount, error).p >= LEVEL:
         return None
-    sides = [slowed[batch] for batch in (case.before, case.after)]
+    sides = [slowed[batch] for batch in case.sides]
     evidence = (
         seen("time of calls beside communication, had they run alone", (s.expected_ms for s in sides), "ms", _TABLE),
         seen("their slow-down per step", (s.excess_ms for s in sides), "ms", _TABLE),

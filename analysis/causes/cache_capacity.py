@@ -1,8 +1,6 @@
 """Cache capacity: a kernel's data fits the cache (L2; the last level of a CPU) at one size and not at the other.
 
-Amount: the time at the larger size beyond the time of the same bytes at the smaller size's bandwidth. The working set
-is the compulsory bytes of one launch, a lower bound. Where DRAM bytes are measured at both sizes, a kernel counts only
-if it moves more of them per compulsory byte at the larger size.
+The working set is the compulsory bytes of one launch, a lower bound.
 """
 
 from __future__ import annotations

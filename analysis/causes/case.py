@@ -121,7 +121,7 @@ class Evidence:
     table: str
 
 
-def seen(what: str, sides: Iterable[float | None], unit: str, table: str) -> Evidence:
+def seen(what: str, sides: Iterable[float | str | None], unit: str, table: str) -> Evidence:
     """Evidence from two values: at the smaller and at the larger batch size."""
     before, after = sides
     return Evidence(what, before, after, unit, table)
@@ -173,6 +173,11 @@ class Case:
     slow_downs: Mapping[int, SlowDown] = field(default_factory=dict)  # by batch size; empty without communication
 
     @property
+    def sides(self) -> tuple[int, int]:
+        """The smaller and the larger batch size."""
+        return self.before, self.after
+
+    @property
     def factor(self) -> float:
         """Ratio of the larger to the smaller batch size."""
         return self.after / self.before
@@ -189,16 +194,18 @@ class Case:
         """Exclusive time per step at one batch size."""
         return sum(use.time_ms for use in self.at(batch, name))
 
+    def evaluate(self, of: Callable[[int], float]) -> float:
+        """The functional of an amount at each batch size."""
+        return math.fsum(weight * of(batch) for batch, weight in self.functional.coefficients)
+
     def beyond_fastest(self, slow: Callable[[int, int], bool]) -> float:
         """Amount of the time beyond that at the rate per sample of the fastest batch size: an upper bound.
 
         `slow` says whether the time of a batch size counts, given it and the fastest one.
         """
         fastest = min(self.functional.conditions, key=lambda batch: self.time_ms(batch) / batch)
-        return math.fsum(
-            weight * (self.time_ms(batch) - batch * self.time_ms(fastest) / fastest)
-            for batch, weight in self.functional.coefficients
-            if slow(batch, fastest)
+        return self.evaluate(
+            lambda batch: self.time_ms(batch) - batch * self.time_ms(fastest) / fastest if slow(batch, fastest) else 0.0
         )
 
     def operands(self, batch: int) -> TermOperands:
@@ -207,15 +214,13 @@ class Case:
 
     def common_names(self) -> list[str]:
         """Kernels that run at both batch sizes, by decreasing time."""
-        after = {use.name for use in self.at(self.after)}
-        common = {use.name for use in self.at(self.before)} & after
+        common = set.intersection(*({use.name for use in self.at(batch)} for batch in self.sides))
         return sorted(common, key=lambda name: (-self.time_ms(self.after, name), name))
 
     @property
     def switched(self) -> bool:
         """Whether the kernel with the most time at one size does not run at the other; their order may change."""
-        main = {self.main_kernel(batch) for batch in (self.before, self.after)}
-        return not main <= set(self.common_names())
+        return not set(map(self.main_kernel, self.sides)) <= set(self.common_names())
 
     def main_kernel(self, batch: int) -> str | None:
         """The kernel with the most time at a batch size."""

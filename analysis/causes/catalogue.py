@@ -6,68 +6,23 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 
 from ...base import plugins
 from ...profiling.recording.experiments import Scope
-from . import (
-    algorithm_switch,
-    beside_communication,
-    cache_capacity,
-    call_size,
-    copies,
-    cpu_contention,
-    fixed_cost,
-    graph_padding,
-    host_bound,
-    idle_threads,
-    memory_pressure,
-    more_calls,
-    more_work,
-    not_significant,
-    optimizer,
-    overhead,
-    page_faults,
-    precision,
-    quantisation,
-    roof_change,
-    slow_call,
-    threads_begin,
-    throttling,
-    values,
-    weights,
-)
+from . import call_size, more_work, not_significant, slow_call
 from .case import Case, Claim, Intervention
 
 UNEXPLAINED = "unexplained"
 NOT_SIGNIFICANT = not_significant.CAUSE
 MORE_WORK = more_work.CAUSE
-_MODULES = (
-    more_work,
-    algorithm_switch,
-    more_calls,
-    quantisation,
-    graph_padding,
-    memory_pressure,
-    page_faults,
-    host_bound,
-    cache_capacity,
-    roof_change,
-    throttling,
-    beside_communication,
-    cpu_contention,
-    idle_threads,
-    threads_begin,
-    values,
-    copies,
-    precision,
-    slow_call,
-    call_size,
-    weights,
-    optimizer,
-    not_significant,
-    fixed_cost,
-    overhead,
+_NAMES = (
+    *("more_work", "algorithm_switch", "more_calls", "quantisation", "graph_padding", "memory_pressure", "page_faults"),
+    *("host_bound", "cache_capacity", "roof_change", "throttling", "beside_communication", "cpu_contention"),
+    *("idle_threads", "threads_begin", "values", "copies", "precision", "slow_call", "call_size", "weights"),
+    *("optimizer", "not_significant", "fixed_cost", "overhead"),
 )
+_MODULES = [import_module(f".{name}", __package__) for name in _NAMES]
 CAUSES = (*(module.CAUSE for module in _MODULES), UNEXPLAINED)
 # Splitting removes every excess, whatever causes it: a more telling experiment goes before.
 LAST_OF_CONFIRMED = (call_size.CAUSE,)
@@ -125,18 +80,14 @@ def factors(scope: str, evident: Collection[str] = ()) -> dict[str, str]:
 
 def possible(cause: str, case: Case, amount: float) -> bool:
     """Whether a cause can make an amount at all in a term, by what was recorded of the step."""
-    module = next((module for module in _MODULES if cause == module.CAUSE), None)
-    judge = getattr(module, "possible", None)
-    return judge is None or bool(judge(case, amount))
+    judges = (module.possible for module in _MODULES if cause == module.CAUSE and hasattr(module, "possible"))
+    return all(judge(case, amount) for judge in judges)
 
 
 @cache
 def weighing() -> tuple[Callable[[Case], Claim | None], ...]:
     """The `weigh` functions of the built-in causes, then of plugins."""
-    return (
-        *(module.weigh for module in _MODULES),
-        *(_guarded(plugin) for plugin in plugins.plugins(plugins.CAUSES)),
-    )
+    return *(module.weigh for module in _MODULES), *map(_guarded, plugins.plugins(plugins.CAUSES))
 
 
 def _guarded(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:

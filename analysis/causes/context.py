@@ -220,7 +220,6 @@ def _uses(rows: pd.DataFrame, used: Mapping[int, list[int]]) -> dict[Key, list[U
 
 
 def _product(rows: pd.DataFrame, columns: tuple[str, ...]) -> Any:
-    """Product of three extents; NaN if one is missing."""
     return rows[list(columns)].astype("Float64").astype("float64").prod(axis=1, skipna=False).to_numpy()
 
 
@@ -254,7 +253,6 @@ def _facts(
 
 
 def _host_use(timed: pd.DataFrame) -> MeanHostUse | None:
-    """Means over the undisturbed timed steps."""
     if timed.empty or not set(_HOST_USE) <= set(timed.columns):
         return None
     used = timed.iloc[undisturbed(timed["duration_ns"].to_numpy(np.float64))]

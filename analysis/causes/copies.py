@@ -31,8 +31,8 @@ def weigh(case: Case) -> Claim | None:
     # A layer whose work is to copy has no operand that it copies before it.
     if all(_COPY.match(use.op or "") for use in case.uses):
         return None
-    sides = [_ms(copying, batch) for batch in (case.before, case.after)]
-    shares = [time_ms / case.time_ms(b) for b, time_ms in zip((case.before, case.after), sides, strict=True) if time_ms]
+    sides = [_ms(copying, batch) for batch in case.sides]
+    shares = [time_ms / case.time_ms(b) for b, time_ms in zip(case.sides, sides, strict=True) if time_ms]
     if max(shares, default=0.0) < _LEAST_SHARE:
         return None
     most = max(copying, key=lambda use: (use.batch == case.after, use.time_ms))

@@ -8,8 +8,6 @@ same, so the evidence is weak where the share does not change; the experiment te
 
 from __future__ import annotations
 
-import math
-
 from .case import Case, Claim, Intervention, seen
 
 CAUSE = "CPU contention"
@@ -36,13 +34,12 @@ def weigh(case: Case) -> Claim | None:
     if not falls and best > _FALLEN:
         return None
     usual = best if falls else 1.0
-    sides = (case.before, case.after)
-    uses = [use for use in (used[batch] for batch in sides) if use is not None]
+    uses = [use for use in map(used.get, case.sides) if use is not None]
     evidence = (
-        seen("share of runnable time with a core", (paces[batch] for batch in sides), "1", _COLUMNS),
+        seen("share of runnable time with a core", map(paces.get, case.sides), "1", _COLUMNS),
         seen("CPU time per step", (use.cpu_ms for use in uses), "ms", "steps.cpu_time_ns"),
         seen("wait for a core per step", (use.run_queue_wait_ms for use in uses), "ms", "steps.run_queue_wait_ns"),
     )
-    amount = math.fsum(weight * case.time_ms(b) * (1 - paces[b] / usual) for b, weight in case.functional.coefficients)
+    amount = case.evaluate(lambda batch: case.time_ms(batch) * (1 - paces[batch] / usual))
     score = _SCORE if falls else _SCORE_THROUGHOUT
     return Claim(CAUSE, amount, score, evidence, "At a raised priority the excess is as large.")

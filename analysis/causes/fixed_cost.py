@@ -23,7 +23,7 @@ def weigh(case: Case) -> Claim | None:
     value = case.share.value.value
     if case.functional.kind != "excess" or value >= 0 or case.share.key.kind == OVERHEAD:
         return None
-    times = [case.time_ms(batch) for batch in (case.before, case.after)]
+    times = [case.time_ms(batch) for batch in case.sides]
     fixed_ms = -value / (case.factor - 1)
     if fixed_ms > times[0] * 1.05:
         return None

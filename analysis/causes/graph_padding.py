@@ -44,21 +44,19 @@ def weigh(case: Case) -> Claim | None:
     if len(nodes) < 2 or all(size == batch for batch, size in captured.items()):
         return None
     exact = {batch: case.time_ms(batch) if batch == captured[batch] else _on_line(nodes, batch) for batch in batches}
-    amount = math.fsum(weight * (case.time_ms(b) - exact[b]) for b, weight in case.functional.coefficients)
+    amount = case.evaluate(lambda batch: case.time_ms(batch) - exact[batch])
     if not amount:
         return None
     marked = all(case.facts[batch].graph_marked for batch in batches)
     where = "steps.graph_batch" if marked else "kernels.name, grid_x; api_calls.name"
     what = "batch size that the replayed graph was captured for" + ("" if marked else ", at least")
-    sides = (case.before, case.after)
     evidence = (
-        seen(what, (captured[batch] for batch in sides), "", where),
-        seen("share of it that is empty", (1 - batch / captured[batch] for batch in sides), "1", where),
-        seen("time on the line between captured sizes", (exact[batch] for batch in sides), "ms", "model"),
+        seen(what, map(captured.get, case.sides), "", where),
+        seen("share of it that is empty", (1 - batch / captured[batch] for batch in case.sides), "1", where),
+        seen("time on the line between captured sizes", map(exact.get, case.sides), "ms", "model"),
     )
-    score = _SCORE_MARKED if marked else _SCORE
     refutation = "With a graph that is captured for the batch size itself, the excess is as large."
-    return Claim(CAUSE, amount, score, evidence, refutation)
+    return Claim(CAUSE, amount, _SCORE_MARKED if marked else _SCORE, evidence, refutation)
 
 
 def _on_line(nodes: list[tuple[int, float]], batch: int) -> float:

@@ -24,7 +24,7 @@ def weigh(case: Case) -> Claim | None:
     copies = [use for use in case.uses if use.name.startswith(_COPY)]
     if not copies:
         return None
-    times = [sum(use.time_ms for use in copies if use.batch == batch) for batch in (case.before, case.after)]
+    times = [sum(use.time_ms for use in copies if use.batch == batch) for batch in case.sides]
     evidence = (seen("host-to-device copies per step", times, "ms", "memory.duration_ns"),)
     refutation = "With the input already on the device, the time of the copies stays in the step."
     return Claim(CAUSE, sum(use.share for use in copies), 0.85, evidence, refutation)

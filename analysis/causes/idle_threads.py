@@ -45,15 +45,13 @@ def threads_at_work(case: Case, *, with_core: bool = False) -> dict[int, float]:
             return {}
         # Threads that wait for a core have work.
         waiting_ms = 0.0 if with_core else facts.host_use.run_queue_wait_ms or 0.0
-        working_ms = facts.host_use.cpu_ms + waiting_ms
-        busy[batch] = working_ms / float(np.median(facts.timed_ms))
+        busy[batch] = (facts.host_use.cpu_ms + waiting_ms) / float(np.median(facts.timed_ms))
     return busy
 
 
 def evidence_of_threads(case: Case, busy: Mapping[int, float]) -> tuple[Evidence, ...]:
     """The threads at work and the time of the term at both batch sizes."""
-    sides = (case.before, case.after)
     return (
-        seen("threads at work", (busy[batch] for batch in sides), "threads", "steps.cpu_time_ns, run_queue_wait_ns"),
-        seen("time per step", map(case.time_ms, sides), "ms", "kernels.duration_ns"),
+        seen("threads at work", map(busy.get, case.sides), "threads", "steps.cpu_time_ns, run_queue_wait_ns"),
+        seen("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
     )

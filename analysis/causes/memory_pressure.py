@@ -41,7 +41,7 @@ def _allocations(case: Case) -> Claim | None:
         calls, idle_ms = case.facts[batch].host.get("allocation"), case.facts[batch].idle_ms
         if calls and idle_ms:  # where in the idle time they are is unknown
             amount += coefficient * min(calls.time_ms, idle_ms) * case.time_ms(batch) / idle_ms
-    before, after = (case.facts[b].host.get("allocation", HostCalls(0.0, 0.0)) for b in (case.before, case.after))
+    before, after = (case.facts[b].host.get("allocation", HostCalls(0.0, 0.0)) for b in case.sides)
     if after.calls <= before.calls:
         return None
     evidence = (
@@ -60,15 +60,10 @@ def _fullness(case: Case, batch: int) -> float | None:
 
 def memory_evidence(case: Case) -> list[Evidence]:
     """Peak memory and allocator retries, where known."""
-    batches = (case.before, case.after)
-    peaks = [case.facts[batch].peak_memory_bytes for batch in batches]
-    shares = [_fullness(case, batch) for batch in batches]
-    retries = [case.facts[batch].allocator_retries for batch in batches]
-    evidence = []
-    if peaks[1] is not None:
-        evidence.append(seen("peak memory", peaks, "B", "steps.peak_memory_bytes"))
-    if shares[1] is not None:
-        evidence.append(seen("share of the device's memory", shares, "1", "steps.peak_memory_bytes"))
-    if retries[1]:
-        evidence.append(seen("allocator retries", retries, "", "steps.allocator_retries"))
-    return evidence
+    facts = [case.facts[batch] for batch in case.sides]
+    found = (
+        seen("peak memory", (one.peak_memory_bytes for one in facts), "B", "steps.peak_memory_bytes"),
+        seen("share of the device's memory", (_fullness(case, b) for b in case.sides), "1", "steps.peak_memory_bytes"),
+        seen("allocator retries", (one.allocator_retries for one in facts), "", "steps.allocator_retries"),
+    )
+    return [one for one in found if one.after or (one.unit and one.after is not None)]

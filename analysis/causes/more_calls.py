@@ -22,23 +22,18 @@ _REFUTATION = "With the smaller size's number of calls at both, the term keeps i
 
 def weigh(case: Case) -> Claim | None:
     """Claim the contribution of calls beyond the fewest."""
-    if case.share.key.kind != "kernels":
+    if case.share.key.kind != "kernels" or not (names := case.common_names()):
         return None
-    if not (names := case.common_names()):
-        return None
-    extra_ms = {
-        batch: math.fsum(_extra_ms(case, batch, name) for name in names) for batch in case.functional.conditions
-    }
+    conditions = case.functional.conditions
+    extra_ms = {batch: math.fsum(_extra_ms(case, batch, name) for name in names) for batch in conditions}
     if extra_ms[case.after] < _LEAST_SHARE * case.time_ms(case.after):
         return None
     main = max(names, key=lambda name: _extra_ms(case, case.after, name))
-    sides = (case.before, case.after)
     evidence = (
-        seen(f"calls of {main} per step", [_calls(case, batch, main) for batch in sides], "", "kernels.name"),
-        seen("time of calls beyond the fewest", [extra_ms[batch] for batch in sides], "ms", "kernels.duration_ns"),
+        seen(f"calls of {main} per step", (_calls(case, batch, main) for batch in case.sides), "", "kernels.name"),
+        seen("time of calls beyond the fewest", map(extra_ms.get, case.sides), "ms", "kernels.duration_ns"),
     )
-    amount = math.fsum(case.coefficient(batch) * time_ms for batch, time_ms in extra_ms.items())
-    return Claim(CAUSE, amount, 0.9, evidence, _REFUTATION)
+    return Claim(CAUSE, case.evaluate(extra_ms.__getitem__), 0.9, evidence, _REFUTATION)
 
 
 def _extra_ms(case: Case, batch: int, name: str) -> float:

@@ -58,7 +58,7 @@ def weigh(case: Case) -> Claim | None:
     if value is None or case.share.key.phase == OPTIMIZER or value.low <= 0 <= value.high:
         return None
     most = max(_parts(case), key=lambda part: math.fsum(part.more_ms.values()) * value.value)
-    before, after = (most.work.get(batch) for batch in (case.before, case.after))
+    before, after = (most.work.get(batch) for batch in case.sides)
     if not most.unit:
         detail = f"({most.name} runs at {' and '.join(map(str, most.work))} only)"
         evidence = seen(f"calls of {most.name} per step", _calls(case, most.name), "", "kernels.name")
@@ -70,11 +70,10 @@ def weigh(case: Case) -> Claim | None:
 
 
 def _calls(case: Case, op: str) -> list[float]:
-    return [math.fsum(use.calls for use in case.at(b) if use.op == op) for b in (case.before, case.after)]
+    return [math.fsum(use.calls for use in case.at(b) if use.op == op) for b in case.sides]
 
 
 def _parts(case: Case) -> Iterator[_Part]:
-    """What is known of the work of a term."""
     sizes = case.functional.conditions
     for name, uses in _groups(case.uses):
         times = {b: math.fsum(use.time_ms for use in uses if use.batch == b) for b in sizes}
@@ -92,7 +91,6 @@ def _parts(case: Case) -> Iterator[_Part]:
 
 
 def _groups(uses: Iterable[Use]) -> Iterator[tuple[str, list[Use]]]:
-    """The uses of all products, and those of each other operator."""
     groups: dict[str, list[Use]] = defaultdict(list)
     for use in uses:
         if use.op is not None:  # a kernel by another name may do the same work

@@ -20,7 +20,7 @@ def weigh(case: Case) -> Claim | None:
     """Claim terms of the optimizer whose time does not grow with the batch."""
     if case.share.key.kind != "kernels" or case.share.key.phase != "optimizer":
         return None
-    times = [case.time_ms(batch) for batch in (case.before, case.after)]
+    times = [case.time_ms(batch) for batch in case.sides]
     if times[0] <= 0 or times[1] > _GROWN * times[0]:
         return None
     evidence = (seen("time per step", times, "ms", "kernels.duration_ns"),)

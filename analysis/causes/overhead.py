@@ -18,7 +18,7 @@ def weigh(case: Case) -> Claim | None:
     """Claim the term of the profiling overhead."""
     if case.share.key.kind != OVERHEAD:
         return None
-    facts = [case.facts[batch] for batch in (case.before, case.after)]
+    facts = [case.facts[batch] for batch in case.sides]
     timed = [float(np.median(f.timed_ms)) if len(f.timed_ms) else None for f in facts]
     evidence = (
         seen("unprofiled step", timed, "ms", "steps.duration_ns"),

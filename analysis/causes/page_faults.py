@@ -39,7 +39,7 @@ def weigh(case: Case) -> Claim | None:
     faults = _functional(case)
     if faults is None or abs(faults) < FEW_FAULTS:
         return None
-    before, after = (_use(case, batch) for batch in (case.before, case.after))
+    before, after = (_use(case, batch) for batch in case.sides)
     counted = any(case.facts[batch].term_faults is not None for batch in case.functional.conditions)
     share_of, of_what, table = (
         (_share_of_faults, "page faults", "operators.page_faults")
@@ -50,7 +50,7 @@ def weigh(case: Case) -> Claim | None:
     amount = own * _ms_of_a_fault(case)
     if not amount:
         return None
-    shares = [share_of(case, batch) for batch in (case.before, case.after)]
+    shares = [share_of(case, batch) for batch in case.sides]
     evidence = (
         Evidence(COUNT, before.page_faults, after.page_faults, "", "steps.page_faults"),
         Evidence("time in the system per step", before.system_ms, after.system_ms, "ms", "steps.system_time_ns"),

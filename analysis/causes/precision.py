@@ -26,7 +26,7 @@ def weigh(case: Case) -> Claim | None:
     op = next(iter(_changed(case, case.before, case.after)), None)
     if op is None:
         return None
-    before, after = (" and ".join(sorted(case.operands(batch).dtypes[op])) for batch in (case.before, case.after))
+    before, after = (" and ".join(sorted(case.operands(batch).dtypes[op])) for batch in case.sides)
     evidence = Evidence(f"type of the operands of {op}", before, after, "", "operators.arguments")
     detail = f"(from {before} to {after})"
     return Claim(CAUSE, amount, _SCORE, (evidence,), "In one precision at all sizes the term keeps its value.", detail)

@@ -86,7 +86,7 @@ def fillings(case: Case) -> tuple[Wave, ...]:
 def _in_waves(case: Case) -> Iterator[tuple[str, float, float]]:
     """Kernels at both sizes whose blocks run in few waves, with the waves at the smaller and at the larger size."""
     for name in case.common_names():
-        low, high = (_waves(case, case.at(batch, name)) for batch in (case.before, case.after))
+        low, high = (_waves(case, case.at(batch, name)) for batch in case.sides)
         if low is not None and high is not None and min(low, high) <= _MOST_WAVES and not _is_persistent(case, name):
             yield name, low, high
 
@@ -113,7 +113,7 @@ def _waves(case: Case, uses: tuple[Use, ...]) -> float | None:
 
 def _is_persistent(case: Case, name: str) -> bool:
     """Whether a kernel fills the SMs with the same blocks at both sizes; they take tiles in turn, not waves."""
-    blocks = {use.blocks for batch in (case.before, case.after) for use in case.at(batch, name)}
+    blocks = {use.blocks for batch in case.sides for use in case.at(batch, name)}
     same = blocks.pop() if len(blocks) == 1 else None
     return bool(same and case.hardware.sm_count and same % case.hardware.sm_count == 0)
 
@@ -124,9 +124,7 @@ def _tail(waves: float | None) -> float:
 
 def _padding(case: Case, name: str) -> float:
     """Share of the blocks at the larger size beyond proportional growth from the smaller size; 0 without any."""
-    blocks = {
-        batch: sum((u.blocks or 0) * u.calls for u in case.at(batch, name)) for batch in (case.before, case.after)
-    }
+    blocks = {batch: sum((u.blocks or 0) * u.calls for u in case.at(batch, name)) for batch in case.sides}
     return max(0.0, 1 - case.factor * blocks[case.before] / blocks[case.after]) if blocks[case.after] else 0.0
 
 

@@ -29,8 +29,8 @@ def weigh(case: Case) -> Claim | None:
         return None
     amount = sum(case.coefficient(batch) * case.time_ms(batch) * (1 - rate) for batch, rate in rates.items())
     evidence = (
-        seen("rate, as a share of the best", (rates[b] for b in (case.before, case.after)), "1", "kernels.flops"),
-        seen("time per step", map(case.time_ms, (case.before, case.after)), "ms", "kernels.duration_ns"),
+        seen("rate, as a share of the best", (rates[b] for b in case.sides), "1", "kernels.flops"),
+        seen("time per step", map(case.time_ms, case.sides), "ms", "kernels.duration_ns"),
     )
     return Claim(CAUSE, amount, _SCORE, evidence, "Through another library the term keeps its value.")
 

@@ -28,7 +28,7 @@ def weigh(case: Case) -> Claim | None:
         amount := case.beyond_fastest(lambda batch, fastest: _differ(case.operands(batch), case.operands(fastest)))
     ):
         return None
-    sides = [case.operands(batch) for batch in (case.before, case.after)]
+    sides = [case.operands(batch) for batch in case.sides]
     evidence = [
         seen(what, shares, "1", "operators.numbers")
         for what, shares in (

@@ -25,7 +25,7 @@ def possible(case: Case, amount: float) -> bool:
     of_constant = math.fsum(weight for _, weight in case.functional.coefficients)
     if of_constant * amount <= 0 or abs(of_constant) <= _ROUNDING:
         return False
-    before, after = (total(case.at(batch), "bytes_compulsory") for batch in (case.before, case.after))
+    before, after = (total(case.at(batch), "bytes_compulsory") for batch in case.sides)
     return not before or not after or _fixed_bytes(case, before, after) >= _LEAST_SHARE * before
 
 

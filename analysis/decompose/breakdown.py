@@ -316,7 +316,7 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
                 float(fused_ns[i]) / 1e6 / time_ms if fused_ns[i] and time_ms else None,
             )
         )
-    return sorted(rows, key=lambda row: -row.time_ms)
+    return sorted(rows, key=lambda row: (-row.time_ms, row.label))
 
 
 def _spreads(per_step: Floats) -> list[float | None]:

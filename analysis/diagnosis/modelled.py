@@ -182,7 +182,6 @@ def _terms(kernel_times: pd.DataFrame, spreads: Mapping[str, Spread]) -> Terms:
 
 
 def _kind(kernel: str, flops: float, moved_bytes: float) -> str:
-    """Kind of measurements that determines a kernel's error."""
     if kernel == IDLE:
         return HOST
     for kind in ("forward", "backward_data", "backward_weights"):

@@ -1,4 +1,4 @@
-"""The plan of remedies: what changes of complete steps save, in isolation and together, and at which batch sizes."""
+"""What changes of complete steps save, in isolation and together, and which batch size has the most throughput."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ...profiling.recording.experiments import Scope
+from ...profiling.recording.store import STEP
 from ..causes import factors
+from ..decompose.curve import UNKNOWN, Curve
 from ..verdicts.outcome import Outcome
 from ..verdicts.savings import Saving, savings
 from ..verdicts.words import Verdict
@@ -15,6 +17,8 @@ from ..verdicts.words import Verdict
 _WEIGHTS = "{weights}"  # in instructions, for a list of names
 _FEW_NAMES = 4
 _UNKNOWN = "[…]  # the parameters that it multiplies by; where weights are tied, that of the embedding"
+_PRECISE = 1.2  # upper end of a time's interval over the time, beyond which nothing is said
+_NEAR = 0.95  # of the largest throughput that was measured
 _ADDS = 0.01  # least part of the step that several changes save beyond the best one of them
 
 
@@ -83,3 +87,26 @@ def cause_of(saving: Saving) -> str | None:
 def _saved(saving: Saving) -> float:
     largest = saving.largest
     return largest[1].value if largest else 0.0
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Samples per second over batch sizes."""
+
+    batch: int  # the smallest batch size within 5 % of the best throughput
+    per_s: float  # samples per second there
+    best: int  # the batch size with the best throughput
+    best_per_s: float
+    grows: bool  # whether the throughput still grows by more than 5 % at the largest batch size
+
+
+def throughput_of(curve: Curve) -> Throughput | None:
+    """The throughput of a curve; None without steps of two batch sizes, or with times that are hardly known."""
+    sizes = [point for point in curve.points if point.condition != UNKNOWN]
+    imprecise = any(point.time_ms.high > _PRECISE * point.time_ms.value for point in sizes)
+    if curve.unit != STEP or len(sizes) < 2 or imprecise:
+        return None
+    per_s = {int(point.condition): 1e3 * point.condition / point.time_ms.value for point in sizes}
+    best = max(per_s, key=lambda batch: per_s[batch])
+    enough = next(batch for batch in sorted(per_s) if per_s[batch] >= _NEAR * per_s[best])
+    return Throughput(enough, per_s[enough], best, per_s[best], enough == max(per_s))

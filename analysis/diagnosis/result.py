@@ -42,6 +42,10 @@ class Explanation:
         parts = (*(share.value.value for share in self.shares), *(cause.amount for cause in self.attribution.causes))
         return max(map(abs, parts), default=0.0) > CANCELS * abs(self.value.value)
 
+    def line_of(self, label: str | None) -> str | None:
+        """Line of the program with most of a term's time; None if unknown."""
+        return next((share.line for share in self.shares if share.label == label), None)
+
     def _repr_html_(self) -> str:
         from ..render.notebook import explanation_html
 
@@ -65,6 +69,11 @@ class Diagnosis:
     notes: tuple[str, ...] = ()  # sentences on the choice of the steps
     recorded: Recorded | None = None  # None if the diagnosis is of no recording
     difference: Difference | None = None  # the largest of times that have no interval; None if some have
+
+    @property
+    def explained(self) -> tuple[Explanation, ...]:
+        """The explanations, then that of the fixed cost."""
+        return *self.explanations, *([self.fixed_cost] if self.fixed_cost else [])
 
     @property
     def anomalies(self) -> tuple[Finding, ...]:

@@ -53,7 +53,7 @@ def explain(
     lines = recorded.lines.get(functional.last, {})
     named = (_with_names(share, kernels, classes) for share in terms.decompose(functional, curve))
     shares = [replace(share, line=lines.get(share.key)) for share in named]
-    shares.sort(key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value)))
+    shares.sort(key=lambda share: (_LAST.get(share.key.kind, 0), -abs(share.value.value), share.label))
     value = curve.evaluate(functional)
     of_terms = [with_work(case, terms) for case in cases(functional, shares, examined)]
     shares = [case.share for case in of_terms]
@@ -92,7 +92,6 @@ def with_outcomes(diagnosis: Diagnosis, outcomes: Sequence[Outcome], *, waits_fo
 def _with_names(
     share: Share, kernels: Mapping[tuple[str | None, str | None], list[str | None]], classes: Mapping[str, str]
 ) -> Share:
-    """The share with its kernels and the class of its layer."""
     share = replace(share, layer_class=classes.get(share.key.layer or ""))
     if share.key.kind != KERNELS:
         return share

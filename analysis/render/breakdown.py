@@ -1,4 +1,4 @@
-"""A breakdown of a step as text for a terminal."""
+"""A breakdown of a step as text for a terminal, and what the host did in its idle time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import KERNEL, STEP, STEPS_KNOWN_BY
 from ..decompose.breakdown import Breakdown, Row, above_roofs
+from ..decompose.idle import IdleTime
 from ..decompose.mfu import Mfu
 from ..decompose.terms import IDLE, OVERHEAD
 from .tables import table
@@ -23,6 +24,10 @@ _NAMED_GROUPS = 3  # the largest groups that a sentence names
 _MUCH_IDLE = 0.2  # share of a step
 _MOST_TENSOR_ROWS = 5
 _WHOLE = 0.9  # a rate over a larger share of a row's time is shown as that of the row
+_RULE = "Idle: the API call that took at least half of the gap, else the shortest range around half of it."
+_MARKED = "Idle: the layer and phase whose code the host ran while no kernel did, from marked steps."
+_BEFORE = " Before: the layer whose work follows most of it."
+_UNTOLD = "The recording has no API calls and no ranges there, so it does not tell what the host did in the idle time."
 ABOVE_ROOF = "†"  # after a rate
 ABOVE_ROOF_NOTE = (
     f"{ABOVE_ROOF} above the roof of the device: the algorithm needs fewer FLOPs than the direct one, operands came "
@@ -131,9 +136,9 @@ def render_breakdown(
     measured = any(row.measured_gb_per_s is not None for row in breakdown.rows)
     # Where much of a step is idle, shares of the step say little of the kernels.
     idles = bool(ends) and busy_ms < (1 - _MUCH_IDLE) * breakdown.time_ms
-    heads = [*(["of busy"] if idles else []), "calls", "GFLOP/s", "GB/s", *(["measured GB/s"] if measured else [])]
-    rows = table(breakdown.work if by == KERNEL else by, "ms", "± ms", "share", *heads, optional=("± ms", "calls"))
-    blank = [""] * len(heads)
+    heads = ("ms", "± ms", "share", "of busy", "calls", "GFLOP/s", "GB/s", "measured GB/s")
+    rows = table(breakdown.work if by == KERNEL else by, *heads, optional=("± ms", "calls"))
+    blank = [""] * 5
     listed, marked = groups[:limit], False
     for row in [*listed, None, *ends]:
         if row is None:
@@ -149,11 +154,11 @@ def render_breakdown(
             number(row.time_ms),
             "" if row.spread_ms is None else number(row.spread_ms, 2),
             share(row.time_ms, breakdown.time_ms),
-            *((share(row.time_ms, busy_ms) if row in groups else "",) if idles else ()),
+            share(row.time_ms, busy_ms) if idles and row in groups else "",
             "" if row.calls is None else f"{row.calls:g}",
             _partial(row.gflop_per_s, row.flops_time_share, "compute" in above),
             _partial(row.gb_per_s, row.bytes_time_share, "DRAM" in above),
-            *((_partial(row.measured_gb_per_s, row.measured_time_share, False),) if measured else ()),
+            _partial(row.measured_gb_per_s, row.measured_time_share, False),
         )
     if breakdown.n_profiled and breakdown.overhead_ms is None:
         rows.add_row(OVERHEAD, "unknown", "", "", *blank)
@@ -185,3 +190,21 @@ def render_breakdown(
     notes += _tensor_note(listed, by)
     verdict = Text(breakdown_verdict(breakdown, axis), "bold")
     return Group(verdict, Text(), rows, *(Text(note, "dim") for note in notes))
+
+
+def render_idle(times: Sequence[IdleTime], step_ms: float, limit: int | None = None) -> RenderableType:
+    """What the host did in the idle time of a mean step, the longest first; not of an empty list."""
+    if all(time.reason is None for time in times):
+        return Text(_UNTOLD, "dim")
+    layered, counted = (any(getattr(time, name) is not None for time in times) for name in ("before", "gaps"))
+    rows = table("idle", "ms", "share", "gaps", "before", left=("before",))
+
+    def add(label: str, some: Sequence[IdleTime], before: str | None = None) -> None:
+        time_ms, gaps = math.fsum(one.time_ms for one in some), math.fsum(one.gaps or 0 for one in some)
+        rows.add_row(label, number(time_ms), share(time_ms, step_ms), number(gaps, 3) if counted else "", before or "")
+
+    for time in times[:limit]:
+        add(time.reason or "unknown", [time], time.before)
+    if rest := times[len(times[:limit]) :]:
+        add(f"{len(rest)} more", rest)
+    return Group(rows, Text(_RULE + _BEFORE * layered if counted else _MARKED, "dim"))

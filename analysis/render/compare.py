@@ -22,32 +22,19 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 def render_comparison(comparison: Comparison, limit: int | None = 25) -> RenderableType:
     """The recordings, step times by batch size, then rows at one of them."""
     letters = _LETTERS[: len(comparison.sides)]
-    sides = table(
-        "",
-        "recording",
-        "device",
-        "compute peak",
-        "DRAM peak",
-        left=("recording",),
-        words=("device",),
-        optional=("compute peak", "DRAM peak"),
-    )
+    peaks = ("compute peak", "DRAM peak")
+    sides = table("", "recording", "device", *peaks, left=("recording",), words=("device",), optional=peaks)
     for letter, side in zip(letters, comparison.sides, strict=True):
-        roofs = [side.hardware.roof(level) for level in ("compute", "DRAM")]
-        shown = [
-            "unknown" if roof is None else quantity(roof.per_s, unit)
-            for roof, unit in zip(roofs, ("FLOP/s", "B/s"), strict=True)
-        ]
-        sides.add_row(letter, Text(side.name), Text(side.hardware.name or "unknown"), *shown)
+        roofs = ((side.hardware.roof(level), unit) for level, unit in (("compute", "FLOP/s"), ("DRAM", "B/s")))
+        shown = ("unknown" if roof is None else quantity(roof.per_s, unit) for roof, unit in roofs)
+        sides.add_row(letter, side.name, side.hardware.name or "unknown", *shown)
     blocks: list[RenderableType] = [*(Text(verdict, "bold") for verdict in verdicts(comparison)), Text(), sides, Text()]
-    remarked = any(any(line.remarks) for line in comparison.steps)
-    blocks += [_lines("batch", comparison.steps, letters, None, remarks=remarked), Text()]
+    blocks += [_lines("batch", comparison.steps, letters), Text()]
     if comparison.rows:
         head = "batch unknown" if comparison.batch is None else f"batch {comparison.batch}"
         of = "modelled and profiled steps" if comparison.modelled else "profiled steps"
         blocks.append(Text(f"By {comparison.by} at {head}, {of}", "bold"))
-        remarked = any(any(line.remarks) for line in comparison.rows[:limit])
-        blocks.append(_lines(comparison.by, comparison.rows, letters, limit, remarks=remarked))
+        blocks.append(_lines(comparison.by, comparison.rows[:limit], letters))
         blocks += hidden_note(len(comparison.rows) - len(comparison.rows[:limit]), "smaller row")
     elif not comparison.unseen:
         blocks.append(Text("No batch size was profiled in all recordings: there are no rows to compare."))
@@ -122,29 +109,19 @@ def _where(comparison: Comparison, index: int, change: Change) -> str:
     return f" Most of it is in {row.label}: {before} → {after}."
 
 
-def _lines(
-    first: str, lines: tuple[ComparedLine, ...], letters: str, limit: int | None, *, remarks: bool
-) -> RenderableType:
-    columns = [first, *(f"{letter} ms" for letter in letters)]
-    columns += [f"A/{letter}" for letter in letters[1:]]
-    changes = [change for line in lines for change in line.changes if change is not None]
-    wide = len(letters) == 2 and any(math.isfinite(change.high) for change in changes)
-    columns += ["95 % interval"] * wide + ["remark"] * remarks
-    rows = table(*columns, words=("remark", "family"))
-    for line in lines[:limit]:
-        cells: list[str | Text] = [line.label]
-        cells += ["" if time is None else number(time) for time in line.times_ms]
-        cells += [_speedup(change) for change in line.changes]
-        if wide:
-            cells.append(_interval(line.changes[0]))
-        if remarks:
-            remarks_of = [
-                f"{letter}: {r}" if len(letters) > 2 else r
-                for letter, r in zip(letters[1:], line.remarks, strict=True)
-                if r
-            ]
-            cells.append(Text("; ".join(remarks_of)))
-        rows.add_row(*cells)
+def _lines(first: str, lines: Sequence[ComparedLine], letters: str) -> RenderableType:
+    columns = [first, *(f"{letter} ms" for letter in letters), *(f"A/{letter}" for letter in letters[1:])]
+    rows = table(*columns, "95 % interval", "remark", words=("remark", "family"))
+    wide = len(letters) == 2 and any(change and math.isfinite(change.high) for line in lines for change in line.changes)
+    for line in lines:
+        times = ("" if time is None else number(time) for time in line.times_ms)
+        remarks = [
+            f"{letter}: {remark}" if len(letters) > 2 else remark
+            for letter, remark in zip(letters[1:], line.remarks, strict=True)
+            if remark
+        ]
+        within = _interval(line.changes[0]) if wide else ""
+        rows.add_row(line.label, *times, *map(_speedup, line.changes), within, "; ".join(remarks))
     return rows
 
 
@@ -156,10 +133,8 @@ def _speedup(change: Change | None) -> Text:
 
 
 def _interval(change: Change | None) -> str:
-    if change is None:
-        return ""
-    if not math.isfinite(change.high):
-        return "unknown"
+    if change is None or not math.isfinite(change.high):
+        return "" if change is None else "unknown"
     return f"{number(change.low, 3)} … {number(change.high, 3)}"
 
 

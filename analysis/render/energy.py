@@ -109,29 +109,21 @@ def show_energy(recording: Recording, *, axis: str = "log2", everything: bool = 
     console = terminal.console()
     console.print(recording_line(recording), style="bold")
     console.print(Text(f"Energy of {found.source['scope']}, by {found.source['name']}.", "dim"))
-    console.print()
-    console.print(text.render_curve(found.curve, found.axis, text.ENERGY))
+    terminal.print_below(console, text.render_curve(found.curve, found.axis, text.ENERGY))
     powers = ", ".join(f"{batch}: {number(found.power_w(batch), 3)} W" for batch in found.curve.conditions)
     console.print(Text(f"Mean power in steps by {found.axis.name}: {powers}.", "dim"))
-    console.print()
-    console.print(text.render_findings(found.findings, found.axis, text.ENERGY))
+    terminal.print_below(console, text.render_findings(found.findings, found.axis, text.ENERGY))
     if found.fixed_cost is not None:
         functional, value = found.fixed_cost
-        console.print()
-        console.print(Text(f"{functional.label}: {signed(value.value)} J ({words.interval(value)}) of every step."))
-    chosen = [
-        (finding, split)
-        for finding, split in zip(found.findings, found.splits, strict=True)
-        if everything or finding in found.anomalies
-    ]
-    if chosen:
-        rows = table("functional", "J", "by time", "by power")
-        for finding, split in chosen:
+        fixed = f"{functional.label}: {signed(value.value)} J ({words.interval(value)}) of every step."
+        terminal.print_below(console, Text(fixed))
+    rows = table("functional", "J", "by time", "by power")
+    for finding, split in zip(found.findings, found.splits, strict=True):
+        if everything or finding in found.anomalies:
             label = f"{finding.shown.label} ({text.unit_text(finding.shown.unit, found.axis, text.ENERGY)})"
             rows.add_row(label, *map(signed, (finding.value.value, split.by_time_j, split.by_power_j)))
-        console.print()
-        console.print(rows)
-        console.print(Text(_SPLIT, "dim"))
+    if rows.cells(0):
+        terminal.print_below(console, rows, Text(_SPLIT, "dim"))
     console.print(Text(_NO_LAYERS, "dim"))
     if found.unmeasured:
         console.print(Text(f"No energy of {counted(found.unmeasured, 'timed step')}: too short a visit.", "yellow"))

@@ -70,7 +70,6 @@ def _sentences(found: Diagnosis) -> Iterator[tuple[float, str]]:
 
 
 def _share_of_step(found: Diagnosis, explanation: Explanation, answer: Answer) -> float:
-    """The share of a step that a confirmed cause makes."""
     functional = explanation.functional
     step = functional.at if functional.kind == FIXED_COST else functional.last
     return abs(_confirmed(explanation, answer)[1]) / found.curve.at(step).time_ms.value
@@ -78,12 +77,8 @@ def _share_of_step(found: Diagnosis, explanation: Explanation, answer: Answer) -
 
 def _largest_confirmed(found: Diagnosis) -> tuple[Explanation, Answer] | None:
     """The answer whose confirmed cause makes the largest share of a step, with what it is about."""
-    explained = [*found.explanations, *([found.fixed_cost] if found.fixed_cost else [])]
-    confirmed = [
-        (explanation, answer)
-        for explanation, answer in zip(explained, found.answers, strict=False)  # one made from tables has no answers
-        if answer.verdict == Tested.CONFIRMED
-    ]
+    answered = zip(found.explained, found.answers, strict=False)  # one made from tables has no answers
+    confirmed = [(explanation, answer) for explanation, answer in answered if answer.verdict == Tested.CONFIRMED]
     return max(confirmed, key=lambda one: _share_of_step(found, *one), default=None)
 
 
@@ -98,7 +93,6 @@ def _confirmed(explanation: Explanation, answer: Answer) -> tuple[str, float]:
 
 
 def _confirmed_sentence(explanation: Explanation, answer: Answer) -> str:
-    """What, where, why, how sure and what to do."""
     where, amount = _confirmed(explanation, answer)
     share = 100 * amount / explanation.value.value
     make = "make" if answer.cause == page_faults.CAUSE else "makes"
@@ -112,7 +106,6 @@ def _span(found: Diagnosis) -> str:
 
 
 def _anomaly_sentence(found: Diagnosis) -> str:
-    """The largest anomaly, or that there is none."""
     axis = found.axis
     batches = found.curve.conditions
     if found.difference is not None:

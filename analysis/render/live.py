@@ -53,7 +53,6 @@ class LiveView:
         )
 
     def __enter__(self) -> Self:
-        """Begin to draw, on a terminal."""
         if self.console.is_terminal:
             self._live.start(refresh=True)
         return self
@@ -61,7 +60,6 @@ class LiveView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        """Remove the view."""
         if self.console.is_terminal:
             self._live.stop()
 
@@ -118,7 +116,6 @@ class _CurveSoFar:
 
 
 def _time_text(progress: Progress) -> str:
-    """What runs, the time so far and the time left."""
     left = f", about {max(progress.expected_s - progress.elapsed_s, 0.0):.0f} s left" if progress.expected_s else ""
     return f"{progress.doing}: {progress.elapsed_s:.0f} s so far{left}"
 
@@ -157,7 +154,6 @@ class LiveCurve(LiveView):
         self.show(progress.elapsed_s, _done(progress), standing, shortly, self._so_far.rows())
 
     def _standing(self, progress: Progress) -> list[str]:
-        """What runs, what is decided, and the time left."""
         lines = [_time_text(progress) + (f", then {self._then}" if self._then else "")]
         if what := self._deciding():
             return [*lines, f"deciding what makes the {what}: rounds visit only its batch sizes"]

@@ -80,19 +80,17 @@ def show_memory(
     console.print()
     for line in sentences(found):
         console.print(Text(line, "bold"))
-    console.print()
-    console.print(text.render_curve(found.curve, found.axis, MEMORY, brief=True))
+    terminal.print_below(console, text.render_curve(found.curve, found.axis, MEMORY, brief=True))
     _print_kinds(console, found)
     last, limit = found.peaks[-1], None if everything else _MOST_TERMS
     _print_split(console, f"peak of {found.axis.name} {last.batch}", last.memory_mb.value, last.terms, limit)
-    console.print()
-    console.print(text.render_findings([finding.finding for finding in found.findings], found.axis, MEMORY))
+    tests = [finding.finding for finding in found.findings]
+    terminal.print_below(console, text.render_findings(tests, found.axis, MEMORY))
     for finding in found.findings:
         if everything or finding.is_anomaly:
             tested = finding.finding.tested
             _print_split(console, tested.label, finding.finding.tested_value.value, finding.shares, limit)
-    console.print()
-    console.print(Text(_NOTE, "dim"))
+    terminal.print_below(console, Text(_NOTE, "dim"))
     show_gaps(console, recording, found.axis)
     console.print(Text(f"Recorded in {recording.path}."))
 
@@ -128,38 +126,32 @@ def _mb(size_mb: float) -> str:
 
 
 def _print_kinds(console: Console, found: MemoryDiagnosis) -> None:
-    """A row per kind and a column per batch size."""
     rows = table("MB at the peak", *(str(peak.batch) for peak in found.peaks))
     for kind in dict.fromkeys(kind for peak in found.peaks for kind in peak.kinds):
         rows.add_row(kind, *(number(peak.kinds.get(kind, 0.0)) for peak in found.peaks))
     rows.add_section()
     rows.add_row("step", *(number(peak.memory_mb.value) for peak in found.peaks))
-    if any(peak.cached_mb is not None for peak in found.peaks):
-        cached = ("" if peak.cached_mb is None else number(peak.cached_mb) for peak in found.peaks)
+    cached = ["" if peak.cached_mb is None else number(peak.cached_mb) for peak in found.peaks]
+    if any(cached):
         rows.add_row("cached beside it", *cached)
-    console.print()
-    console.print(rows)
+    terminal.print_below(console, rows)
     moments = dict.fromkeys(peak.made_by or "the beginning of the step" for peak in found.peaks)
     if len(moments) > 1:
         moved = "; ".join(f"{peak.batch}: {peak.made_by or 'beginning of the step'}" for peak in found.peaks)
         console.print(Text(f"The peak is where these are allocated, by {found.axis.name}: {moved}.", "dim"))
     unused = max(peak.unused_mb for peak in found.peaks)
     if unused:
-        console.print(
-            Text(f"Up to {_mb(unused)} more are of tensors that the step does not use; they are in no number.", "dim")
-        )
+        more = f"Up to {_mb(unused)} more are of tensors that the step does not use; they are in no number."
+        console.print(Text(more, "dim"))
 
 
 def _print_split(console: Console, label: str, whole: float, terms: Sequence[MemoryTerm], limit: int | None) -> None:
     """The largest terms of a functional or a peak, and the others in one line so that they add up."""
     terms = [term for term in terms if term.value.value]
-    with_lines = ("line",) if any(term.line for term in terms) else ()
-    rows = table(label, "MB", "share", *with_lines, left=with_lines)
+    rows = table(label, "MB", "share", "line", left=("line",))
     for term in terms[:limit]:
-        cells = (number(term.value.value), words.share(term.value.value, whole), term.line or "")
-        rows.add_row(term.label, *cells[: 2 + len(with_lines)])
+        rows.add_row(term.label, number(term.value.value), words.share(term.value.value, whole), term.line or "")
     if rest := terms[len(terms[:limit]) :]:
         amount = sum(term.value.value for term in rest)
-        rows.add_row(f"{len(rest)} others", number(amount), words.share(amount, whole), *[""] * len(with_lines))
-    console.print()
-    console.print(rows)
+        rows.add_row(f"{len(rest)} others", number(amount), words.share(amount, whole), "")
+    terminal.print_below(console, rows)

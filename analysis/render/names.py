@@ -108,7 +108,6 @@ def short_devices(devices: Sequence[str]) -> dict[str, str]:
 
 
 def _shorter(name: str) -> Iterator[str]:
-    """Ever shorter forms of a name."""
     text = readable(name)
     yield text
     while _SIGNATURE.search(name) and _INNERMOST.search(text):

@@ -41,8 +41,7 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
     if diagnosis.remedies.tried:
         blocks.append(_remedies(remedy_table(diagnosis.remedies, axis), axis))
     blocks.append(_table([axis.name, f"{curve.unit} ms", "95 % interval", *per_one, "n"], rows))
-    explanations = [*diagnosis.explanations, *([diagnosis.fixed_cost] if diagnosis.fixed_cost else [])]
-    for explanation in explanations:
+    for explanation in diagnosis.explained:
         blocks.append(explanation_html(explanation))
         if answer := answer_on(explanation, diagnosis.answers):
             blocks += [_evidence(evidence, answer, axis) for evidence in answer.evidence]

@@ -100,7 +100,6 @@ def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
 
 
 def _when(one: Straggler) -> str:
-    """Number of slow steps, and the first and last of them."""
     if len(one.slow_steps) == one.steps:
         return f"all {one.steps}"
     if not one.slow_steps:
@@ -109,7 +108,6 @@ def _when(one: Straggler) -> str:
 
 
 def _main_terms(one: Straggler) -> list[str]:
-    """The terms that cause most of the excess."""
     named = [term for term in one.terms if term.excess_ms >= _LEAST_SHARE * one.excess_ms.value]
     return [f"{_term(term)} {signed(term.excess_ms)}" for term in named[:2]]
 

@@ -14,8 +14,7 @@ from ...base.numbers import number
 from ...profiling.recording.axis import BATCH, Axis
 from ..decompose.curve import Curve
 from ..decompose.statistics import MATERIAL, Estimate
-from ..diagnosis.remedies import Remedies, cause_of
-from ..diagnosis.throughput import throughput_of
+from ..diagnosis.remedies import Remedies, cause_of, throughput_of
 from ..verdicts.savings import Saving
 from ..verdicts.words import Verdict
 from .tables import Indented, table

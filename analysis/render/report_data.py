@@ -54,8 +54,7 @@ from .energy import EnergyDocument, energy_document
 from .headline import clock_line, largest_sentence
 from .heat_map import family_document
 from .names import distinct_parts
-from .report_experiments import tested_terms
-from .report_rows import finite, rows_document
+from .report_experiments import finite, rows_document, tested_terms
 from .report_timeline import timeline
 
 MOST_KERNEL_ROWS = 2000
@@ -181,7 +180,6 @@ def _source(explanations: Sequence[Explanation], meta: Mapping[str, Any]) -> dic
 
 
 def _energy(recording: Recording) -> EnergyDocument | None:
-    """The curve of energy; None where no step has an energy."""
     with suppress(CurvescopeError):
         return energy_document(recording, explain_energy(recording))
     return None
@@ -240,7 +238,6 @@ def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
-    """Nested facts as label and text, without those that are None."""
     rows: list[list[str]] = []
     for key, value in values.items():
         label = f"{prefix}{key}"

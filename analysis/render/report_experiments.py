@@ -1,9 +1,13 @@
-"""What the page of a report adds to the experiments of a diagnosis: the same terms in the step and on a finer grid."""
+"""What the page adds to the experiments of a diagnosis, and the rows that its numbers rest on: steps and runs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
 
 from ...base.numbers import with_minus_signs
 from ...profiling.recording.experiments import Experiment, Stage
@@ -14,6 +18,13 @@ from ..diagnosis.answer import Answer, TermEvidence
 from ..diagnosis.result import Diagnosis
 from ..verdicts.outcome import Outcome, subject
 from .answers import notes, reproduction_sentence, shape_sentence
+
+MOST_ROWS = 3000
+# Titles and columns in the page.
+_TABLES = {
+    "steps": ("Timed steps", ["step", "batch", "round", "index", "profiled"]),
+    "experiments": ("Runs of experiments", ["experiment", "factor", "batch", "round", "index"]),
+}
 
 
 @dataclass(frozen=True)
@@ -81,3 +92,26 @@ def _grid(alone: Outcome | None, outcomes: Iterable[Outcome]) -> Times:
         if same and its.stage == Stage.GRID and outcome.factor is None and outcome.batches != alone.batches:
             return Times(outcome.batches, outcome.times_ms)
     return Times()
+
+
+def finite(value: float | None) -> float | None:
+    """A number of six digits; None for what is unknown or infinite."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def rows_document(table: str, rows: pd.DataFrame) -> dict[str, Any] | None:
+    """Rows of a table with their times in ms, and their energy in J where one is known; None without rows."""
+    if rows.empty:
+        return None
+    title, columns = _TABLES[table]
+    shown = rows[columns].astype(object).where(rows[columns].notna(), None).assign(ms=rows["duration_ns"] / 1e6)
+    if "energy_uj" in rows and rows["energy_uj"].notna().any():
+        joules = rows["energy_uj"].astype("Float64") / 1e6
+        shown["J"] = joules.astype(object).where(joules.notna(), None)
+    listed = [[_plain(value) for value in row] for row in shown.head(MOST_ROWS).itertuples(index=False)]
+    return {"title": title, "columns": [*shown], "rows": listed, "more": max(0, len(rows) - MOST_ROWS)}
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if hasattr(value, "item") else value
+    return finite(round(value, 6)) if isinstance(value, float) else value

@@ -96,7 +96,6 @@ def timeline(
 
 
 def _shown(name: str) -> str:
-    """A short name; reasons of idle time stay as they are."""
     return name if name.startswith(_IDLE) else short_name(name)
 
 

@@ -97,7 +97,6 @@ def _answer(answer: Answer, number: int, first: int) -> str:
 
 
 def _curve(run: Mapping[str, Any]) -> str:
-    """The curve as a table, for a browser without scripts."""
     rows = "".join(
         "<tr>"
         f"<td>{'unknown' if point.batch is None else point.batch}</td><td>{number(point.time_ms.value)}</td>"

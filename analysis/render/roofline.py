@@ -100,7 +100,6 @@ def verdicts(drawn: Roofline) -> list[str]:
 
 
 def _likely_verdict(drawn: Roofline) -> list[str]:
-    """What likely bounds most of the time, where no bound is known."""
     if drawn.points or not drawn.without_work:
         return []
     likely: dict[str, float] = {}

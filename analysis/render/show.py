@@ -35,55 +35,39 @@ def show_diagnosis(
     everything: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Print the answers, the curve and the largest terms of the two largest anomalies; or everything.
+    """Print the answers, the curve and the largest terms of the two largest anomalies; or everything; or JSON.
 
-    Args:
-        recording: recording of a sweep.
-        axis: axis of the curvatures: log2, linear or throughput.
-        pair: two batch sizes, e.g. `4,8`, to split their excess instead of the anomalies.
-        at: batch size, to split the curvature there instead.
-        mode: mode of the steps of an inference server; default: the one with most sizes.
-        by_instance: whether repeated layers stay apart.
-        everything: whether to show every test, anomaly, term, cause and experiment.
-        as_json: whether to print one JSON document on standard output.
+    Split is the excess of a `pair`, e.g. `4,8`, or the curvature `at` a batch size, in place of the anomalies.
+    `mode` is that of the steps of an inference server; default: the one with most sizes.
     """
-    modelled = is_modelled(recording.meta)
     diagnosis = explain(recording, axis, mode, by_instance=by_instance)
     explanations = diagnosis.explanations
     if pair is not None or at is not None:
         if diagnosis.terms is None:
             raise CurvescopeError(f"{recording.path} has no profiled step: its anomalies can be tested but not split.")
-        evidence = diagnosis.recorded
-        assert evidence is not None
+        assert diagnosis.recorded is not None
         functional = _asked_for(diagnosis.curve.conditions, axis, pair, at)
-        explanations = (split.explain(functional, diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, evidence),)
+        known = diagnosis.curve, diagnosis.terms, diagnosis.kernel_times, diagnosis.recorded
+        explanations = (split.explain(functional, *known),)
     if as_json:
         print_document(ExplainDocument.of(recording, diagnosis, explanations))
         return
     console = terminal.console()
     console.print(recording_line(recording), style="bold")
-    if modelled:
-        console.print(
-            Text(
-                "Modelled, not measured: intervals show the model's error on GPUs that it was not fitted to.",
-                "yellow",
-            )
-        )
-    console.print()
-    console.print(Text(headline(recording.meta, diagnosis), "bold"))
+    if modelled := is_modelled(recording.meta):
+        caution = "Modelled, not measured: intervals show the model's error on GPUs that it was not fitted to."
+        console.print(Text(caution, "yellow"))
+    terminal.print_below(console, Text(headline(recording.meta, diagnosis), "bold"))
     shown = remedies.remedy_table(diagnosis.remedies, diagnosis.axis)
     if diagnosis.remedies.tried:
-        console.print()
-        console.print(remedies.render_remedies(shown, diagnosis.axis, everything))
+        terminal.print_below(console, remedies.render_remedies(shown, diagnosis.axis, everything))
     if diagnosis.answers:
-        console.print()
-        most = _MOST_ANSWERS if shown.rows and not everything else None
-        console.print(answers.render_answers(diagnosis.answers[:most], [row.how for row in shown.rows]))
-        for note in words.hidden_note(len(diagnosis.answers[most:]) if most else 0, "further answer"):
-            console.print(note)
+        most = _MOST_ANSWERS if shown.rows and not everything else len(diagnosis.answers)
+        hidden = words.hidden_note(len(diagnosis.answers[most:]), "further answer")
+        listed = answers.render_answers(diagnosis.answers[:most], [row.how for row in shown.rows])
+        terminal.print_below(console, listed, *hidden)
     if how := answers.how_to_test(recording, diagnosis):
-        console.print()
-        console.print(Text(how[0]))
+        terminal.print_below(console, Text(how[0]))
         terminal.print_commands(console, *filter(None, how[1:]))
     console.print()
     for line in recording.meta.get("warnings", []):
@@ -98,19 +82,16 @@ def show_diagnosis(
     if (advice := remedies.batch_sentence(diagnosis.curve, diagnosis.axis, recording.meta)) and not modelled:
         console.print(Text(advice))
     if (full or not explanations) and diagnosis.curve.unit == STEP:
-        console.print()
-        console.print(text.render_findings(diagnosis.findings, diagnosis.axis))
+        terminal.print_below(console, text.render_findings(diagnosis.findings, diagnosis.axis))
     fixed = [diagnosis.fixed_cost] if diagnosis.fixed_cost and not asked else []
     few = 1 if shown.rows else text.SHOWN_EXPLANATIONS
     for explanation in [*explanations, *fixed][: None if full else few]:
-        console.print()
         if full:
             _show_explanation(console, explanation, diagnosis, everything)
         else:
-            console.print(text.render_largest(explanation))
+            terminal.print_below(console, text.render_largest(explanation))
     if full and (explanations or fixed):
-        console.print()
-        console.print(text.render_legend([*explanations, *fixed]))
+        terminal.print_below(console, text.render_legend([*explanations, *fixed]))
     console.print()
     show_gaps(console, recording, diagnosis.axis)
     console.print(Text(f"Recorded in {recording.path}. Next:"))
@@ -142,19 +123,16 @@ def show_gaps(console: Console, recording: Recording, axis: Axis) -> None:
 
 
 def _show_explanation(console: Console, explanation: Explanation, diagnosis: Diagnosis, everything: bool) -> None:
-    """One anomaly, or the fixed cost: its terms, its causes, and the experiments on them."""
     label = explanation.functional.label
-    console.print(text.render_explanation(explanation, everything))
-    console.print()
-    console.print(Text(f"Causes of {label}", "bold"))
+    split_up = text.render_explanation(explanation, everything)
+    terminal.print_below(console, split_up, Text(), Text(f"Causes of {label}", "bold"))
     answer = answer_on(explanation, diagnosis.answers)
     if answer is None:
         console.print(Indented(Text(causes.verdict_sentence(explanation.attribution))))
     console.print(causes.render_causes(explanation.attribution, everything))
     if answer is not None and answer.evidence:
-        console.print()
-        console.print(Text(f"Experiments on {label}", "bold"))
-        console.print(answers.render_evidence(answer, diagnosis.axis, everything))
+        evidence = answers.render_evidence(answer, diagnosis.axis, everything)
+        terminal.print_below(console, Text(f"Experiments on {label}", "bold"), evidence)
 
 
 def show_table(

@@ -58,8 +58,7 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
         console.print(Text(sentence, "bold"))
     console.print(Text(_headline(plan, first)))
     for one in series:
-        console.print()
-        console.print(render_series(one, everything))
+        terminal.print_below(console, render_series(one, everything))
     console.print()
     for devices, cell in empty:
         console.print(

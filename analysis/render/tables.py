@@ -176,7 +176,6 @@ def _has_values(made: TextTable, index: int) -> bool:
 
 
 def _natural(made: TextTable, index: int, shortened: bool) -> int:
-    """Width of a column with everything in one line."""
     names = shortened and made.columns[index].kind == NAMES
     cells = (readable(cell.plain) if names else cell.plain for cell in made.cells(index))
     widest = max(map(cell_len, (made.columns[index].heading, *cells)), default=0)
@@ -190,7 +189,6 @@ def _least(made: TextTable, index: int, natural: int) -> int:
 
 
 def _floor(made: TextTable, index: int) -> int:
-    """Width below which a column cannot be read."""
     column = made.columns[index]
     heading = max(map(cell_len, column.heading.split()), default=1)
     cells = [cell.plain for cell in made.cells(index)]
@@ -234,7 +232,6 @@ def _names(cells: Sequence[Text], width: int) -> list[Text]:
 
 
 def _like(cell: Text, text: str) -> Text:
-    """Another text in the style of a cell."""
     return Text(text, cell.style or (cell.spans[0].style if cell.spans else ""))
 
 

@@ -44,6 +44,12 @@ def console(**options: Any) -> Console:
     return made
 
 
+def print_below(shown: Console, *blocks: RenderableType) -> None:
+    """Print blocks after an empty line."""
+    for block in (Text(), *blocks):
+        shown.print(block)
+
+
 def print_commands(shown: Console, *commands: str) -> None:
     """Print commands to copy, each as one line: a terminal that is too narrow wraps it, and still copies it whole."""
     for command in commands:

@@ -24,9 +24,7 @@ _MEANINGS = {
     "bend": "Bend at b: how far the next larger T lies above the straight line through T(b) and the T before it.",
     "fixed cost": "Fixed cost of b → kb: (k·T(b) − T(kb)) / (k − 1), the time of a step that does not grow with b.",
 }
-_TERMS = {
-    OVERHEAD: "Profiling overhead: unprofiled time less what the terms add up to.",
-}
+_OVERHEAD = "Profiling overhead: unprofiled time less what the terms add up to."
 _WORK = (
     "More work: the part that FLOPs and bytes ask for beyond proportion; the rest is the same work done more slowly."
 )
@@ -48,7 +46,6 @@ ENERGY = Quantity("energy", "E", "J", "J", 1.0)
 _SHOWN_TERMS = 8
 _LEAST_SHARE = 0.02  # of an anomaly; smaller terms are one line
 _LARGEST_TERMS = 3
-_MORE_WORK = "more work"
 SHOWN_EXPLANATIONS = 2
 _HIDDEN = 0.1  # of a step: what a spread may hide is worth a warning from here on
 _NOTED_CORRELATION = 0.1  # least correlation of rounds that a note mentions
@@ -110,31 +107,28 @@ def spread_note(curve: Curve, findings: Sequence[Finding]) -> str | None:
 def render_findings(findings: Sequence[Finding], axis: Axis = SAMPLES, quantity: Quantity = TIME) -> RenderableType:
     """Every excess and every curvature with its verdict."""
     blocks: list[RenderableType] = []
-    excesses = [f for f in findings if f.shown.kind == "excess"]
     curvatures = [f for f in findings if f.shown.kind == "curvature"]
-    if excesses:
-        rows = table("pair", f"excess {quantity.unit}", "95 % interval", "verdict")
-        for finding in excesses:
-            rows.add_row(
-                f"{finding.shown.at} → {finding.shown.to}",
-                signed(finding.value.value),
-                interval(finding.value),
-                _verdict(finding, quantity),
-            )
-        blocks.append(rows)
+    unit = unit_text(curvatures[0].shown.unit, axis, quantity) if curvatures else ""
+
+    def of_kind(kind: str, first: str, unit: str) -> TextTable:
+        rows = table(first, f"{kind} {unit}", "95 % interval", "verdict")
+        for finding in findings:
+            if finding.shown.kind == kind:
+                place = str(finding.shown.at) + (f" → {finding.shown.to}" if kind == "excess" else "")
+                value = finding.value
+                rows.add_row(place, signed(value.value), interval(value), _verdict(finding, quantity))
+        return rows
+
+    if any(f.shown.kind == "excess" for f in findings):
+        blocks.append(of_kind("excess", "pair", quantity.unit))
     if curvatures:
-        unit = unit_text(curvatures[0].shown.unit, axis, quantity)
-        rows = table("at", f"curvature {unit}", "95 % interval", "verdict")
-        for finding in curvatures:
-            value = finding.value
-            rows.add_row(str(finding.shown.at), signed(value.value), interval(value), _verdict(finding, quantity))
         name, t = quantity.name, quantity.symbol
         is_log2 = unit == f"{quantity.unit}/{axis.one}"
         scale = f"log2 axis of {name} per {axis.one}" if is_log2 else f"linear axis of step {name}"
         if curvatures[0].shown.of_rate:
             scale = f"log2 axis of {axis.name}, of throughput"
         note = f"Curvature on a {scale}; excess of b → kb is {t}(kb) − k·{t}(b), where {t} is the {name} of a step."
-        blocks += [Text(), rows, Text(note, "dim")]
+        blocks += [Text(), of_kind("curvature", "at", unit), Text(note, "dim")]
     if not findings:
         blocks.append(Text(f"A single {axis.value} cannot be compared: measure at least two."))
     elif all(f.verdict == FindingVerdict.UNKNOWN for f in findings):
@@ -169,10 +163,9 @@ def render_largest(explanation: Explanation) -> RenderableType:
     rows = _terms_table(explanation)
     largest = sorted(explanation.shares, key=lambda one: (one.key.kind == OVERHEAD, -abs(one.value.value)))
     for one in largest[:_LARGEST_TERMS]:
-        rows.add_row(*_share(one, value.value, rows))
+        rows.add_row(*_share(one, value.value))
     if rest := largest[_LARGEST_TERMS:]:
-        amount = total_ms(rest)
-        rows.add_row(*_sum(rows, f"{len(rest)} others", amount, value.value))
+        rows.add_row(*_sum(f"{len(rest)} others", rest, value.value))
     return Group(_terms_title(explanation), Indented(rows))
 
 
@@ -184,10 +177,8 @@ def _terms_title(explanation: Explanation) -> Text:
 
 
 def _terms_table(explanation: Explanation) -> TextTable:
-    words = ("kernel", *(("line",) if any(share.line for share in explanation.shares) else ()))
-    more = any(_more_work(share, explanation.value.value) for share in explanation.shares)
-    numbers = ("share", "95 % interval", *((_MORE_WORK,) if more else ()))
-    return table("term", explanation.functional.unit, *numbers, *words, left=words)
+    heads = ("term", explanation.functional.unit, "share", "95 % interval", "more work", "kernel", "line")
+    return table(*heads, left=heads[-2:])
 
 
 def _more_work(one: Share, whole: float) -> str:
@@ -205,16 +196,14 @@ def render_explanation(explanation: Explanation, everything: bool = False) -> Re
     large = [p for p in kernels[:_SHOWN_TERMS] if abs(p.value.value) >= _LEAST_SHARE * abs(value.value)]
     listed = kernels if everything else large or kernels[:1]
     for one in listed:
-        rows.add_row(*_share(one, value.value, rows))
+        rows.add_row(*_share(one, value.value))
     if rest := kernels[len(listed) :]:
-        amount = total_ms(rest)
-        rows.add_row(*_sum(rows, smaller_terms(len(rest)), amount, value.value))
+        rows.add_row(*_sum(smaller_terms(len(rest)), rest, value.value))
     for one in others:
         if everything or one.value.value or one.real:
-            rows.add_row(*_share(one, value.value, rows))
-    total = total_ms(explanation.shares)
+            rows.add_row(*_share(one, value.value))
     rows.add_section()
-    rows.add_row(*_sum(rows, "total", total, value.value))
+    rows.add_row(*_sum("total", explanation.shares, value.value))
     return Group(_terms_title(explanation), Indented(rows))
 
 
@@ -223,10 +212,9 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
     kinds = dict.fromkeys(one.functional.kind for one in explanations)
     lines = [_MEANINGS[kind] for kind in kinds if kind in _MEANINGS]
     if explanations:
-        kinds_of_terms = {one.key.kind for explanation in explanations for one in explanation.shares}
-        lines += [meaning for kind, meaning in _TERMS.items() if kind in kinds_of_terms]
-        if any(_more_work(one, e.value.value) for e in explanations for one in e.shares):
-            lines.append(_WORK)
+        shares = [(one, explanation.value.value) for explanation in explanations for one in explanation.shares]
+        lines += [_OVERHEAD] if any(one.key.kind == OVERHEAD for one, _ in shares) else []
+        lines += [_WORK] if any(_more_work(*one) for one in shares) else []
         lines.append("* significant (Holm correction over all terms of the anomaly).")
         lines.append(
             "Not significant: terms that cannot be distinguished from 0. They are no cause; more rounds would tell."
@@ -234,18 +222,16 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
     return Group(*(Text(line, "dim") for line in lines))
 
 
-def _share(one: Share, whole: float, rows: TextTable) -> list[Text]:
+def _share(one: Share, whole: float) -> list[Text]:
     value = one.value
-    style = "" if one.real else "dim"
-    more = [_more_work(one, whole)] if any(c.heading == _MORE_WORK for c in rows.columns) else []
     cells = [one.label + (" *" if one.real else ""), signed(value.value), share(value.value, whole), interval(value)]
-    cells += [*more, _kernel_change(one), one.line or ""]
-    return [Text(cell, style) for cell in cells[: len(rows.columns)]]
+    cells += [_more_work(one, whole), _kernel_change(one), one.line or ""]
+    return [Text(cell, "" if one.real else "dim") for cell in cells]
 
 
-def _sum(rows: TextTable, label: str, amount: float, whole: float) -> tuple[str, ...]:
-    """The cells of several terms together."""
-    return label, signed(amount), share(amount, whole), *[""] * (len(rows.columns) - 3)
+def _sum(label: str, terms: Sequence[Share], whole: float) -> tuple[str, ...]:
+    amount = total_ms(terms)
+    return label, signed(amount), share(amount, whole), *[""] * 4
 
 
 def unit_text(unit: str, axis: Axis, quantity: Quantity = TIME) -> str:

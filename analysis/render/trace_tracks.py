@@ -78,7 +78,6 @@ def _changes(rows: pd.DataFrame, keys: list[str]) -> Ints:
 
 
 def _counters(recording: Recording) -> Iterator[Drawn]:
-    """Clocks, power and temperature of each device over time, and the peak memory of the steps."""
     clocks = recording.frame("clocks", ["start_ns", "device", *_COUNTERS])
     for column, (title, divisor) in _COUNTERS.items():
         for device, rows in clocks[clocks[column].notna()].groupby("device", dropna=False):

@@ -85,7 +85,6 @@ def _by_share(measured: Measurement, share: Estimate, family: Sequence[float]) -
 
 
 def _against(measured: Measurement) -> Decision:
-    """The decision on a factor that removes nothing."""
     if measured.can_refute:
         return Decision(Verdict.REFUTED)
     return Decision(Verdict.UNDECIDED, "it removes a part of the cause only")

@@ -48,8 +48,6 @@ class Saving:
 
 @dataclass
 class _Runs:
-    """The runs of one factor so far."""
-
     fresh: list[Outcome] = field(default_factory=list)
     screened: list[Outcome] = field(default_factory=list)
     untested: list[Outcome] = field(default_factory=list)

@@ -49,9 +49,8 @@ def run(args: argparse.Namespace) -> int:
         print_document(BreakdownDocument(**facts, communication=shared, idle=idle, mfu=mfu))
         return 0
 
-    from ..analysis.render.breakdown import render_breakdown
+    from ..analysis.render.breakdown import render_breakdown, render_idle
     from ..analysis.render.communication import render_communication
-    from ..analysis.render.idle import render_idle
 
     console = terminal.console()
     if modelled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,8 +10,17 @@ import pytest
 from curvescope.analysis.causes import NOT_SIGNIFICANT, Attribution, CauseTotal
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.statistics import Estimate
-from curvescope.analysis.diagnosis.answer import _leading, _sentence, _why
+from curvescope.analysis.diagnosis.answer import _leading
+from curvescope.analysis.diagnosis.result import Explanation
+from curvescope.analysis.render.answer_words import cause, finding
 from curvescope.analysis.verdicts.words import Verdict
+
+
+def explained(terms):
+    """An excess of 10 ms, by term."""
+    value = Estimate(10.0, 9.0, 11.0, 0.0)
+    shares = [SimpleNamespace(label=name, value=replace(value, value=ms), line=None) for name, ms in terms.items()]
+    return Explanation(excess(4, 8), value, tuple(shares), None)
 
 
 @pytest.mark.parametrize(
@@ -47,15 +57,9 @@ def test_a_confirmed_cause_leads_then_the_largest_if_it_makes_a_tenth(amounts, l
 )
 def test_an_answer_calls_a_term_the_largest_only_if_it_is(terms, said):
     """The cause is that of fc6, of an excess of 10 ms."""
-    shares = [
-        SimpleNamespace(label=label, value=Estimate(amount, 0.0, 9.0, 0.0), line=None)
-        for label, amount in terms.items()
-    ]
-    explanation = SimpleNamespace(value=Estimate(10.0, 9.0, 11.0, 0.0), shares=shares, functional=excess(4, 8))
     total = CauseTotal("page faults", terms["fc6"], (), verdict=Verdict.UNTESTED)
-    assert _sentence(explanation, "The excess", total, "fc6", "page faults", "untested", ()).startswith(
-        f"The excess {said}"
-    )
+    said_of = finding(explained(terms), total, "fc6", "page faults", "untested", ())
+    assert said_of.startswith(f"The excess from 4 to 8 (+10.0 ms) {said}")
 
 
 @pytest.mark.parametrize(
@@ -70,4 +74,5 @@ def test_an_answer_calls_a_term_the_largest_only_if_it_is(terms, said):
 def test_of_a_term_that_is_a_smaller_part_only_its_share_is_said_to_be_gone(portion, taken, gone):
     outcome = SimpleNamespace(taken=Estimate(taken, 0.6, 1.0, 0.0), facts=SimpleNamespace(what="memory is kept"))
     total = CauseTotal("page faults", 4.0, (), verdict=Verdict.CONFIRMED)
-    assert _why(total, outcome, portion) == f"page faults; when memory is kept, {gone}"
+    said = cause(explained({"fc6": 10 * portion}), total, outcome, "fc6")
+    assert said == f"page faults; when memory is kept, {gone}"

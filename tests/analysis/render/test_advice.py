@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from curvescope.analysis.decompose.statistics import Estimate
-from curvescope.analysis.diagnosis.throughput import throughput_of
+from curvescope.analysis.diagnosis.remedies import throughput_of
 from curvescope.analysis.render.answers import how_to_test
 from curvescope.analysis.render.remedies import batch_sentence
 from curvescope.analysis.render.text import spread_note

@@ -1,0 +1,151 @@
+"""Sentences on an anomaly: what it is, where, why, how sure that is, and what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...base.numbers import number, signed
+from ...profiling.recording.axis import Axis
+from ...profiling.recording.experiments import Scope
+from ..causes import UNEXPLAINED, CauseTotal, interventions, page_faults
+from ..decompose.functionals import FIXED_COST, Functional
+from ..decompose.terms import OPTIMIZER
+from ..verdicts.outcome import Outcome
+from ..verdicts.words import Reproduction, Verdict
+
+if TYPE_CHECKING:
+    from ..diagnosis.answer import Remedy, TermEvidence
+    from ..diagnosis.result import Explanation
+
+_MOSTLY = 0.5  # of an anomaly that a term makes
+_GONE = 0.9  # share removed that leaves nothing worth a word
+# Evidence that counts something, by cause, to begin the sentence with.
+_COUNTED = {page_faults.CAUSE: page_faults.COUNT}
+
+
+def anomaly_name(functional: Functional) -> str:
+    """E.g. "the bend at 4"."""
+    if functional.kind == FIXED_COST:
+        return "the fixed cost of a step"
+    if functional.kind == "excess":
+        return f"the excess from {functional.at} to {functional.to}"
+    return f"the {functional.kind} at {functional.at}"
+
+
+def anomaly(explanation: Explanation) -> str:
+    """The anomaly with its value."""
+    name = anomaly_name(explanation.functional)
+    return f"{name[0].upper()}{name[1:]} ({_value(explanation)})"
+
+
+def _value(explanation: Explanation) -> str:
+    value, functional = explanation.value.value, explanation.functional
+    return f"{number(value, 3) if functional.kind == FIXED_COST else signed(value)} {functional.unit}"
+
+
+def largest_term(explanation: Explanation) -> str | None:
+    """Label of the term that makes most of an anomaly."""
+    agreeing = [share for share in explanation.shares if share.value.value * explanation.value.value > 0]
+    return max(agreeing, key=lambda share: abs(share.value.value)).label if agreeing else None
+
+
+def _portion(explanation: Explanation, where: str | None) -> float:
+    """Share of a term in an anomaly; 1 for complete steps."""
+    value = next((s.value.value for s in explanation.shares if s.label == where), 0.0)
+    return 1.0 if where is None else value / explanation.value.value
+
+
+def cause(explanation: Explanation, total: CauseTotal, outcome: Outcome | None, where: str | None) -> str:
+    """The cause, and what happens without it, as a clause."""
+    claim = total.terms[0].claim if total.terms else None
+    cause = f"{total.cause} {claim.detail}" if claim and claim.detail else total.cause
+    if outcome is None or outcome.taken is None or total.verdict != Verdict.CONFIRMED:
+        return cause
+    changed = outcome.facts.what if outcome.facts else f"{outcome.factor} is changed"
+    what = "it" if _portion(explanation, where) > _MOSTLY else "that share"
+    return f"{cause}; when {changed}, {what if outcome.taken.value >= _GONE else f'most of {what}'} is gone"
+
+
+def how_sure(total: CauseTotal, outcome: Outcome | None, on_step: bool) -> str:
+    """Verdict and interval."""
+    if total.cause == UNEXPLAINED:
+        return "no cause is known"
+    if on_step and (measured := total.measured) is not None:
+        ends = f"{number(measured.low, 3)} to {number(measured.high, 3)} ms"
+        # The amount is at most the anomaly; a change may remove more.
+        more = not measured.low <= total.amount <= measured.high
+        return f"confirmed, {f'{number(measured.value, 3)} ms removed, ' if more else ''}{ends}"
+    taken = outcome.taken if outcome else None
+    of_term_only = outcome is not None and outcome.verdict == Verdict.CONFIRMED != total.verdict
+    if taken is None or total.verdict == Verdict.UNTESTED or of_term_only or not math.isfinite(taken.low):
+        return f"{total.verdict}: {total.reason}" if total.reason else str(total.verdict)
+    interval = f"{100 * taken.low:.0f} to {_percent(taken.high)}"
+    return f"{total.verdict}, {_percent(taken.value)} removed, {interval}"
+
+
+def finding(
+    explanation: Explanation,
+    total: CauseTotal,
+    where: str | None,
+    why: str | None,
+    how_sure: str,
+    evidence: Sequence[TermEvidence],
+) -> str:
+    """What, where, why and how sure, without the remedy."""
+    if where is None:  # measured on complete steps
+        subject = f"{total.cause[0].upper()}{total.cause[1:]}"
+        counted = [e for t in total.terms if t.claim for e in t.claim.evidence if e.what == _COUNTED.get(total.cause)]
+        sides = [side for e in counted[:1] for side in (e.before, e.after) if isinstance(side, float)]
+        if sides:
+            subject = f"{max(sides):,.0f} {total.cause} a step"
+        of = f"{anomaly_name(explanation.functional)} of {_value(explanation)}"
+        return f"{subject} make{'' if sides else 's'} {number(abs(total.amount), 3)} ms of {of} ({how_sure})."
+    what = anomaly(explanation)
+    if _portion(explanation, where) > _MOSTLY:
+        mostly = "is mostly"
+    else:
+        mostly = "is largest in" if where == largest_term(explanation) else "is partly"
+    line = explanation.line_of(where)
+    place = f"{'the ' if where == OPTIMIZER else ''}{where}{f' at {line}' if line else ''}"
+    if total.cause == UNEXPLAINED:
+        refuted = _refuted(evidence)
+        tail = f"; experiments refute {' and '.join(refuted)}" if refuted else ""
+        suspected = next((f"; {term.reason}" for term in total.terms if term.label == where and term.reason), "")
+        return f"{what} {mostly} {place}; its cause is not known{tail}{suspected}."
+    lead = f"{what} {mostly} {place}{'' if where == total.cause else f': {why}'} ({how_sure})."
+    if any(one.label == where and one.reproduction == Reproduction.NOT for one in evidence):
+        lead += " Alone, the layer does not show it: the rest of the step makes it."
+    return lead
+
+
+def _refuted(evidence: Sequence[TermEvidence]) -> list[str]:
+    """The causes that experiments refuted, each once."""
+    refuted = {
+        (factor.experiment.scope, factor.factor)
+        for of_term in evidence
+        for factor in of_term.factors
+        if factor.verdict == Verdict.REFUTED
+    }
+    return [
+        cause
+        for cause, one in interventions().items()
+        if refuted & {*((Scope.TERM, name) for name in one.term), *((Scope.STEP, name) for name in one.step)}
+    ]
+
+
+def remedy(remedy: Remedy, axis: Axis) -> str:
+    """What to do, and what it gains."""
+    at = f"at {axis.name} {remedy.batch}"
+    gains = []
+    if remedy.term_gain is not None:
+        gains.append(f"-{_percent(remedy.term_gain.value)} of {remedy.where} {at}")
+    if remedy.step_gain is not None:
+        gains.append(f"-{_percent(remedy.step_gain.value)} of the step{'' if gains else f' {at}'}")
+    results = f"; it changes the results: {remedy.changed_results}" if remedy.changed_results else ""
+    return f"{remedy.what[0].upper()}{remedy.what[1:]}: {', '.join(gains)}{results}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

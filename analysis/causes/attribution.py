@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from ...profiling.recording.experiments import TIME_IS_UP
 from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, Estimate
 from ..verdicts.outcome import Outcome
-from ..verdicts.proof import Proof, about, by_cause, of_claims, prove_step, prove_term, reproduces, spread
+from ..verdicts.proof import Proof, about, confirmed, of_claims, prove_step, prove_term, reproduces, spread
 from ..verdicts.words import Reproduction, Verdict
 from .case import Claim, seen
 from .catalogue import (
@@ -55,7 +56,7 @@ def attribute(
         proof = prove_step(on_steps, value, factors)
         if proof.verdict != Verdict.CONFIRMED or any(possible(cause, term.case, proof.amount) for term in terms):
             steps[cause] = proof
-    for cause, proof in by_cause(steps, Verdict.CONFIRMED):
+    for cause, proof in confirmed(steps):
         # Terms that confirm the cause in isolation have a part of what the complete step shows.
         rest = proof.amount - math.fsum(term.given(cause) for term in terms)
         if rest * proof.amount > 0:
@@ -127,8 +128,7 @@ class _Term:
             if amount := self._up_to_rest(work.amount):
                 self._add(MORE_WORK, amount, work, Verdict.FROM_SHAPES)
             self._ordered.remove(work)
-        confirmed = by_cause(self._proofs, Verdict.CONFIRMED)
-        for cause, proof in sorted(confirmed, key=lambda item: item[0] in LAST_OF_CONFIRMED):
+        for cause, proof in sorted(confirmed(self._proofs), key=lambda item: item[0] in LAST_OF_CONFIRMED):
             self.give(cause, proof.amount, proof)
 
     def claimed(self, cause: str) -> float:
@@ -146,14 +146,13 @@ class _Term:
         if abs(amount) < _LEAST_SHARE * abs(self._value) or not amount:
             return
         claim, outcome = self._claims.get(cause), proof.outcome
-        evidence = claim.evidence if claim else ()
+        claim = claim or Claim(cause, amount, 1.0, (), interventions()[cause].expected)
+        evidence = claim.evidence
         if outcome is not None and outcome.value is not None and outcome.changed is not None:
             facts = outcome.facts.what if outcome.facts else outcome.factor
             measured = (outcome.value.value, outcome.changed.value)
             evidence = (seen(f"unmodified, and when {facts}", measured, "ms", "experiments.duration_ns"), *evidence)
-        refuted_by = claim.refuted_by if claim else interventions()[cause].expected
-        shown = Claim(cause, amount, 1.0, evidence, refuted_by, claim.detail if claim else None)
-        self._add(cause, amount, shown, Verdict.CONFIRMED)
+        self._add(cause, amount, replace(claim, amount=amount, score=1.0, evidence=evidence), Verdict.CONFIRMED)
 
     def share_out(self, refuted: Collection[str], untried: str | None) -> list[tuple[str, TermCause]]:
         """The causes of the term, the confirmed ones first, then the best-scored; their amounts add up to the term.

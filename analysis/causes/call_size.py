@@ -1,7 +1,4 @@
-"""Size of one call: an operator costs more per sample in one large call than in two smaller ones.
-
-A recording has no evidence that distinguishes this from other causes, so only an experiment names it.
-"""
+"""Size of one call: an operator costs more per sample in a large call than in two smaller ones: only tests tell."""
 
 from __future__ import annotations
 

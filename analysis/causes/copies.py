@@ -1,7 +1,6 @@
 """Copies: an operator copies an operand before it works, as it is expanded, not contiguous or of another type.
 
-`torch.bmm` on a CPU copies a matrix that all samples share, once for each sample. Amount: the contribution of the
-copying kernels inside other operators, and of operators that only copy; computed from the recording without a model.
+`torch.bmm` on a CPU copies a matrix that all samples share, once for each sample.
 """
 
 from __future__ import annotations

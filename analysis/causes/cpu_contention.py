@@ -1,9 +1,7 @@
-"""CPU contention: threads waited for a core that other work had.
+"""CPU contention: threads waited for a core that other work had: a busy neighbour, a quota, or fewer cores.
 
-The share of the runnable time in which threads had a core falls with a busy neighbour, a quota, or fewer cores. Amount:
-the time beyond what the best batch size's share would have needed; where all batch sizes have the same share, beyond
-what a core for every thread would have. Both are upper bounds. Threads of the step that wait for each other look the
-same, so the evidence is weak where the share does not change; the experiment tells them apart.
+Amounts are upper bounds. Threads of the step that wait for each other look the same, so the evidence is weak where the
+share of runnable time with a core does not change; the experiment tells them apart.
 """
 
 from __future__ import annotations

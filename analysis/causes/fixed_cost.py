@@ -1,7 +1,6 @@
 """Fixed cost amortised: time that does not grow with the batch makes an excess negative, which is no anomaly.
 
-Amount: what other causes leave of a negative term of an excess. The implied fixed time, excess/(1 - k), must not exceed
-the smaller size's time. What the fixed cost consists of is a functional of its own, see `functionals.fixed_cost`.
+The implied fixed time, excess/(1 - k), must not exceed the smaller size's time.
 """
 
 from __future__ import annotations

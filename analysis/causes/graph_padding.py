@@ -1,9 +1,7 @@
-"""Graph padding: a step replays the CUDA graph that was captured for a larger batch size, and computes its empty rows.
+"""Graph padding: a step replays the CUDA graph captured for a larger batch size, and computes its empty rows.
 
-An inference server captures graphs for some batch sizes, and a batch of 117 replays the one for 128. The captured size
-is in the marks of the steps; else the largest batch size whose steps run the same kernels in the same grids stands for
-it. Amount: the time of the term beyond the line between its times at the neighbouring captured sizes (below the
-smallest, the line through the two smallest). Modelled: a graph of the exact size is taken to lie on that line.
+An inference server captures graphs for some sizes, which marks tell; else the largest size whose steps run the same
+kernels in the same grids stands for it. Modelled: a graph of the exact size lies on the line between captured ones.
 """
 
 from __future__ import annotations

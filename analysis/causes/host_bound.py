@@ -1,7 +1,4 @@
-"""Launch- or host-bound: the device waits for the host, between kernels, in synchronous copies, or for input.
-
-Amount: the idle term, or the term of host-to-device copies. Memory pressure takes its amount of idle first.
-"""
+"""Launch- or host-bound: the device waits for the host, between kernels, in synchronous copies, or for input."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Idle threads: fewer threads work at one batch size than at another, as work is small or unevenly divided. CPU only.
 
-Amount: the time at each size beyond what as many threads as at the best size would have needed: an upper bound.
+Amount: the time beyond what as many threads as at the best size would have needed: an upper bound.
 """
 
 from __future__ import annotations

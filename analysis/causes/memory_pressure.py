@@ -1,7 +1,6 @@
 """Memory pressure: the step fills the device's memory, so allocations, frees and retries happen inside it.
 
-Amount: for idle, the time of allocation calls inside the profiled steps; for kernels, the contribution of an algorithm
-switch if memory is so full that the faster algorithm's workspace may not have fitted.
+For kernels: an algorithm switch where the faster algorithm's workspace may not have fitted.
 """
 
 from __future__ import annotations

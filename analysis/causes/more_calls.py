@@ -1,7 +1,6 @@
-"""More calls: a layer runs the same kernels more often in a phase at the larger batch size.
+"""More calls: a layer runs the same kernels more often in a phase at the larger batch size; needs no model.
 
-Amount: the contribution of the calls beyond the fewest at any batch size of the functional, each at the mean time of
-its kernel's calls there; computed from the recording without a model.
+Amount: the calls beyond the fewest at any batch size of the functional, each at the mean time of its kernel's there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Not significant: statistics cannot tell the term from nothing, so no physical cause is named for it.
 
-That is no cause: it is listed after the causes, with all of the term as its amount, so that amounts add up. Steps of a
-batch size that fall into two groups are further evidence that its overhead is noise.
+Steps of a batch size that fall into two groups are further evidence that its overhead is noise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Optimizer work: the optimizer updates every weight once per step, whatever the batch size.
-
-Amount: its term, which is measured.
-"""
+"""Optimizer work: the optimizer updates every weight once per step, whatever the batch size."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Page faults: steps use fresh memory, which the operating system allocates at first access. CPU only.
 
 Faults that grow faster than the batch make an excess; faults that do not grow with it are a part of the fixed cost.
-Amount: the term's page faults, each for the time that the timed steps spent in the kernel of the operating system per
-fault. Where they were not counted by operator, the faults of a step are shared out by compulsory bytes.
 """
 
 from __future__ import annotations

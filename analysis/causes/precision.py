@@ -1,7 +1,4 @@
-"""Precision: an operator of a term runs in another floating-point type at another batch size.
-
-Amount: the time beyond that at the rate per sample of the fastest batch size, where the type is another one.
-"""
+"""Precision: an operator of a term runs in another floating-point type at another batch size."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Wave and tile quantisation: the last wave of blocks, or the padding of tiles, costs more at one size than the other.
 
 A grid runs in waves of SMs x blocks per SM. The empty share of the last wave, 1 - waves/ceil(waves), is wasted time,
-and so are blocks that grow faster than the batch. Amount: the contribution of that share of every launch. Modelled from
-recorded grids, assuming that all blocks of a kernel take equally long.
+and so are blocks that grow faster than the batch. Modelled: all blocks of a kernel take equally long.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Roof change: a term passes the ridge of the roofline between the two sizes, so another limit determines its time.
 
-Amount: the functional of the roofline's time, max(FLOPs/compute roof, bytes/DRAM roof), scaled to the term's time at
-the smaller size. Modelled from work and roofs; bytes are measured if the recording has them at every size, else
-compulsory.
+Amount: the functional of the roofline's time, max(FLOPs/compute roof, bytes/DRAM roof), scaled to the smaller size's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Slow library call: a library runs an operator at a lower rate at one batch size than at another.
 
-Amount: the time beyond that of the best rate at any of the batch sizes. Rates are shares of the roofline's time, so a
-crossing of the ridge is no lower rate. Without roofs both FLOP per second and bytes per second must be lower.
+Rates are shares of the roofline's time, so a crossing of the ridge is no lower rate. Without roofs both FLOP per second
+and bytes per second must be lower.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Start of threads: from some size on an operator runs on more threads, which costs more than it saves. CPU only.
 
-PyTorch divides an elementwise operator from 32,768 elements on. The opposite of idle threads: more threads work, and a
-sample takes longer. Amount: the time beyond that at the rate per sample of the fastest batch size, where about one
-thread works, at the sizes where more do: an upper bound.
+PyTorch divides an elementwise operator from 32,768 elements on. The amount is an upper bound.
 """
 
 from __future__ import annotations

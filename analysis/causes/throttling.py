@@ -1,9 +1,7 @@
-"""Throttling: the clock was lower during the larger batch.
+"""Throttling: the clock, a mean over the steps, which they count themselves, was lower during the larger batch.
 
-Amount: the time at the larger size beyond what the smaller size's clock would have needed, if all of it depended on the
-clock: an upper bound for kernels that wait for memory. The clock is the mean over the steps, which they count
-themselves. Where the cycles of the term's kernels were measured, their cycles per recorded time give the term's own
-clock: it decides the amount, or stands in for a clock that is missing.
+All of the time is taken to depend on the clock: an upper bound for kernels that wait for memory. Measured cycles of the
+term's kernels per recorded time give its own clock, which decides, or stands in for one that is missing.
 """
 
 from __future__ import annotations

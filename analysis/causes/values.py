@@ -1,7 +1,6 @@
-"""Values: the same kernels take longer for the numbers that a batch size has, denormal ones or indices.
+"""Values: the same kernels take longer for the numbers that a batch size has, denormal ones or indices. CPU only.
 
-The shares of denormal numbers and of distinct indices are those of one step. Amount: the time beyond that at the rate
-per sample of the fastest batch size, where a share differs from there: an upper bound. CPU only.
+The shares are those of one step. The amount is an upper bound.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Weights read every step: bytes that do not depend on the batch size are moved once per step.
 
-Amount: the functional of a constant, which is 0 for a bend: the time of the bytes that do not grow, at the DRAM roof;
-without a roof, at the bandwidth of the smaller size, an upper bound.
+Amount: their time at the DRAM roof, else at the bandwidth of the smaller size, an upper bound; a bend has none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The report as one HTML file with its data, style and script; it loads nothing and shows names only as text.
+"""The report as one HTML file with its data, style and script; its policy forbids every request.
 
 The data is a JSON block in which `<`, `>` and `&` are escaped, and the script sets text, never markup: no name in a
-trace can become an element or change the direction of text. The page's policy also forbids every request.
+trace can become an element or change the direction of text.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
 from ...base.escaping import escape_controls
 from ...base.numbers import number, signed, smaller_terms
@@ -16,7 +15,7 @@ from .answers import factor_cells, factor_text, remedy_text, reproduction_senten
 from .causes import verdict_of, verdict_sentence
 from .headline import answer_on, headline
 from .remedies import RemedyTable, remedy_cells, remedy_table
-from .words import interval, share, shortened
+from .words import html_text, interval, share, shortened
 
 _MOST_ROWS = 12
 _CELL = "padding:.15em .7em;text-align:"
@@ -69,7 +68,7 @@ def _remedies(shown: RemedyTable, axis: Axis) -> str:
 
 def _answer(answer: Answer) -> str:
     how = remedy_text(answer.remedy)
-    return f"<li>{_text(answer.sentence)}{f'<br><small>{_text(how)}</small>' if how else ''}</li>"
+    return f"<li>{html_text(answer.sentence)}{f'<br><small>{html_text(how)}</small>' if how else ''}</li>"
 
 
 def _evidence(evidence: TermEvidence, answer: Answer, axis: Axis) -> str:
@@ -113,7 +112,7 @@ def explanation_html(explanation: Explanation) -> str:
         for cause in explanation.attribution.causes
     ]
     return (
-        f"<p><b>{_text(title)}</b><br>{_text(verdict_sentence(explanation.attribution))}</p>"
+        f"<p><b>{html_text(title)}</b><br>{html_text(verdict_sentence(explanation.attribution))}</p>"
         + _table(["term", unit, "share", "", "kernel"], rows)
         + _table(["cause", unit, "share", "", "verdict"], causes)
         + "<p><small>* significant. Terms add up to the anomaly, and so do causes. "
@@ -121,12 +120,8 @@ def explanation_html(explanation: Explanation) -> str:
     )
 
 
-def _text(text: str) -> str:
-    return escape(escape_controls(text))
-
-
 def _paragraph(text: str) -> str:
-    return f"<p>{_text(text)}</p>"
+    return f"<p>{html_text(text)}</p>"
 
 
 class _Bar(str):
@@ -143,7 +138,7 @@ def _bar(amount: float, largest: float) -> _Bar:
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     def cell(tag: str, text: str, index: int) -> str:
-        content = text if isinstance(text, _Bar) else _text(text)
+        content = text if isinstance(text, _Bar) else html_text(text)
         side = "left" if index == 0 or (index > 2 and not text[:1].isdigit()) else "right"
         return f'<{tag} style="{_CELL}{side}">{content}</{tag}>'
 

@@ -1,7 +1,6 @@
-"""The content of a report as one JSON document, aggregated so that the page stays small.
+"""The content of a report as one JSON document, aggregated so that the page stays small: a million kernels become rows.
 
-A million kernels become a few thousand rows: kernels by name, layer and phase over batch sizes, and spans of one step,
-merged where they are too short for a screen. Everything merged or omitted is counted.
+Everything merged or omitted is counted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One step as spans on lanes: layers, host calls, streams, copies, communication, and idle time with its reason.
-
-Spans too short for a screen are merged and counted.
-"""
+"""One step as spans on lanes: layers, host calls, streams, copies, communication, and idle time with its reason."""
 
 from __future__ import annotations
 
@@ -89,14 +86,13 @@ def timeline(
         "step_us": step_us,
         "lanes": found.lanes,
         "spans": found.spans,
-        "names": [[_shown(name or ""), layer, phase] for name, layer, phase in found.names],
+        "names": [
+            [name if name and name.startswith(_IDLE) else short_name(name or ""), layer, phase]
+            for name, layer, phase in found.names
+        ],
         "kernels": len(mine),
         "hidden": hidden,
     }
-
-
-def _shown(name: str) -> str:
-    return name if name.startswith(_IDLE) else short_name(name)
 
 
 def _timed(rows: pd.DataFrame, start_ns: int) -> pd.DataFrame:
@@ -122,11 +118,9 @@ def _kind(name: str) -> str:
 
 
 def _names(rows: pd.DataFrame) -> list[tuple[str | None, ...]]:
-    columns = ([None if pd.isna(v) else str(v) for v in rows[c]] if c in rows else [None] * len(rows) for c in _NAMED)
+    named = ("name", "layer", "phase")
+    columns = ([None if pd.isna(v) else str(v) for v in rows[c]] if c in rows else [None] * len(rows) for c in named)
     return list(zip(*columns, strict=True))
-
-
-_NAMED = ("name", "layer", "phase")
 
 
 def _add_groups(found: _Lanes, kind: str, rows: pd.DataFrame, groups: Any, most: int) -> int:

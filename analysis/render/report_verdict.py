@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from typing import Any
 
-from ...base.escaping import escape_controls
 from ...base.numbers import number, with_minus_signs
 from ...profiling.recording.axis import Axis
 from ..diagnosis.answer import Answer
 from .answers import remedy_text
 from .remedies import TITLE, remedy_cells
-from .words import interval
+from .words import html_text, interval
 
 
 def verdict_html(run: Mapping[str, Any], index: int) -> str:
@@ -25,11 +23,11 @@ def verdict_html(run: Mapping[str, Any], index: int) -> str:
     lead = (
         ""
         if run["explain"].answers or not run["lead"]
-        else f'<p class="lead">{_text(with_minus_signs(run["lead"]))}</p>'
+        else f'<p class="lead">{html_text(with_minus_signs(run["lead"]))}</p>'
     )
     return (
-        f'<article class="verdict" data-run="{index}"><p class="over">{_text(over)}</p>'
-        f"<h1>{_text(with_minus_signs(run['explain'].headline))}</h1>{_remedies(run)}"
+        f'<article class="verdict" data-run="{index}"><p class="over">{html_text(over)}</p>'
+        f"<h1>{html_text(with_minus_signs(run['explain'].headline))}</h1>{_remedies(run)}"
         f"{lead}{_answers(run, index)}"
         f"<noscript>{_curve(run)}</noscript></article>"
     )
@@ -38,24 +36,24 @@ def verdict_html(run: Mapping[str, Any], index: int) -> str:
 def comparison_html(comparison: Mapping[str, Any] | None) -> str:
     """Which recording is faster, as the terminal says it, of the document's `comparison`; empty for one recording."""
     said = comparison["verdicts"] if comparison else []
-    return "".join(f'<p class="lead"><a href="#compare">{_text(with_minus_signs(one))}</a></p>' for one in said)
+    return "".join(f'<p class="lead"><a href="#compare">{html_text(with_minus_signs(one))}</a></p>' for one in said)
 
 
 def _remedies(run: Mapping[str, Any]) -> str:
     """What to do, what it saves and how; empty if nothing was tried."""
     shown = run["explain"].remedies
-    sentence = f"<p>{_text(with_minus_signs(shown.sentence))}</p>" if shown.sentence else ""
+    sentence = f"<p>{html_text(with_minus_signs(shown.sentence))}</p>" if shown.sentence else ""
     if not shown.rows:
         return sentence
     columns, lines = remedy_cells(shown, Axis(run["axis"]["name"]))
-    heads = "".join(f"<th>{_text(head)}</th>" for head in columns[:-1])
+    heads = "".join(f"<th>{html_text(head)}</th>" for head in columns[:-1])
     rows = "".join(
-        f'<tr><td class="do">{_text(do)}</td>'
-        f"{''.join(f'<td>{_text(with_minus_signs(cell))}</td>' for cell in cells)}</tr>"
+        f'<tr><td class="do">{html_text(do)}</td>'
+        f"{''.join(f'<td>{html_text(with_minus_signs(cell))}</td>' for cell in cells)}</tr>"
         for do, *cells, _ in lines
     )
     hows = "".join(
-        f'<p class="how">How {number}: {_text(row[-1])}</p>' for number, row in enumerate(lines, 1) if row[-1]
+        f'<p class="how">How {number}: {html_text(row[-1])}</p>' for number, row in enumerate(lines, 1) if row[-1]
     )
     return (
         f'<section class="remedies" aria-label="{TITLE}"><h2>{TITLE}</h2><div class="scroll"><table><thead><tr>{heads}'
@@ -68,7 +66,7 @@ def _answers(run: Mapping[str, Any], index: int) -> str:
     if not answers:
         return ""
     title = "Answers" if len(answers) > 1 else "Answer"
-    how = f'<p class="note">{_text(run["how_to_test"])}</p>' if run["how_to_test"] else ""
+    how = f'<p class="note">{html_text(run["how_to_test"])}</p>' if run["how_to_test"] else ""
     first: dict[str | None, int] = {}
     items = "".join(
         _answer(answer, number, first.setdefault(remedy_text(answer.remedy), number))
@@ -82,14 +80,14 @@ def _answers(run: Mapping[str, Any], index: int) -> str:
 
 def _answer(answer: Answer, number: int, first: int) -> str:
     """The sentence as the terminal prints it, what to do in bold; `first` is the first answer with the same setting."""
-    verdict = _text(answer.verdict)
-    sentence, advice = (_text(with_minus_signs(words)) for words in (answer.finding, answer.advice))
+    verdict = html_text(answer.verdict)
+    sentence, advice = (html_text(with_minus_signs(words)) for words in (answer.finding, answer.advice))
     sentence += f" <strong>{advice}</strong>" if advice else ""
     setting = remedy_text(answer.remedy)
     if setting and first != number:
         setting = f"How: as in {first}."
-    how = f'<p class="how">{_text(setting)}</p>' if setting else ""
-    of = _text(answer.functional.label)
+    how = f'<p class="how">{html_text(setting)}</p>' if setting else ""
+    of = html_text(answer.functional.label)
     return (
         f'<li class="is-{verdict}" data-of="{of}"><p><span class="badge is-{verdict}">{verdict}'
         f"</span> {sentence}</p>{how}</li>"
@@ -105,10 +103,6 @@ def _curve(run: Mapping[str, Any]) -> str:
     )
     return (
         "<p>This page's own script draws the charts and tables below; it is switched off here.</p>"
-        f"<table><thead><tr><th>{_text(run['axis']['value'])}</th><th>ms per step</th><th>95 % interval</th><th>n</th>"
-        f"</tr></thead><tbody>{rows}</tbody></table>"
+        f"<table><thead><tr><th>{html_text(run['axis']['value'])}</th><th>ms per step</th><th>95 % interval</th>"
+        f"<th>n</th></tr></thead><tbody>{rows}</tbody></table>"
     )
-
-
-def _text(text: str) -> str:
-    return html.escape(escape_controls(text))

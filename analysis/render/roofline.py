@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -17,6 +17,14 @@ from .tables import table
 from .words import hidden_note, shortened
 
 _BOUNDS = {"memory": "bound by memory", "compute": "bound by compute", NEITHER: "bound by neither"}
+_LIKELY = {
+    HOST_LINK: "memcpy between host and device",
+    LINKS: "collectives, which also wait for other ranks",
+    FEW_BLOCKS: "fewer blocks than the GPU has SMs",
+    SHORT: "under 5 µs each: most of that is start and end",
+    MEMORY: "kinds of kernels that do few FLOPs per byte",
+    OPEN: "products and unknown kernels: only counters or shapes tell",
+}
 
 
 def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
@@ -82,14 +90,10 @@ def _likely(drawn: Roofline, limit: int | None) -> list[RenderableType]:
 
 def verdicts(drawn: Roofline) -> list[str]:
     """What bounds most of the time, and the largest part that reaches no roof; nothing without a known bound."""
-    bounds: dict[str, float] = {}
-    for point in drawn.points:
-        if point.bound != UNKNOWN_BOUND:
-            bounds[point.bound] = bounds.get(point.bound, 0.0) + point.time_s
-    if not (whole := sum(bounds.values())):
+    bounds = _shares((point.bound, point.time_s) for point in drawn.points if point.bound != UNKNOWN_BOUND)
+    if not bounds:
         return _likely_verdict(drawn)
-    largest_first = sorted(bounds.items(), key=lambda item: -item[1])
-    shares = ", ".join(f"{_BOUNDS.get(name, name)} {time / whole:.0%}" for name, time in largest_first)
+    shares = ", ".join(f"{_BOUNDS.get(name, name)} {share:.0%}" for name, share in bounds)
     found = f"Of the time with a known bound: {shares}."
     far = max((p for p in drawn.points if p.bound == NEITHER), key=lambda point: point.time_s, default=None)
     if far is not None and far.utilisation is not None:
@@ -99,14 +103,20 @@ def verdicts(drawn: Roofline) -> list[str]:
     return [found]
 
 
+def _shares(times: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The share of each name in the sum of the times, the largest first; empty for none."""
+    sums: dict[str, float] = {}
+    for name, time in times:
+        sums[name] = sums.get(name, 0.0) + time
+    whole = sum(sums.values())
+    return [(name, time / whole) for name, time in sorted(sums.items(), key=lambda item: -item[1])] if whole else []
+
+
 def _likely_verdict(drawn: Roofline) -> list[str]:
     if drawn.points or not drawn.without_work:
         return []
-    likely: dict[str, float] = {}
-    for point in drawn.without_work:
-        likely[point.likely] = likely.get(point.likely, 0.0) + point.time_s
-    whole, longest = sum(likely.values()), drawn.without_work[0]
-    shares = ", ".join(f"{name} {time / whole:.0%}" for name, time in sorted(likely.items(), key=lambda i: -i[1])[:3])
+    likely, longest = _shares((point.likely, point.time_s) for point in drawn.without_work), drawn.without_work[0]
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in likely[:3])
     return [
         f"No bound was measured. The longest row, {shortened(longest.label)}, takes "
         f"{number(longest.time_s * 1e3, 3)} ms; its likely bound: {longest.likely}. "
@@ -144,7 +154,9 @@ def notes(drawn: Roofline) -> list[str]:
         share = drawn.time_without_work_s / whole
         found.append(f"Kernels with unknown work take {share:.0%} of the time and have no point.")
     if drawn.without_work:
-        found += _likely_notes({point.likely for point in drawn.without_work})
+        likely = {point.likely for point in drawn.without_work}
+        meanings = "; ".join(f"{name}: {meaning}" for name, meaning in _LIKELY.items() if name in likely)
+        found.append(f"Likely bound: guessed, not measured. {meanings}.")
     if any(point.waves is not None for point in drawn.without_work):
         found.append("Waves and occupancy are those of the row's longest kernel.")
     if drawn.without_work and not drawn.points:
@@ -155,18 +167,3 @@ def notes(drawn: Roofline) -> list[str]:
     if drawn.n_steps is None:
         found.append("This profile has no steps: times are totals of all its kernels.")
     return found
-
-
-_LIKELY = {
-    HOST_LINK: "memcpy between host and device",
-    LINKS: "collectives, which also wait for other ranks",
-    FEW_BLOCKS: "fewer blocks than the GPU has SMs",
-    SHORT: "under 5 µs each: most of that is start and end",
-    MEMORY: "kinds of kernels that do few FLOPs per byte",
-    OPEN: "products and unknown kernels: only counters or shapes tell",
-}
-
-
-def _likely_notes(likely: Collection[str]) -> list[str]:
-    meanings = "; ".join(f"{name}: {meaning}" for name, meaning in _LIKELY.items() if name in likely)
-    return [f"Likely bound: guessed, not measured. {meanings}."]

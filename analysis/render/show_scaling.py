@@ -31,7 +31,7 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
     recordings = {devices: rank_recordings(folder, devices) for devices in plan.devices}
     measured = [_tables(point, recordings[point.devices]) for point in plan.points if recordings[point.devices]]
     series = scale(measured, plan.weak, plan.strong, plan.protocol.statistic)
-    empty = _empty(recordings)
+    empty = [(devices, cell) for devices, ranks in recordings.items() if ranks for cell in ranks[0].meta["unmeasured"]]
     if not series and not empty:
         raise CurvescopeError(
             f"{folder} has no step on one device yet: `curvescope scale --resume {folder}` resumes the run."
@@ -61,9 +61,8 @@ def show_scaling(folder: Path, everything: bool = False, as_json: bool = False) 
         terminal.print_below(console, render_series(one, everything))
     console.print()
     for devices, cell in empty:
-        console.print(
-            Text(f"Batch {cell['batch']} on {counted(devices, 'device')}: {cell['why']} ({cell['detail']}).", "yellow")
-        )
+        where = f"Batch {cell['batch']} on {counted(devices, 'device')}"
+        console.print(Text(f"{where}: {cell['why']} ({cell['detail']}).", "yellow"))
     if not complete:
         console.print(Text("Not complete: some points are not measured yet.", "yellow"))
     console.print(Text(f"Recorded in {folder}, one recording per rank. Next:"))
@@ -90,10 +89,6 @@ def _tables(point: ScalingPoint, recordings: Sequence[Recording]) -> PointTables
             RankTables(index, node, steps[steps["batch"] == point.batch], work, recording.frame("ranges"), clock)
         )
     return PointTables(point, tuple(ranks), int(recordings[0].meta.get("discarded_steps", 0)))
-
-
-def _empty(recordings: dict[int, list[Recording]]) -> list[tuple[int, dict[str, Any]]]:
-    return [(devices, cell) for devices, ranks in recordings.items() if ranks for cell in ranks[0].meta["unmeasured"]]
 
 
 def _headline(plan: ScalingPlan, meta: dict[str, Any]) -> str:

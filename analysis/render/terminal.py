@@ -1,11 +1,7 @@
-"""Consoles for all commands: names are never markup; progress goes to standard error.
-
-Tables fill the width of a terminal, or that of the variable COLUMNS; elsewhere, e.g. in a file, they are as wide as
-their cells, up to 200 columns. Sentences wrap at `PROSE_WIDTH`; commands to copy never do.
+"""Consoles for all commands: names are never markup; progress goes to standard error; tables fit the terminal.
 
 Green is good (faster, confirmed), red is bad (slower, an anomaly, a failed check), yellow asks for care (undecided,
-unstable, lost, modelled), dim is an aside or not significant, bold leads. A word or a mark says the same everywhere, so
-that nothing is lost without colours (NO_COLOR, a file).
+unstable, lost, modelled), dim is an aside or not significant, bold leads. A word or a mark says the same everywhere.
 """
 
 from __future__ import annotations

@@ -148,13 +148,12 @@ def _verdict(finding: Finding, quantity: Quantity) -> Text:
         return Text(text, "bold red")
     if finding.verdict == FindingVerdict.FIXED_COST:
         return Text(f"{finding.shape} (fixed cost amortised)")
-    if finding.verdict == FindingVerdict.SMALL:
-        return Text(f"{finding.shape}, below 2 % of the step", "dim")
-    if finding.verdict in (FindingVerdict.SMALL_IN_TABLE, FindingVerdict.CORNER):
-        return Text(finding.verdict, "dim")
-    if finding.verdict == FindingVerdict.NOT_SIGNIFICANT:
-        return Text("not significant after Holm correction", "dim")
-    return Text("unknown: no interval" if finding.verdict == FindingVerdict.UNKNOWN else "noise", "dim")
+    text = {
+        FindingVerdict.SMALL: f"{finding.shape}, below 2 % of the step",
+        FindingVerdict.NOT_SIGNIFICANT: "not significant after Holm correction",
+        FindingVerdict.UNKNOWN: "unknown: no interval",
+    }.get(finding.verdict, finding.verdict)
+    return Text(text, "dim")
 
 
 def render_largest(explanation: Explanation) -> RenderableType:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from html import escape
 
 from rich.text import Text
 
 from ...base.counted import counted
+from ...base.escaping import escape_controls
 from ...base.numbers import number
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import RECORDING, STEP
@@ -16,6 +18,11 @@ from .names import fit, readable
 
 SAMPLES = Axis()
 UNITS = {STEP: "a step", RECORDING: "the whole recording"}  # what the times of a recording are of, in words
+
+
+def html_text(text: str) -> str:
+    """A text for HTML: names are never markup, and control characters are escaped."""
+    return escape(escape_controls(text))
 
 
 def interval(estimate: Estimate, digits: int = 3) -> str:

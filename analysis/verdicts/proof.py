@@ -143,7 +143,7 @@ def spread(amount: float, left: Sequence[float], claimed: Sequence[float]) -> li
     return [float(part) for part in np.sign(amount) * given]
 
 
-def by_cause(proofs: Mapping[str, Proof], verdict: Verdict) -> list[tuple[str, Proof]]:
-    """The causes with a verdict, the largest amount first."""
-    agreeing = [(cause, proof) for cause, proof in proofs.items() if proof.verdict == verdict]
+def confirmed(proofs: Mapping[str, Proof]) -> list[tuple[str, Proof]]:
+    """The confirmed causes, the largest amount first."""
+    agreeing = [(cause, proof) for cause, proof in proofs.items() if proof.verdict == Verdict.CONFIRMED]
     return sorted(agreeing, key=lambda item: (-abs(item[1].amount), item[0]))

@@ -6,7 +6,8 @@ times vary by a few percent from step to step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,12 @@ import pandas as pd
 from curvescope.analysis.causes.case import TermOperands
 from curvescope.analysis.causes.context import Recorded
 from curvescope.analysis.decompose.communication import slow_downs
+from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.decompose.terms import KERNELS, Key
+from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.profiling.hardware.limits import Hardware, hardware_of
 
-from ..synthetic import profiled_step, work_of
+from ..synthetic import profiled_step, times_of, work_of
 
 BATCHES = (4, 8, 16)
 GTX_1080 = hardware_of({"device": {"name": "GeForce GTX 1080", "kind": "cuda"}})
@@ -29,47 +32,26 @@ _SECOND_NS = 10**9
 
 @dataclass(eq=False)  # so that what is made of one can be kept
 class Plan:
-    """What a planted sweep does.
+    """What a planted sweep does; functions are of the batch size."""
 
-    Attributes:
-        kernel: of layer conv3 backward at a batch size: name, time in ms, further columns.
-        first: the same of layer conv1 forward.
-        idle_ms: of a step at a batch size.
-        unseen_ms: time of unprofiled steps beyond that of profiled ones.
-        jitter: standard deviation of a kernel's time.
-        allocation_ms: time of cudaMalloc and cudaFree inside a profiled step.
-        clock_hz: SM clock at a batch size; null for none sampled.
-        slow: factor on every kernel at a batch size.
-        peak_memory_bytes: of the steps.
-        host_use: use of the host by a timed step of a batch size and a duration in ns: columns of `steps`.
-        hardware: limits of the device.
-        two_paces: whether every other step of the last batch size takes 1.3 times as long.
-        optimizer_ms: time of the optimizer at every batch size.
-        calls: equal calls into which the kernel's time is divided, at a batch size.
-        beside: number of these calls, the last ones, that run beside an all-reduce; at the last batch size they take
-            twice as long as the others.
-        graph_batch: batch size of the CUDA graph that a step of a batch size replays.
-        operands: operands of conv3 backward at a batch size.
-        copies_ms: time of copies in conv3 backward at a batch size.
-    """
-
+    # Layer conv3 backward, and conv1 forward: name, time in ms, further columns.
     kernel: object = field(default=lambda b: ("maxwell_scudnn_128x64_relu_small_nn_v1", 3.0 * b, {}))
     first: object = field(default=lambda b: ("maxwell_scudnn_128x32_relu_small_nn_v1", 2.0 * b, {}))
     idle_ms: object = field(default=lambda b: 2.0)
-    unseen_ms: object = field(default=lambda b: 0.0)
-    jitter: float = 0.01
-    allocation_ms: object = field(default=lambda b: 0.0)
+    unseen_ms: object = field(default=lambda b: 0.0)  # of unprofiled steps, beyond that of profiled ones
+    jitter: float = 0.01  # standard deviation of a kernel's time
+    allocation_ms: object = field(default=lambda b: 0.0)  # cudaMalloc and cudaFree inside a profiled step
     clock_hz: object = None
-    slow: object = field(default=lambda b: 1.0)
+    slow: object = field(default=lambda b: 1.0)  # factor on every kernel
     peak_memory_bytes: object = None
-    host_use: object = None
+    host_use: object = None  # by batch size and duration in ns of a timed step: columns of `steps`
     hardware: Hardware = GTX_1080
-    two_paces: bool = False
+    two_paces: bool = False  # whether every other step of the last batch size takes 1.3 times as long
     optimizer_ms: float = 5.0
-    calls: object = field(default=lambda b: 1)
-    beside: int = 0
-    graph_batch: object = None
-    operands: object = None
+    calls: object = field(default=lambda b: 1)  # equal calls into which the kernel's time is divided
+    beside: int = 0  # of these, the last ones: beside an all-reduce, and at the last batch size twice as long
+    graph_batch: object = None  # that the replayed CUDA graph was captured for
+    operands: object = None  # of conv3 backward, as are the copies
     copies_ms: object = None
 
 
@@ -269,3 +251,17 @@ def _allocations(step, row, time_ms):
         {"name": name, "start_ns": end - place * half, "duration_ns": half, "step": step}
         for place, name in ((2, "cudaFree"), (1, "cudaMalloc"))
     ]
+
+
+@cache
+def diagnosed(cause):
+    """The diagnosis of a planted sweep (its cause, or a plan), and what was recorded beside its kernels."""
+    steps, kernels, beside = planted(cause, 1)
+    return diagnose(steps, times_of(steps, kernels), recorded=beside), beside
+
+
+def explained(cause, functional=None, **beside):
+    """A functional of a planted sweep, by default the excess from 8 to 16, with some of what is recorded replaced."""
+    found, recorded = diagnosed(cause)
+    functional, recorded = functional or excess(8, 16), replace(recorded, **beside)
+    return explain(functional, found.curve, found.terms, found.kernel_times, recorded)

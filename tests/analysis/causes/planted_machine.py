@@ -39,20 +39,12 @@ run_sweep(Workload(network, mode=mode), tuple(map(int, pair.split(","))), protoc
 
 @dataclass(frozen=True)
 class Planted:
-    """One real case.
-
-    Attributes:
-        cause: that was planted.
-        model: of planted_models.
-        shape: of a sample.
-        pair: batch sizes; the cause sets in between them.
-        mode: what a step runs.
-    """
+    """One real case."""
 
     cause: str
-    model: str
-    shape: str
-    pair: tuple[int, int] = (2, 4)
+    model: str  # of planted_models
+    shape: str  # of a sample
+    pair: tuple[int, int] = (2, 4)  # the cause sets in between them
     mode: str = "forward"
 
 
@@ -72,12 +64,7 @@ def record(case: Planted, path: Path, rounds: int = 10) -> Recording:
     """Run the sweep of a case, with nothing of the tests' own in its process."""
     words = (case.model, case.mode, case.shape, ",".join(map(str, case.pair)), str(rounds), str(path))
     done = subprocess.run(
-        [sys.executable, "-c", _RECORD, *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
+        [sys.executable, "-c", _RECORD, *words], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     return open_recording(path)

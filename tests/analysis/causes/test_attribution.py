@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +13,6 @@ from curvescope.analysis.causes.attribution import _claims_of_steps
 from curvescope.analysis.causes.totals import totals
 from curvescope.analysis.decompose.functionals import excess, fixed_cost
 from curvescope.analysis.decompose.terms import KERNELS, Key
-from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.analysis.verdicts.outcome import outcomes_of
 from curvescope.analysis.verdicts.proof import spread
 from curvescope.analysis.verdicts.rule import LEVELLED
@@ -23,27 +21,16 @@ from curvescope.experiments.factors import FACTORS, names_of
 from curvescope.profiling.recording.experiments import Scope, Stage
 
 from ...experiments.planted_experiments import FACTS, experiment, rows_of
-from ..synthetic import times_of
-from .planted_causes import CPU, Plan, planted
+from .planted_causes import CPU, Plan, explained
 
 SLOW_FROM_16 = {4: 12.0, 8: 24.0, 16: 96.0}
 PROPORTIONAL = {4: 12.0, 8: 24.0, 16: 48.0}
 
 
-@cache
-def diagnosed(cause):
-    """The diagnosis of a planted sweep, and what was recorded beside its kernels."""
-    steps, kernels, beside = planted(cause, 1)
-    return diagnose(steps, times_of(steps, kernels), recorded=beside), beside
-
-
-def explained(cause, experiments=(), functional=None, **others):
+def totals_of(cause, experiments=(), functional=None, **others):
     """The causes of a planted sweep with experiments, (experiment, times) of each; of two totals the confirmed one."""
-    functional = functional or excess(8, 16)
-    found, beside = diagnosed(cause)
     outcomes = [o for one, times in experiments for o in outcomes_of(one, rows_of(one, times, noise=0.01), FACTS)]
-    beside = replace(beside, outcomes=tuple(outcomes), **others)
-    explanation = explain(functional, found.curve, found.terms, found.kernel_times, beside)
+    explanation = explained(cause, functional, outcomes=tuple(outcomes), **others)
     scale = sum(abs(share.value.value) for share in explanation.shares)
     total = math.fsum(cause.amount for cause in explanation.attribution.causes)
     assert total == pytest.approx(explanation.value.value, rel=1e-9, abs=1e-12 * scale)
@@ -78,7 +65,7 @@ def test_every_factor_belongs_to_one_cause_and_runs_somewhere():
 
 def test_a_cause_without_evidence_is_confirmed_by_its_experiment():
     times = {None: SLOW_FROM_16, "onednn": PROPORTIONAL}
-    causes = explained("unexplained", [(on_conv3("onednn"), times)])
+    causes = totals_of("unexplained", [(on_conv3("onednn"), times)])
     slow = causes["slow library call"]
     assert slow.verdict == Verdict.CONFIRMED
     # 96 - 2 * 24 = 48, all of it taken away
@@ -88,13 +75,8 @@ def test_a_cause_without_evidence_is_confirmed_by_its_experiment():
     assert abs(causes.get(UNEXPLAINED, slow).amount) < 50
 
 
-def test_without_an_experiment_the_recordings_causes_stay_untested():
-    causes = explained("idle threads")
-    assert causes["idle threads"].verdict == Verdict.UNTESTED
-
-
 def test_a_slow_library_call_is_suspected_until_another_way_is_faster():
-    causes = explained("slow library call")
+    causes = totals_of("slow library call")
     assert "slow library call" not in causes
     unexplained = causes[UNEXPLAINED]
     # 96 - 2 * 24 = 48
@@ -107,21 +89,21 @@ def test_a_slow_library_call_is_suspected_until_another_way_is_faster():
 
 
 def test_a_cause_that_the_time_left_untested_says_so():
-    causes = explained("slow library call", waits_for_time=True)
+    causes = totals_of("slow library call", waits_for_time=True)
     assert "not confirmed (the time for experiments was up)" in causes[UNEXPLAINED].reason
     assert causes["optimizer work"].reason == "the time for experiments was up"
 
 
 def test_a_refuted_cause_loses_its_claim():
     same = {None: SLOW_FROM_16, "onednn": SLOW_FROM_16}
-    causes = explained("slow library call", [(on_conv3("onednn"), same)])
+    causes = totals_of("slow library call", [(on_conv3("onednn"), same)])
     assert "slow library call" not in causes
     assert causes[UNEXPLAINED].amount == pytest.approx(48, rel=0.05)
 
 
 def test_a_term_that_shows_nothing_alone_proves_nothing():
     nothing = {None: PROPORTIONAL, "onednn": {4: 12.0, 8: 30.0, 16: 48.0}}
-    causes = explained("slow library call", [(on_conv3("onednn"), nothing)])
+    causes = totals_of("slow library call", [(on_conv3("onednn"), nothing)])
     assert "(the term in isolation does not show its share)" in causes[UNEXPLAINED].reason
 
 
@@ -130,7 +112,7 @@ def test_splitting_takes_what_a_more_telling_experiment_leaves():
         (on_conv3("split_batch"), {None: SLOW_FROM_16, "split_batch": PROPORTIONAL}),
         (on_conv3("onednn"), {None: SLOW_FROM_16, "onednn": {4: 12.0, 8: 24.0, 16: 56.0}}),
     ]
-    causes = explained("unexplained", both)
+    causes = totals_of("unexplained", both)
     # 48 → 8: oneDNN takes 40, and splitting the 8 that it leaves
     assert causes["slow library call"].amount == pytest.approx(40, rel=0.05)
     assert causes["size of one call"].amount == pytest.approx(8, rel=0.3)
@@ -142,19 +124,19 @@ def test_splitting_takes_what_a_more_telling_experiment_leaves():
 def test_a_library_at_all_sizes_tests_the_switch_where_kernels_differ(planted_cause, owner):
     """As it is 14 ms per sample from 16 on, and 3 before; through another library 3 at all."""
     times = {None: {8: 24.0, 16: 112.0}, "no_cudnn": {8: 24.0, 16: 48.0}}
-    causes = explained(planted_cause, [(on_conv3("no_cudnn"), times)])
+    causes = totals_of(planted_cause, [(on_conv3("no_cudnn"), times)])
     assert [name for name, total in causes.items() if total.verdict == Verdict.CONFIRMED] == [owner]
 
 
 def test_a_switch_is_confirmed_where_pieces_of_the_size_before_it_are_faster():
     times = {None: {8: 24.0, 16: 112.0}, "before_switch": {8: 24.0, 16: 48.0}}
-    switch = explained("algorithm switch", [(on_conv3("before_switch"), times)])["algorithm switch"]
+    switch = totals_of("algorithm switch", [(on_conv3("before_switch"), times)])["algorithm switch"]
     assert switch.verdict == Verdict.CONFIRMED
     assert switch.terms[0].claim.detail.startswith("from winogradForwardData4x4")
     # A larger algorithm that is the faster one bends the curve down, and pieces only make the larger batch slower.
     slower = {None: {8: 48.0, 16: 56.0}, "before_switch": {8: 48.0, 16: 96.0}}
     faster_after = Plan(kernel=lambda b: ("small", 6.0 * b, {}) if b < 16 else ("large", 3.5 * b, {}))
-    total = explained(faster_after, [(on_conv3("before_switch"), slower)])["algorithm switch"]
+    total = totals_of(faster_after, [(on_conv3("before_switch"), slower)])["algorithm switch"]
     assert (total.verdict, total.reason) == (Verdict.UNDECIDED, LEVELLED)
 
 
@@ -167,7 +149,7 @@ FAULTY = Plan(kernel=lambda b: ("mkl_sgemm", 80.0, {}), host_use=faulty, hardwar
 
 
 def test_page_faults_that_do_not_grow_are_a_share_of_the_fixed_cost():
-    faults = explained(FAULTY, functional=fixed_cost(4, 8))["page faults"]
+    faults = totals_of(FAULTY, functional=fixed_cost(4, 8))["page faults"]  # without an experiment
     # 40 ms, by time the share of the layers and the optimizer: all but idle
     assert faults.amount == pytest.approx(40, rel=0.1)
     assert faults.verdict == Verdict.UNTESTED
@@ -177,8 +159,8 @@ def test_counted_page_faults_are_of_the_terms_that_cause_them():
     """Three quarters of those inside operators are of conv1; a tenth of the step's is outside all operators."""
     of_terms = {Key("conv1", "forward", KERNELS): 13_500.0, Key("conv3", "backward", KERNELS): 4_500.0}
     plan = replace(FAULTY, kernel=lambda b: ("mkl_sgemm", 80.0, {}), first=lambda b: ("mkl_sgemm", 40.0, {}))
-    shared = explained(plan, functional=fixed_cost(4, 8))["page faults"]
-    counted = explained(plan, functional=fixed_cost(4, 8), term_faults=dict.fromkeys((4, 8), of_terms))["page faults"]
+    shared = totals_of(plan, functional=fixed_cost(4, 8))["page faults"]
+    counted = totals_of(plan, functional=fixed_cost(4, 8), term_faults=dict.fromkeys((4, 8), of_terms))["page faults"]
     first, then = sorted(counted.terms, key=lambda term: -term.amount)
     assert (first.label, then.label) == ("conv1 forward", "conv3 backward")
     assert first.amount == pytest.approx(40 * 0.675, rel=0.1)
@@ -194,38 +176,41 @@ def test_page_faults_that_were_counted_at_the_larger_size_only_are_none_at_the_o
 
     plan = replace(FAULTY, kernel=lambda b: ("mkl_sgemm", 5.0 * b + 40.0 * (b == 16), {}), host_use=few_at_first)
     of_terms = {16: {Key("conv3", "backward", KERNELS): 20_000.0}}
-    assert explained(plan, term_faults=of_terms)["page faults"].amount == pytest.approx(40, rel=0.1)
+    assert totals_of(plan, term_faults=of_terms)["page faults"].amount == pytest.approx(40, rel=0.1)
 
 
 def test_page_faults_take_what_the_step_saves_without_them():
     # 80 + 5 + 2 = 87 ms of fixed cost, 30 of it page faults
     times = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 65.0, 8: 73.0}}
-    faults = explained(FAULTY, [(on_the_step("kept_memory"), times)], fixed_cost(4, 8))["page faults"]
+    faults = totals_of(FAULTY, [(on_the_step("kept_memory"), times)], fixed_cost(4, 8))["page faults"]
     assert faults.verdict == Verdict.CONFIRMED
     assert faults.measured.value == pytest.approx(30, abs=3)
     assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
 
 
-def test_steps_that_count_too_few_page_faults_have_another_cause():
-    # the same experiment, once where steps count 20,000 faults and once where they count none
-    alone = {None: {4: 80.0, 8: 80.0}, "reused_memory": {4: 20.0, 8: 20.0}}
-    one = on_conv3("reused_memory", functional=fixed_cost(4, 8), batches=(4, 8))
-    without = replace(FAULTY, host_use=lambda _, duration_ns: {**faulty(_, duration_ns), "page_faults": 0})
-    assert explained(FAULTY, [(one, alone)], fixed_cost(4, 8))["page faults"].verdict == Verdict.CONFIRMED
-    assert "page faults" not in explained(without, [(one, alone)], fixed_cost(4, 8))
+# conv3 backward alone: 80 ms of fixed cost, 60 of it page faults; the step: 87 ms, 70 of it
+ALONE = (
+    on_conv3("reused_memory", functional=fixed_cost(4, 8), batches=(4, 8)),
+    {None: {4: 80.0, 8: 80.0}, "reused_memory": {4: 20.0, 8: 20.0}},
+)
+STEP = (on_the_step("kept_memory"), {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 25.0, 8: 33.0}})
+
+
+@pytest.mark.parametrize(("made", "too_few"), [(ALONE, 0), (STEP, 90)], ids=["alone", "on the step"])
+def test_steps_that_count_too_few_page_faults_have_another_cause(made, too_few):
+    """A factor may look good by luck, also where steps count 20,000 faults; fewer than a hundred cost no 70 ms."""
+    few = replace(FAULTY, host_use=lambda _, duration_ns: {**faulty(_, duration_ns), "page_faults": too_few})
+    assert totals_of(FAULTY, [made], fixed_cost(4, 8))["page faults"].verdict == Verdict.CONFIRMED
+    assert "page faults" not in totals_of(few, [made], fixed_cost(4, 8))
 
 
 def test_weights_make_a_fixed_cost_and_no_excess():
     excess_goes = {None: SLOW_FROM_16, "warm_caches": PROPORTIONAL}
-    assert "weights read every step" not in explained("unexplained", [(on_conv3("warm_caches"), excess_goes)])
+    assert "weights read every step" not in totals_of("unexplained", [(on_conv3("warm_caches"), excess_goes)])
 
 
 def test_a_cause_confirmed_alone_and_on_the_step_takes_its_amount_once():
-    # conv3 backward alone: 80 ms of fixed cost, 60 of it page faults; the step: 87 ms, 70 of it
-    alone = {None: {4: 80.0, 8: 80.0}, "reused_memory": {4: 20.0, 8: 20.0}}
-    step = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 25.0, 8: 33.0}}
-    one = on_conv3("reused_memory", functional=fixed_cost(4, 8), batches=(4, 8))
-    faults = explained(FAULTY, [(one, alone), (on_the_step("kept_memory"), step)], fixed_cost(4, 8))["page faults"]
+    faults = totals_of(FAULTY, [ALONE, STEP], fixed_cost(4, 8))["page faults"]
     assert faults.measured.value == pytest.approx(70, abs=4)
     assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
 
@@ -243,18 +228,9 @@ def test_a_cause_that_some_terms_confirm_and_others_do_not_has_twototals():
     assert [one.verdict for one in totals("weights read every step", [fc6], None, None)] == [Verdict.CONFIRMED]
 
 
-def test_complete_steps_do_not_confirm_page_faults_that_were_not_counted():
-    """A factor may look good by luck; fewer than a hundred faults cost no 70 ms."""
-    times = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 25.0, 8: 33.0}}
-    few = replace(FAULTY, host_use=lambda _, duration_ns: {**faulty(_, duration_ns), "page_faults": 90})
-    experiments = [(on_the_step("kept_memory"), times)]
-    assert explained(FAULTY, experiments, fixed_cost(4, 8))["page faults"].verdict == Verdict.CONFIRMED
-    assert "page faults" not in explained(few, experiments, fixed_cost(4, 8))
-
-
 def test_page_faults_that_cost_nothing_are_refuted():
     times = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 95.0, 8: 103.0}}
-    causes = explained(FAULTY, [(on_the_step("kept_memory"), times)], fixed_cost(4, 8))
+    causes = totals_of(FAULTY, [(on_the_step("kept_memory"), times)], fixed_cost(4, 8))
     assert "page faults" not in causes
 
 
@@ -277,18 +253,18 @@ SHARED = Plan(kernel=lambda b: ("mkl_sgemm", 80.0, {}), host_use=half_a_core, ha
 )
 def test_contention_is_what_a_raised_priority_takes_away(cause, functional, batches, as_it_is, raised, removed):
     one = on_conv3("priority", scope=Scope.STEP, layer=None, phase=None, functional=functional, batches=batches)
-    of_step = explained(cause, [(one, {None: as_it_is, "priority": raised})], functional)["CPU contention"]
+    of_step = totals_of(cause, [(one, {None: as_it_is, "priority": raised})], functional)["CPU contention"]
     assert of_step.verdict == Verdict.CONFIRMED
     assert of_step.measured.value == pytest.approx(removed, abs=3)
-    same = explained(cause, [(one, {None: as_it_is, "priority": as_it_is})], functional)
+    same = totals_of(cause, [(one, {None: as_it_is, "priority": as_it_is})], functional)
     assert "CPU contention" not in same
 
 
 def test_a_narrow_measurement_alone_ends_what_was_not_significant():
-    unclear = {term.label: term.amount for term in explained("not significant")[NOT_SIGNIFICANT].terms}
+    unclear = {term.label: term.amount for term in totals_of("not significant")[NOT_SIGNIFICANT].terms}
     one = replace(on_conv3("onednn", Stage.ALONE), factors=())
     times = {None: {8: 24.0, 16: 48.0 + unclear["conv3 backward"]}}
-    after = explained("not significant", [(one, times)])
+    after = totals_of("not significant", [(one, times)])
     assert "conv3 backward" not in {term.label for term in after[NOT_SIGNIFICANT].terms}
 
 

@@ -6,7 +6,6 @@ import gzip
 import math
 import re
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,28 +20,16 @@ from curvescope.analysis.causes.not_significant import two_groups
 from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.diagnosis.explain import explain as explain_recording
 from curvescope.analysis.diagnosis.explain import recorded
-from curvescope.analysis.diagnosis.split import diagnose, explain
+from curvescope.analysis.diagnosis.split import explain
 from curvescope.analysis.render.causes import verdict_sentence
 from curvescope.cli import main
+from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.store import open_recording
 
 from ...curvescope.recordings import write_planted
-from ..synthetic import times_of
-from .planted_causes import CPU, PLANS, Plan, planted
+from .planted_causes import CPU, PLANS, Plan, diagnosed, explained
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
-
-
-@cache
-def diagnosed(cause):
-    """The diagnosis of a planted sweep, and what was recorded beside its kernels."""
-    steps, kernels, beside = planted(cause, 1)
-    return diagnose(steps, times_of(steps, kernels), recorded=beside), beside
-
-
-def explained(cause, functional=None):
-    found, beside = diagnosed(cause)
-    return explain(functional or excess(8, 16), found.curve, found.terms, found.kernel_times, beside)
 
 
 def test_every_cause_has_a_planted_case():
@@ -92,12 +79,9 @@ def names_of_input_copies():
 
 
 @pytest.mark.parametrize("name", ["Memcpy HtoD", *names_of_input_copies()])
-def test_copies_of_the_input_are_known_by_the_beginnings_of_their_names(monkeypatch, name):
+def test_copies_of_the_input_are_known_by_the_beginnings_of_their_names(name):
     """Of conv3's 96 ms at 16 twice those at 8 are 48; the names are those of NVIDIA's and AMD's profilers."""
-    monkeypatch.setitem(PLANS, "copies", Plan(kernel=lambda b: (name, (3.0 if b < 16 else 6.0) * b, {})))
-    steps, kernels, beside = planted("copies", 1)
-    found = diagnose(steps, times_of(steps, kernels), recorded=beside)
-    verdict = explain(excess(8, 16), found.curve, found.terms, found.kernel_times, beside).attribution.verdict
+    verdict = explained(Plan(kernel=lambda b: (name, (3.0 if b < 16 else 6.0) * b, {}))).attribution.verdict
     assert verdict.cause == "launch- or host-bound"
     assert verdict.amount == pytest.approx(48, rel=0.1)
     evidence = [evidence for term in verdict.terms for evidence in term.claim.evidence]
@@ -144,31 +128,27 @@ def test_a_batch_size_that_runs_another_kernel_from_some_round_on_is_named(tmp_p
     assert note.startswith(f"Batch 16: from round {first + 1} on implicit_gemm runs in place of dgrad_engine<")
 
 
-def test_what_an_algorithm_switch_takes_is_what_the_new_kernel_costs_beyond_its_share():
-    (switch,) = [c for c in explained("algorithm switch").attribution.causes if c.cause == "algorithm switch"]
-    # 7 ms per sample at 16, 3 at 8: 112 - 2 * 24, times vary by 1 %
-    assert switch.amount == pytest.approx(64, rel=0.03)
-    (term,) = switch.terms
-    family = next(e for e in term.claim.evidence if e.what == "its family")
-    assert (family.before, family.after) == ("Winograd, not fused", "implicit GEMM")
-
-
-def test_more_calls_take_the_time_of_those_beyond_the_fewest():
-    (calls,) = [c for c in explained("more calls").attribution.causes if c.cause == "more calls"]
-    # Four calls of 48 ms at 16, one of 24 ms at 8: three of the four are beyond; times vary by 1 %.
-    assert calls.amount == pytest.approx(144, rel=0.03)
-    (count, beyond) = calls.terms[0].claim.evidence
-    assert (count.before, count.after) == (1, 4)
-    assert (beyond.before, beyond.after) == pytest.approx((0, 144), rel=0.03)
-
-
-def test_graph_padding_takes_the_time_beyond_the_line_between_captured_sizes():
-    (padding,) = [c for c in explained("graph padding").attribution.causes if c.cause == "graph padding"]
-    # Batch 16 replays the graph of 32, 96 ms; the line from 24 ms at 8 to 96 ms at 32 has 48 ms at 16.
-    assert padding.amount == pytest.approx(48, rel=0.05)
-    captured, empty, line = padding.terms[0].claim.evidence
-    assert (captured.before, captured.after, captured.table) == (8, 32, "steps.graph_batch")
-    assert (empty.before, empty.after, line.after) == (0, 0.5, pytest.approx(48, rel=0.05))
+@pytest.mark.parametrize(
+    ("cause", "amount", "evidence"),
+    [
+        # 7 ms per sample at 16, 3 at 8: 112 - 2 * 24, times vary by 1 %
+        ("algorithm switch", 64, {"its family": ("Winograd, not fused", "implicit GEMM")}),
+        # Four calls of 48 ms at 16, one of 24 ms at 8: three of the four are beyond.
+        ("more calls", 144, {"calls of": (1, 4), "time of calls beyond the fewest": (0, 144)}),
+        # Batch 16 replays the graph of 32, 96 ms; the line from 24 ms at 8 to 96 ms at 32 has 48 ms at 16.
+        ("graph padding", 48, {"batch size that the": (8, 32), "share of it": (0, 0.5), "time on the line": (24, 48)}),
+        # 1 and 3 waves of 30 ms: 90 - 2 * 30
+        ("wave and tile quantisation", 30, {"waves of": (1.0, 2.05)}),
+    ],
+)
+def test_a_cause_takes_what_its_evidence_says(cause, amount, evidence):
+    (total,) = [one for one in explained(cause).attribution.causes if one.cause == cause]
+    assert total.amount == pytest.approx(amount, rel=0.05)
+    for begin, sides in evidence.items():
+        (seen,) = [one for one in total.terms[0].claim.evidence if one.what.startswith(begin)]
+        expected = sides if isinstance(sides[0], str) else pytest.approx(sides, rel=0.05)
+        assert (seen.before, seen.after) == expected
+    assert cause != "graph padding" or total.terms[0].claim.evidence[0].table == "steps.graph_batch"
 
 
 @pytest.mark.parametrize("call", ["hipGraphLaunch", "cudaGraphLaunch", "cudaLaunchKernel"])
@@ -196,42 +176,25 @@ def test_the_slow_down_beside_communication_is_shared_between_the_kernels_and_th
     assert amounts == {"conv3 backward": pytest.approx(12, rel=0.1), "communication": pytest.approx(12, rel=0.1)}
 
 
-def test_the_tail_predicts_the_third_wave():
-    (waves,) = [c for c in explained("wave and tile quantisation").attribution.causes if "wave" in c.cause]
-    # 1 and 3 waves of 30 ms: 90 - 2 * 30
-    assert waves.amount == pytest.approx(30, rel=0.1)
-    first = waves.terms[0].claim.evidence[0]
-    assert (first.before, first.after) == (pytest.approx(1.0), pytest.approx(2.05))
-
-
-def test_a_persistent_kernel_claims_no_waves(monkeypatch):
+def test_a_persistent_kernel_claims_no_waves():
     """The same 40 blocks on 20 SMs at all sizes, half a wave: what they cost beyond proportion is not their tail."""
     name, _, geometry = PLANS["wave and tile quantisation"].kernel(8)
     sm_count = diagnosed("wave and tile quantisation")[1].hardware.sm_count
     for blocks, claims in ((2 * sm_count, False), (2 * sm_count - 1, True)):
         plan = Plan(kernel=lambda b, n=blocks: (name, 30.0 if b < 16 else 38.0, {**geometry, "grid_x": n}))
-        monkeypatch.setitem(PLANS, "persistent", plan)
-        steps, kernels, beside = planted("persistent", 1)
-        found = diagnose(steps, times_of(steps, kernels), recorded=beside)
-        causes = explain(excess(8, 16), found.curve, found.terms, found.kernel_times, beside).attribution.causes
-        assert any("wave" in cause.cause for cause in causes) == claims
+        assert any("wave" in cause.cause for cause in explained(plan).attribution.causes) == claims
 
 
 def test_memory_takes_its_share_of_idle_and_leaves_the_rest():
-    idle = {c.cause: c.amount for c in explained("memory pressure").attribution.causes}
-    assert idle["memory pressure"] == pytest.approx(
-        60, rel=0.05
-    )  # idle 65 - 2 * 2 = 61, of it 60 in cudaMalloc and cudaFree
-    rest = [t.label for c in explained("memory pressure").attribution.causes if "host" in c.cause for t in c.terms]
-    assert rest == ["idle"]
+    """Idle 65 - 2 * 2 = 61, of it 60 in cudaMalloc and cudaFree."""
+    causes = {total.cause: total for total in explained("memory pressure").attribution.causes}
+    assert causes["memory pressure"].amount == pytest.approx(60, rel=0.05)
+    assert [term.label for term in causes["launch- or host-bound"].terms] == ["idle"]
 
 
 def test_without_the_evidence_the_same_times_stay_unexplained():
     """The kernels of the throttled sweep, with no clock sampled: no cause is made up."""
-    steps, kernels, _ = planted("throttling", 1)
-    found = diagnose(steps, times_of(steps, kernels))
-    verdict = found.explanations[0].attribution.verdict
-    assert verdict.cause == UNEXPLAINED
+    assert explained("throttling", clocks=None).attribution.verdict.cause == UNEXPLAINED
 
 
 def test_two_groups_are_found_and_one_is_left_alone():
@@ -285,9 +248,9 @@ def test_a_switch_is_a_kernel_that_runs_on_one_side_only(times_ms, switched):
 
 def test_a_layer_that_only_copies_has_no_operand_that_it_copies_before_it():
     copies = Plan(kernel=lambda b: ("aten::copy_", (3.0 if b < 16 else 6.0) * b, {"op": "aten::copy_"}), hardware=CPU)
-    assert named(copies) == UNEXPLAINED
+    assert explained(copies).attribution.verdict.cause == UNEXPLAINED
     in_a_product = replace(copies, kernel=lambda b: (*copies.kernel(b)[:2], {"op": "aten::bmm"}))
-    assert named(in_a_product) == "copies of operands"
+    assert explained(in_a_product).attribution.verdict.cause == "copies of operands"
 
 
 def test_threads_begin_only_where_about_one_worked_and_not_where_one_waits():
@@ -299,13 +262,15 @@ def test_threads_begin_only_where_about_one_worked_and_not_where_one_waits():
 
         return Plan(host_use=of_step, slow=lambda b: 2.0 if b == 16 else 1.0, hardware=CPU)
 
-    assert named(use(1)) == "start of threads"
-    assert named(use(2)) == UNEXPLAINED
-    assert named(use(1, waiting=1)) == "CPU contention"
+    assert explained(use(1)).attribution.verdict.cause == "start of threads"
+    assert explained(use(2)).attribution.verdict.cause == UNEXPLAINED
+    assert explained(use(1, waiting=1)).attribution.verdict.cause == "CPU contention"
 
 
-def named(plan):
-    """The cause that is named of the excess from 8 to 16 of a plan."""
-    steps, kernels, beside = planted(plan, 1)
-    found = diagnose(steps, times_of(steps, kernels), recorded=beside)
-    return explain(excess(8, 16), found.curve, found.terms, found.kernel_times, beside).attribution.verdict.cause
+@pytest.mark.parametrize(("precision", "ridge"), [("fp32", 15.7e12 / 900e9), ("fp16", 125.3e12 / 900e9)])
+def test_the_ridge_is_that_of_the_recordings_precision(precision, ridge):
+    """55 FLOP/B fall to 6.9: past a V100's ridge of 17 in fp32, below its 139 in fp16 at both sizes."""
+    v100 = hardware_of({"device": {"name": "Tesla V100-SXM2-16GB", "kind": "cuda"}, "precision": precision})
+    assert v100.roof("compute").per_s / v100.roof("DRAM").per_s == pytest.approx(ridge, rel=0.01)
+    claims = {cause for term in explained("roof change", hardware=v100).weighed for cause in term.claims}
+    assert ("roof change" in claims) == (precision == "fp32")

@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 
 from curvescope.analysis.causes import cache_capacity, throttling
-from curvescope.analysis.causes.context import cases, examine
 from curvescope.analysis.decompose.functionals import excess
 from curvescope.analysis.diagnosis.split import diagnose, explain
 
@@ -22,10 +21,8 @@ def claim_of(cause, plan, change):
     kernels, recorded = change(kernels, recorded)
     found = diagnose(steps, times_of(steps, kernels.drop(columns="batch")), recorded=recorded)
     split = explain(excess(8, 16), found.curve, found.terms, found.kernel_times, recorded)
-    for case in cases(excess(8, 16), split.shares, examine((8, 16), found.kernel_times, recorded)):
-        if case.share.key.layer == "conv3" and case.share.key.kind == "kernels":
-            return cause.weigh(case)
-    raise AssertionError("no term of conv3")
+    (case,) = [one.case for one in split.weighed if one.case.share.key.layer == "conv3"]
+    return cause.weigh(case)
 
 
 @pytest.mark.parametrize(("misses", "claimed"), [(4, True), (1, False)])

@@ -1,4 +1,4 @@
-"""Advice beside the anomalies: the batch size, what the spread may hide, and what more experiments would take."""
+"""Lines beside the anomalies: advice on the batch size, what the spread may hide, what more experiments would take."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from curvescope.analysis.decompose.statistics import Estimate
 from curvescope.analysis.diagnosis.remedies import throughput_of
 from curvescope.analysis.render.answers import how_to_test
+from curvescope.analysis.render.headline import clock_line
 from curvescope.analysis.render.remedies import batch_sentence
 from curvescope.analysis.render.text import spread_note
 from curvescope.profiling.recording.axis import Axis
@@ -81,3 +82,16 @@ def test_the_rest_of_the_experiments_has_its_time_and_what_it_is_about():
     assert lead.endswith("takes about 2 min and may decide the causes of bend at 16, and what 1 change saves:")
     lead, _ = left(experiments_rest={"seconds": 60.0, "what": ["compiled"], "of": [], "changes": 2})
     assert lead.endswith("and may decide what 2 changes save:")
+
+
+@pytest.mark.parametrize(
+    ("meta", "said"),
+    [
+        ({"device": {"kind": "cuda"}, "locked_sm_clock_hz": 1_500_000_000}, "SM clock locked at 1500 MHz"),
+        ({"device": {"kind": "cuda"}, "locked_sm_clock_hz": None}, "clocks not locked"),
+        ({"device": {"kind": "cuda"}}, None),  # an import: unknown
+        ({"device": {"kind": "cpu"}, "locked_sm_clock_hz": None}, None),
+    ],
+)
+def test_a_recording_of_a_gpu_says_whether_its_clock_was_locked(meta, said):
+    assert clock_line(meta) == said

@@ -11,13 +11,15 @@ from .catalogue import (
     LAST_OF_CONFIRMED,
     NOT_SIGNIFICANT,
     UNEXPLAINED,
+    Weighed,
+    claimed,
     factors,
     interventions,
     interventions_with,
+    weigh_causes,
 )
 from .quantisation import fillings
 from .totals import Attribution, CauseTotal, TermCause
-from .weighed import Weighed, claimed, weigh_causes
 
 __all__ = ["CAUSES", "LAST_OF_CONFIRMED", "NOT_SIGNIFICANT", "UNEXPLAINED", "Attribution", "Case", "CauseTotal",
            "Claim", "Evidence", "Intervention", "TermCause", "Weighed", "attribute", "claimed", "claims_of_steps",

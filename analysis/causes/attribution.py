@@ -23,12 +23,12 @@ from .catalogue import (
     NOT_SIGNIFICANT,
     ONLY_CONFIRMED,
     UNEXPLAINED,
+    Weighed,
     interventions,
     interventions_with,
     possible,
 )
 from .totals import Attribution, TermCause, order, totals
-from .weighed import Weighed
 
 # A smaller claim, as a share of its term, is not worth a line; its amount stays unexplained.
 _LEAST_SHARE = 0.01

@@ -108,12 +108,7 @@ def diagnose(
 ) -> Diagnosis:
     """Find and explain the anomalies of a recording; without profiled steps they are found, not split.
 
-    Args:
-        steps: its `steps` table.
-        kernel_times: result of `kernel_times`.
-        axis: axis of the displayed curvatures: log2, linear or throughput.
-        statistic: statistic for T(b), see `statistics.STATISTICS`.
-        recorded: tables that causes examine besides the kernels; default: the steps only.
+    The axis is that of the displayed curvatures: log2, linear or throughput; the statistic is one of `STATISTICS`.
     """
     recorded = recorded or Recorded(steps)
     terms = None

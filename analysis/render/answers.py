@@ -37,10 +37,9 @@ def render_answers(answers: Sequence[Answer], known: Collection[str | None] = ()
     for number, answer in enumerate(answers, 1):
         finding = Text(answer.finding)
         finding.highlight_words([answer.how_sure], VERDICT_STYLES.get(answer.verdict, ""))
-        lines: list[RenderableType] = [
-            finding,
-            *([Indented(Text(answer.advice), label="Do:  ")] if answer.advice else []),
-        ]
+        lines: list[RenderableType] = [finding]
+        if answer.advice:
+            lines.append(Indented(Text(answer.advice), label="Do:  "))
         if answer.remedy is not None and answer.remedy.how:
             first = shown.setdefault(answer.remedy.how, number)
             how = answer.remedy.how if first == number else f"as in {first}."
@@ -63,11 +62,9 @@ def how_to_test(recording: Recording, found: Diagnosis) -> tuple[str, str | None
         seconds, what = (left["seconds"], left["what"]) if left else (_USUAL_REST_S, [])
         minutes = max(1, math.ceil(_REST_MARGIN * seconds / 60))
         named = f" ({', '.join(what[:_NAMED_REST])}{', …' if len(what) > _NAMED_REST else ''})" if what else ""
-        still = _still_open(left or {})
-        lead = (
-            f"The time for experiments was up. On the same machine, the rest{named} takes about {minutes} min{still}:"
-        )
-        return lead, f"curvescope confirm {recording.path} --experiments {minutes}m"
+        takes = f"On the same machine, the rest{named} takes about {minutes} min{_still_open(left or {})}:"
+        command = f"curvescope confirm {recording.path} --experiments {minutes}m"
+        return f"The time for experiments was up. {takes}", command
     why = why_not_replayed(recording)
     if (not found.answers and why) or found.difference is not None:
         return None
@@ -149,16 +146,8 @@ def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[R
     ran = [factor for factor in evidence.factors if factor.verdict != Verdict.UNTESTED]
     listed = ran[: None if everything else _SHOWN_FACTORS]
     if listed:
-        rows = table(
-            "with this change",
-            "removes",
-            time_heading(listed[0], axis),
-            "verdict",
-            "factor",
-            left=("verdict", "factor"),
-            words=("with this change",),
-            optional=("factor",),
-        )
+        heads = ("with this change", "removes", time_heading(listed[0], axis), "verdict", "factor")
+        rows = table(*heads, left=heads[3:], words=heads[:1], optional=("factor",))
         marks = _marks(listed)
         for one in listed:
             mark = marks.get(one.reason or "", "") if one.verdict == Verdict.UNDECIDED else ""
@@ -176,42 +165,27 @@ def _factors(evidence: TermEvidence, axis: Axis, everything: bool) -> Iterable[R
 
 def _marks(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """A mark for each reason why changes are undecided, by reason."""
-    reasons = dict.fromkeys(
-        outcome.reason for outcome in outcomes if outcome.verdict == Verdict.UNDECIDED and outcome.reason
-    )
+    reasons = dict.fromkeys(one.reason for one in outcomes if one.verdict == Verdict.UNDECIDED and one.reason)
     return {reason: f" {mark}" for reason, mark in zip(reasons, _MARKS, strict=False)}
 
 
 def time_heading(outcome: Outcome, axis: Axis) -> str:
     """Heading of the column of times."""
-    return f"time at {axis.name} {gain_batch(outcome)}"
+    return f"time at {axis.name} {(outcome.batches or outcome.experiment.batches)[outcome.gain_index]}"
 
 
 def factor_cells(outcome: Outcome) -> tuple[str, str]:
     """The share that a change removes, with its interval, and what it does to the time."""
-    taken, gain = outcome.taken, outcome.gain
-    return (
-        "" if taken is None else f"{percent(taken.value)} ({percent_interval(taken)})",
-        "" if gain is None else percent(-gain.value, sign=True),
-    )
+    taken, gain, removes = outcome.taken, outcome.gain, ""
+    if taken is not None:
+        known = math.isfinite(taken.low) and math.isfinite(taken.high)
+        ends = f"{taken.low * 100:.0f} … {taken.high:.0%}" if known else "unknown"
+        removes = f"{_plain_zero(f'{taken.value:.0%}')} ({ends})"
+    return removes, "" if gain is None else _plain_zero(f"{-gain.value:+.0%}")
 
 
-def gain_batch(outcome: Outcome) -> int:
-    """The batch size at which a gain counts, measured or not."""
-    return (outcome.batches or outcome.experiment.batches)[outcome.gain_index]
-
-
-def percent(value: float, sign: bool = False) -> str:
-    """A share in percent."""
-    text = f"{value:+.0%}" if sign else f"{value:.0%}"
+def _plain_zero(text: str) -> str:
     return "0%" if text in ("-0%", "+0%") else text
-
-
-def percent_interval(estimate: Estimate) -> str:
-    """Both ends of the interval of a share, in percent."""
-    if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
-        return "unknown"
-    return f"{estimate.low * 100:.0f} … {estimate.high:.0%}"
 
 
 def _value(value: Estimate, unit: str) -> str:

@@ -107,14 +107,12 @@ def _partial(giga_per_s: float | None, time_share: float | None, above: bool) ->
 
 def _tensor_note(rows: Sequence[Row], by: str) -> list[str]:
     """How much the largest rows used the tensor pipes; nothing where no kernel was counted."""
-    known = [row for row in rows if row.tensor_pipe_use is not None][:_MOST_TENSOR_ROWS]
     uses = []
-    for row in known:
-        over = (
-            f" (over {share(row.tensor_time_share or 0, 1)} of its time)" if _is_partial(row.tensor_time_share) else ""
-        )
+    for row in [row for row in rows if row.tensor_pipe_use is not None][:_MOST_TENSOR_ROWS]:
+        over = f" (over {share(row.tensor_time_share or 0, 1)} of its time)"
         label = shortened(row.label) if by == "kernel" else row.label
-        uses.append(f"{share(row.tensor_pipe_use or 0, 1)} in {label}{over}")
+        use = f"{share(row.tensor_pipe_use or 0, 1)} in {label}"
+        uses.append(use + over * _is_partial(row.tensor_time_share))
     return [f"Share of cycles with active tensor pipes, by hardware counters: {', '.join(uses)}."] if uses else []
 
 

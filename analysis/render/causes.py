@@ -8,9 +8,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.numbers import number, quantity, signed
-from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Claim, Evidence
+from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, Attribution, CauseTotal, Evidence
 from ..decompose.functionals import CANCELS
-from ..decompose.statistics import Estimate
 from ..verdicts.words import Verdict
 from .answers import VERDICT_STYLES
 from .tables import Indented, table
@@ -36,11 +35,14 @@ def render_causes(attribution: Attribution, everything: bool = False) -> Rendera
     whole = sum(total.amount for total in attribution.causes)
     rows.add_row("total", signed(whole), share(whole, attribution.value), "", "")
     blocks: list[RenderableType] = [rows]
-    blocks += [Text(_measured(total, total.measured, unit)) for total in causes if total.measured is not None]
+    blocks += [
+        Text(f"{one.cause}: {signed(at.value)} {unit} measured on the complete step ({interval(at)}).")
+        for one in causes
+        if (at := one.measured) is not None
+    ]
     blocks += [Text(line, "dim") for line in _reasons(causes)]
     named = [total for total in causes if total.cause != UNEXPLAINED or total.terms[0].claim]
-    for total in named[: None if everything else _SHOWN_CLAIMS]:
-        blocks.append(_claims(total, everything))
+    blocks += [_claims(total, everything) for total in named[: None if everything else _SHOWN_CLAIMS]]
     return Indented(*blocks)
 
 
@@ -58,10 +60,8 @@ def _cause(total: CauseTotal, value: float) -> tuple[str, str, str]:
 def _terms(total: CauseTotal, everything: bool) -> Text:
     large = [term for term in total.terms if abs(term.amount) >= _LEAST_SHARE * abs(total.terms[0].amount)]
     terms = total.terms if everything else large[:_SHOWN_TERMS]
-    labels = ", ".join(term.label for term in terms)
-    if len(total.terms) > len(terms):
-        labels += f" and {len(total.terms) - len(terms)} more"
-    return Text(labels)
+    more = len(total.terms) - len(terms)
+    return Text(", ".join(term.label for term in terms) + (f" and {more} more" if more else ""))
 
 
 def _reasons(causes: Sequence[CauseTotal]) -> Iterable[str]:
@@ -75,10 +75,6 @@ def _reasons(causes: Sequence[CauseTotal]) -> Iterable[str]:
         ]
         listed = f"{', '.join(names[:-1])} and {names[-1]} are" if len(names) > 1 else f"{names[0]} is"
         yield f"{listed}{'' if names == [UNEXPLAINED] else f' {verdict}'}: {reason}."
-
-
-def _measured(total: CauseTotal, measured: Estimate, unit: str) -> str:
-    return f"{total.cause}: {signed(measured.value)} {unit} measured on the complete step ({interval(measured)})."
 
 
 def verdict_sentence(attribution: Attribution) -> str:
@@ -109,19 +105,14 @@ def _claims(total: CauseTotal, everything: bool) -> RenderableType:
         if term.claim is not None:
             what = "" if total.cause == term.claim.cause else f": {term.claim.cause} suspected"
             lines.append(Text.assemble((total.cause, "bold"), f"{what} in {term.label} ({signed(term.amount)})"))
-            lines += [Indented(Text(evidence_text(e)), label="  - ") for e in term.claim.evidence]
+            lines += [Indented(Text(_evidence_text(e)), label="  - ") for e in term.claim.evidence]
             if total.verdict not in (Verdict.CONFIRMED, Verdict.REFUTED):
-                lines.append(Indented(Text(refutation_text(term.claim), "dim")))
+                refuted_by = term.claim.refuted_by
+                lines.append(Indented(Text(f"Refuted if: {refuted_by[0].lower()}{refuted_by[1:]}", "dim")))
     return Group(*lines)
 
 
-def refutation_text(claim: Claim) -> str:
-    """What would show that the claim is wrong."""
-    return f"Refuted if: {claim.refuted_by[0].lower()}{claim.refuted_by[1:]}"
-
-
-def evidence_text(evidence: Evidence) -> str:
-    """One fact in a line, with its table."""
+def _evidence_text(evidence: Evidence) -> str:
     before, after = (_value(v, evidence.unit) for v in (evidence.before, evidence.after))
     both = before if before == after else f"{before} → {after}"
     unit = "" if evidence.unit in ("", "1", "B") else f" {evidence.unit}"

@@ -113,10 +113,8 @@ def _anomaly_sentence(found: Diagnosis) -> str:
     if not found.findings:
         time = found.curve.points[-1].time_ms.value
         batch = f"unknown {axis.name}" if batches[-1] == UNKNOWN else f"{axis.name} {batches[-1]}"
-        profiled = ", all of them profiled" if found.curve.profiled else ""
-        return (
-            f"{UNITS[found.curve.unit]} of {batch} takes {number(time)} ms (n = {found.curve.points[-1].n}{profiled})."
-        )
+        n = f"{found.curve.points[-1].n}{', all of them profiled' if found.curve.profiled else ''}"
+        return f"{UNITS[found.curve.unit]} of {batch} takes {number(time)} ms (n = {n})."
     if found.explanations:
         first = found.explanations[0]
         size = found.curve.at(first.functional.last).time_ms.value

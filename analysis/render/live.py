@@ -188,22 +188,12 @@ class LiveCurves(LiveView):
 
 
 def _rows(curve: Curve, axis: Axis) -> TextTable:
-    rows = table(
-        *(axis.name, "step ms", "95 % interval", f"ms/{axis.one}", "n", f"0 … most ms/{axis.one}"),
-        first="right",
-        whole=(f"0 … most ms/{axis.one}",),
-        optional=(f"0 … most ms/{axis.one}",),
-    )
+    heads = (axis.name, "step ms", "95 % interval", f"ms/{axis.one}", "n", f"0 … most ms/{axis.one}")
+    rows = table(*heads, first="right", whole=heads[-1:], optional=heads[-1:])
     most = max(_per_one(point)[2] for point in curve.points)
     for point in curve.points:
-        time = point.time_ms.value
-        cells = (
-            str(point.condition),
-            number(time),
-            interval(point.time_ms),
-            number(time / point.condition),
-            str(point.n),
-        )
+        size, time = point.condition, point.time_ms.value
+        cells = (str(size), number(time), interval(point.time_ms), number(time / size), str(point.n))
         rows.add_row(*cells, _plot(point, most))
     return rows
 

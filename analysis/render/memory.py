@@ -63,9 +63,17 @@ def show_memory(
     """Print the curve of peak memory, what makes it, its tests, and the largest batch size that fits; or JSON."""
     found = explain_memory(recording, axis, by_instance=by_instance, limit_bytes=limit_bytes)
     if as_json:
-        names = ("peaks", "findings", "fixed_mb", "per_sample_mb", "largest_batch")
-        known = {"recording": str(recording.path), "complete": recording.complete, "lost": recording.meta.get("lost")}
-        print_document(MemoryDocument(**known, **{name: getattr(found, name) for name in names}))
+        document = MemoryDocument(
+            recording=str(recording.path),
+            complete=recording.complete,
+            lost=recording.meta.get("lost"),
+            peaks=found.peaks,
+            findings=found.findings,
+            fixed_mb=found.fixed_mb,
+            per_sample_mb=found.per_sample_mb,
+            largest_batch=found.largest_batch,
+        )
+        print_document(document)
         return
     console = terminal.console()
     console.print(recording_line(recording), style="bold")

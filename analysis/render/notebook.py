@@ -26,16 +26,11 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
     answers = "".join(_answer(answer) for answer in diagnosis.answers)
     axis, curve = diagnosis.axis, diagnosis.curve
     per_one = [f"ms/{axis.one}"] if curve.unit == STEP else []
-    rows = [
-        [
-            str(p.condition),
-            number(p.time_ms.value),
-            interval(p.time_ms, 4),
-            *([number(p.time_ms.value / p.condition)] if per_one else []),
-            str(p.n),
-        ]
-        for p in curve.points
-    ]
+    rows = []
+    for point in curve.points:
+        size, time = point.condition, point.time_ms.value
+        each = [number(time / size)] if per_one else []
+        rows.append([str(size), number(time), interval(point.time_ms, 4), *each, str(point.n)])
     blocks = [f"<ol>{answers}</ol>" if answers else _paragraph(headline({}, diagnosis))]
     if diagnosis.remedies.tried:
         blocks.append(_remedies(remedy_table(diagnosis.remedies, axis), axis))
@@ -92,24 +87,15 @@ def explanation_html(explanation: Explanation) -> str:
     shares = sorted(explanation.shares, key=lambda p: -abs(p.value.value))
     listed, rest = shares[:_MOST_ROWS], shares[_MOST_ROWS:]
     largest = max((abs(p.value.value) for p in shares), default=0.0)
-    rows = []
-    for one in listed:
-        amount = one.value.value
-        kernel = shortened(one.kernel_after or "")
-        label = one.label + (" *" if one.real else "")
-        rows.append([label, signed(amount), share(amount, value.value), _bar(amount, largest), kernel])
-    if rest:
-        amount = total_ms(rest)
-        rows.append([smaller_terms(len(rest)), signed(amount), share(amount, value.value), _bar(amount, largest), ""])
+    terms = [(one.label + " *" * one.real, one.value.value, shortened(one.kernel_after or "")) for one in listed]
+    terms += [(smaller_terms(len(rest)), total_ms(rest), "")] if rest else []
+    rows = [
+        [label, signed(amount), share(amount, value.value), _bar(amount, largest), kernel]
+        for label, amount, kernel in terms
+    ]
     causes = [
-        [
-            cause.cause,
-            signed(cause.amount),
-            share(cause.amount, value.value),
-            _bar(cause.amount, largest),
-            verdict_of(cause),
-        ]
-        for cause in explanation.attribution.causes
+        [one.cause, signed(one.amount), share(one.amount, value.value), _bar(one.amount, largest), verdict_of(one)]
+        for one in explanation.attribution.causes
     ]
     return (
         f"<p><b>{html_text(title)}</b><br>{html_text(verdict_sentence(explanation.attribution))}</p>"
@@ -145,6 +131,3 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = ["".join(cell("th", text, index) for index, text in enumerate(head))]
     lines += ["".join(cell("td", text, index) for index, text in enumerate(row)) for row in rows]
     return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
-
-
-# After this module is loaded, notebooks show diagnoses and explanations as HTML.

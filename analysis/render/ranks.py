@@ -45,11 +45,8 @@ def render_ranks(found: Ranks, *, everything: bool = False) -> RenderableType:
     blocks += [Text("Balance by layer, mean over steps", "bold"), _imbalances(found, limit)]
     if found.waits:
         blocks += [Text(), Text("Waiting in collectives, per step and rank", "bold"), _waits(found, limit)]
-        blocks.append(
-            Text(
-                "Waiting: duration of a collective minus its shortest duration on any rank, the last to arrive.", "dim"
-            )
-        )
+        waiting = "Waiting: duration of a collective minus its shortest duration on any rank, the last to arrive."
+        blocks.append(Text(waiting, "dim"))
     for name, count in found.unmatched.items():
         if count:
             blocks.append(Text(f"{counted(count, *_SENTENCES[name])}.", "yellow"))
@@ -118,15 +115,9 @@ def _term(term: TermExcess) -> str:
 
 def _imbalances(found: Ranks, limit: int | None) -> RenderableType:
     rows = table("layer", "phase", "mean ms", "slowest ms", "rank", "over the mean")
-    for imbalance in found.imbalances[:limit]:
-        times = (number(imbalance.mean_ms), number(imbalance.slowest_ms))
-        rows.add_row(
-            Text(imbalance.layer or "-"),
-            imbalance.phase or "-",
-            *times,
-            str(imbalance.slowest_rank),
-            f"{imbalance.imbalance:+.1%}",
-        )
+    for one in found.imbalances[:limit]:
+        times = (number(one.mean_ms), number(one.slowest_ms))
+        rows.add_row(one.layer or "-", one.phase or "-", *times, str(one.slowest_rank), f"{one.imbalance:+.1%}")
     return rows
 
 

@@ -94,9 +94,8 @@ def remedy_table(remedies: Remedies, axis: Axis) -> RemedyTable:
     helping = remedies.helping
     rows = [_row(saving) for saving in helping]
     if remedies.together is not None:
-        numbers = [
-            str(index) for index, row in enumerate(rows, 1) if set(row.factors) <= set(remedies.together.members)
-        ]
+        members = set(remedies.together.members)
+        numbers = [str(index) for index, row in enumerate(rows, 1) if set(row.factors) <= members]
         rows.append(_row(remedies.together, f"{' and '.join(numbers)} together"))
     others = [_row(saving) for saving in remedies.savings if saving not in helping]
     return RemedyTable(rows=tuple(rows), others=tuple(others), sentence=_tried_sentence(remedies, axis))
@@ -153,9 +152,8 @@ def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | N
     full = [cell["batch"] for cell in meta.get("unmeasured", ()) if "memory" in str(cell.get("why"))]
     fits = f" {max(point.condition for point in curve.points)} is the largest that fits the memory." if full else ""
     if found.grows:
-        return (
-            f"Batch size: samples per second still grow at {found.batch}, the largest ({number(found.per_s, 3)}).{fits}"
-        )
+        largest = f"{found.batch}, the largest ({number(found.per_s, 3)})"
+        return f"Batch size: samples per second still grow at {largest}.{fits}"
     if found.batch == found.best:
         return f"Batch size: {found.best} has the most samples per second ({number(found.best_per_s, 3)}).{fits}"
     return (
@@ -209,17 +207,14 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
         least = f"{100 * MATERIAL:.0f} %"
         saves = f"saves less than {least}" if single else f"saves {least}"
         return f"{lead} tried {saves} {where}: at most {most:.1f} %, by the intervals."
-    named = "; ".join(f"{_instruction(one)} ({_possible(one)})" for one in open_[:_MOST_NAMED])
+    possible = ((_instruction(one), _at_most(one)) for one in open_[:_MOST_NAMED])
+    named = "; ".join(f"{do} ({f'up to {100 * at:.0f} %' if at < 1 else 'too few rounds'})" for do, at in possible)
     more = f"; and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
     return f"{lead} tried is {'not ' if single else ''}shown to save anything {where}; not ruled out: {named}{more}."
 
 
 def _at_most(saving: Saving) -> float:
     return 1.0 if saving.at_most is None else saving.at_most
-
-
-def _possible(saving: Saving) -> str:
-    return f"up to {100 * _at_most(saving):.0f} %" if _at_most(saving) < 1 else "too few rounds"
 
 
 def _other_line(row: RemedyRow, axis: Axis) -> str:

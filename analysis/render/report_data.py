@@ -59,6 +59,7 @@ from .report_timeline import timeline
 MOST_KERNEL_ROWS = 2000
 _SHARES = {"occupancy": "achieved_occupancy", "tensor": "tensor_pipe_use"}  # measured, of kernels
 _FACTS = ("device", "precision", "compiled", "graphed", "protocol", "host", "versions", "imported_from", "created_utc")
+_UNITS = (("_bytes", "B"), ("_hz", "Hz"), ("_bytes_per_s", "B/s"))  # by the end of a name
 MOST_HEAT_ROWS = 60
 MOST_POINTS = 400
 
@@ -141,7 +142,9 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
     batches = sorted(native(batch) for batch in found.kernel_times["batch"].unique())
     of_batch = found.kernel_times["batch"]
     used = {batch: undisturbed_steps(found.kernel_times[of_batch == batch]) for batch in batches}
-    focus = _focus(found.explanations, batches)
+    first = found.explanations[0].functional if found.explanations else None
+    # Steps are drawn of the batch sizes of the first anomaly, else of the two largest.
+    focus = [first.at, first.last] if first else batches[-2:]
     read_ranges = cache(lambda: one.recording.frame("ranges", HOST_COLUMNS))
     axis = found.axis
     has_energy = bool(steps["energy_uj"].notna().any()) and batches != [UNKNOWN_BATCH]
@@ -193,14 +196,6 @@ def _last_pair(found: Diagnosis, recorded: Recorded) -> Sequence[Explanation]:
     return [split.explain(excess(*pairs[-1]), found.curve, terms, found.kernel_times, recorded)]
 
 
-def _focus(explanations: Sequence[Explanation], batches: Sequence[int]) -> list[int]:
-    """Batch sizes whose steps are drawn: those of the first anomaly, else the two largest."""
-    if explanations:
-        functional = explanations[0].functional
-        return [functional.at, functional.last]
-    return list(batches[-2:])
-
-
 def _lead(found: Diagnosis, classes: Mapping[str, str]) -> str:
     """The first answer; without one the largest cause of the first anomaly, or where a step's time goes."""
     if found.answers:
@@ -212,20 +207,16 @@ def _lead(found: Diagnosis, classes: Mapping[str, str]) -> str:
 
 def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
     meta, hardware = one.meta, one.recorded.hardware
-    caveats = []
-    if is_modelled(meta):
-        caveats.append("Modelled, not measured: times come from the cost model, and intervals show its error.")
-    if one.recording.unit != STEP:
-        caveats.append(f"No step is known, so times are of the whole recording. {STEPS_KNOWN_BY}")
-    if all_profiled:
-        caveats.append("Every step was profiled: times include an unknown profiling overhead.")
-    if meta.get("status") != "complete":
-        caveats.append(f"The recording is not complete (status: {meta.get('status')}).")
-    if not hardware.roofs:
-        caveats.append("No peak of this device is known and no ceiling was measured: there is no roof.")
-    caveats += one.recorded.notes
-    caveats += meta.get("warnings", [])
-    caveats.append("FLOPs of the direct algorithm and compulsory bytes, unless a point is labelled as measured.")
+    known = (
+        (is_modelled(meta), "Modelled, not measured: times come from the cost model, and intervals show its error."),
+        (one.recording.unit != STEP, f"No step is known, so times are of the whole recording. {STEPS_KNOWN_BY}"),
+        (all_profiled, "Every step was profiled: times include an unknown profiling overhead."),
+        (meta.get("status") != "complete", f"The recording is not complete (status: {meta.get('status')})."),
+        (not hardware.roofs, "No peak of this device is known and no ceiling was measured: there is no roof."),
+    )
+    caveats = [text for holds, text in known if holds]
+    work = "FLOPs of the direct algorithm and compulsory bytes, unless a point is labelled as measured."
+    caveats += [*one.recorded.notes, *meta.get("warnings", []), work]
     return {
         "name": one.name,
         "step": meta.get("mode"),
@@ -239,20 +230,13 @@ def _facts(one: ReportInput, all_profiled: bool) -> dict[str, Any]:
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
     rows: list[list[str]] = []
     for key, value in values.items():
-        label = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            rows += _flat(value, f"{label}.")
+            rows += _flat(value, f"{prefix}{key}.")
         elif value is not None:
-            rows.append([label, _fact(key, value)])
+            unit = next((unit for ending, unit in _UNITS if key.endswith(ending)), None)
+            text = quantity(value, unit, 4) if unit and isinstance(value, (int, float)) else str(value)
+            rows.append([f"{prefix}{key}", text])
     return rows
-
-
-def _fact(name: str, value: Any) -> str:
-    """A fact as text; the end of its name holds its unit."""
-    for ending, unit in (("_bytes", "B"), ("_hz", "Hz"), ("_bytes_per_s", "B/s")):
-        if name.endswith(ending) and isinstance(value, (int, float)):
-            return quantity(value, unit, 4)
-    return str(value)
 
 
 def _heat(found: Diagnosis, classes: Mapping[str, str]) -> dict[str, Any]:

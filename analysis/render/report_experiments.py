@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ...base.numbers import with_minus_signs
-from ...profiling.recording.experiments import Experiment, Stage
+from ...profiling.recording.experiments import Stage
 from ..decompose.functionals import Condition, Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Key
@@ -65,21 +65,12 @@ def _in_step(evidence: TermEvidence, found: Diagnosis) -> Times:
     points = found.curve.points
     if evidence.share is None:
         return Times(tuple(point.condition for point in points), tuple(point.time_ms for point in points))
-    experiment = _experiment(evidence)
+    experiment = next((one.experiment for one in (evidence.alone, *evidence.factors) if one is not None), None)
     if experiment is None or found.terms is None:
         return Times()
-    wanted = Key(experiment.layer, experiment.phase, KERNELS)
-    batches = found.terms.conditions
-    times = (found.terms.sum(_time_at(batch), lambda key: key == wanted) for batch in batches)
-    return Times(batches, tuple(times))
-
-
-def _experiment(evidence: TermEvidence) -> Experiment | None:
-    return next((factor.experiment for factor in (evidence.alone, *evidence.factors) if factor is not None), None)
-
-
-def _time_at(batch: Condition) -> Functional:
-    return Functional("time", batch, None, ((batch, 1.0),))
+    wanted, batches = Key(experiment.layer, experiment.phase, KERNELS), found.terms.conditions
+    times = (Functional("time", batch, None, ((batch, 1.0),)) for batch in batches)
+    return Times(batches, tuple(found.terms.sum(time, lambda key: key == wanted) for time in times))
 
 
 def _grid(alone: Outcome | None, outcomes: Iterable[Outcome]) -> Times:

@@ -15,16 +15,10 @@ from .words import html_text, interval
 
 def verdict_html(run: Mapping[str, Any], index: int) -> str:
     """The verdict on a recording, an entry of the document's `runs`; the script hides all but one index."""
-    over = " · ".join(
-        filter(
-            None, (run["explain"].network or run["name"], f"{run['step']} step" if run["step"] else None, run["device"])
-        )
-    )
-    lead = (
-        ""
-        if run["explain"].answers or not run["lead"]
-        else f'<p class="lead">{html_text(with_minus_signs(run["lead"]))}</p>'
-    )
+    step = f"{run['step']} step" if run["step"] else None
+    over = " · ".join(filter(None, (run["explain"].network or run["name"], step, run["device"])))
+    said = "" if run["explain"].answers else run["lead"]
+    lead = f'<p class="lead">{html_text(with_minus_signs(said))}</p>' if said else ""
     return (
         f'<article class="verdict" data-run="{index}"><p class="over">{html_text(over)}</p>'
         f"<h1>{html_text(with_minus_signs(run['explain'].headline))}</h1>{_remedies(run)}"

@@ -60,7 +60,7 @@ def _devices(series: Series) -> RenderableType:
     for point in series.points:
         alone = point.devices == 1
         rows.add_row(
-            _device_count(point),
+            str(point.devices) if point.nodes in (None, 1) else f"{point.nodes} nodes: {point.devices}",
             str(point.batch_per_device),
             number(point.samples_per_s.value),
             _half_width(point.samples_per_s),
@@ -70,11 +70,6 @@ def _devices(series: Series) -> RenderableType:
             str(point.n),
         )
     return Group(rows, *(Text(note, "dim") for note in _notes(series)))
-
-
-def _device_count(point: ScaledPoint) -> str:
-    devices, nodes = point.devices, point.nodes
-    return str(devices) if nodes in (None, 1) else f"{nodes} nodes: {devices}"
 
 
 def _half_width(estimate: Estimate) -> str:
@@ -87,23 +82,18 @@ def _notes(series: Series) -> list[str]:
     rounds = {point.rounds for point in points}
     in_rounds = f"{'/'.join(map(str, sorted(rounds)))} {'round' if rounds == {1} else 'rounds'}"
     notes = [f"n timed steps in {in_rounds}; batch is each device's."]
-    devices, discarded = (
-        ", ".join(str(number) for number in column)
-        for column in zip(*((point.devices, point.discarded_steps) for point in points), strict=True)
-    )
-    notes.append(
-        f"Discarded steps on {devices} {'device' if devices == '1' else 'devices'}: {discarded} (all batch sizes)."
-    )
+    devices = ", ".join(str(point.devices) for point in points)
+    discarded = ", ".join(str(point.discarded_steps) for point in points)
+    word = "device" if devices == "1" else "devices"
+    notes.append(f"Discarded steps on {devices} {word}: {discarded} (all batch sizes).")
     if any(point.incomplete_steps for point in points):
         left = ", ".join(str(point.incomplete_steps) for point in points)
         notes.append(f"Steps excluded because some rank did not finish its visit: {left}.")
     if error_ns := max(point.clock_error_ns for point in points):
         notes.append(f"The clocks of the nodes are aligned to ±{number(error_ns / 1e3, 2)} µs.")
     if unmatched := sum(point.unmatched_steps for point in points):
-        notes.append(
-            f"{counted(unmatched, 'profiled step')} with collectives that some ranks lack: "
-            "their waiting time is unknown."
-        )
+        steps = counted(unmatched, "profiled step")
+        notes.append(f"{steps} with collectives that some ranks lack: their waiting time is unknown.")
     return notes
 
 

@@ -75,8 +75,7 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
     if len(listed) == 1:
         (only,) = listed
         title = Text(", ".join(filter(None, (only.problem, only.device_name))), "bold")
-        findings = render_findings(only.findings)
-        return Group(title, render_curve(only.curve), Text(), findings)
+        return Group(title, render_curve(only.curve), Text(), render_findings(only.findings))
     rows = table("problem", "device", "at", "ms", "relative", "p", words=("device",), whole=("at",))
     found = [(s, f) for s in listed for f in s.findings if f.verdict == FindingVerdict.ANOMALY]
     found.sort(key=lambda pair: -abs(relative_size(*pair)))
@@ -91,11 +90,9 @@ def render_series(listed: Sequence[TestedCurve], everything: bool = False) -> Re
         )
     counts = Counter(f.verdict for s in listed for f in s.findings)
     pooled = [one for one in pool(listed) if one.verdict == FindingVerdict.ANOMALY]
-    summary = (
-        "; ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) or "no neighbouring batch sizes"
-    )
-    tests = sum(counts.values())
-    notes = [f"{counted(len(listed), 'curve')}, {counted(tests, 'test')} with one Holm correction: {summary}."]
+    summary = "; ".join(f"{n} {verdict}" for verdict, n in counts.most_common()) or "no neighbouring batch sizes"
+    tests = counted(counts.total(), "test")
+    notes = [f"{counted(len(listed), 'curve')}, {tests} with one Holm correction: {summary}."]
     if not everything:
         notes += [note.plain for note in hidden_note(len(found) - _SHOWN, "smaller anomaly", "smaller anomalies")]
     notes.append("Relative to the time that proportional cost (excess) or a straight line (bend) would give.")

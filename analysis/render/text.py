@@ -77,10 +77,8 @@ def render_curve(
             "Spread is their interquartile range over the mean.",
         ]
     if curve.round_correlation >= _NOTED_CORRELATION:
-        notes.append(
-            "Successive rounds are correlated (up to "
-            f"{curve.round_correlation:.2f}); the intervals are widened accordingly."
-        )
+        most = f"{curve.round_correlation:.2f}"
+        notes.append(f"Successive rounds are correlated (up to {most}); the intervals are widened accordingly.")
     if curve.errors_ms is not None:
         notes = ["Single measurements: the intervals come from a stated or published error."]
     if curve.statistic == MODELLED:
@@ -214,10 +212,10 @@ def render_legend(explanations: Sequence[Explanation]) -> RenderableType:
         shares = [(one, explanation.value.value) for explanation in explanations for one in explanation.shares]
         lines += [_OVERHEAD] if any(one.key.kind == OVERHEAD for one, _ in shares) else []
         lines += [_WORK] if any(_more_work(*one) for one in shares) else []
-        lines.append("* significant (Holm correction over all terms of the anomaly).")
-        lines.append(
-            "Not significant: terms that cannot be distinguished from 0. They are no cause; more rounds would tell."
-        )
+        lines += [
+            "* significant (Holm correction over all terms of the anomaly).",
+            "Not significant: terms that cannot be distinguished from 0. They are no cause; more rounds would tell.",
+        ]
     return Group(*(Text(line, "dim") for line in lines))
 
 

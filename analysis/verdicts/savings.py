@@ -82,6 +82,7 @@ def _saving(
 ) -> Saving:
     ran = of.fresh or of.screened
     last = (ran or of.untested)[-1]
+    memory_bytes = _beyond(last.experiment.memory_bytes, name)
     proven = tuple(batch for batch, gain in gains if of.fresh and saves(gain, family[name, batch]))
     return Saving(
         factor=name,
@@ -93,17 +94,13 @@ def _saving(
         reason=None if ran else last.reason,
         changed_results=next((one.changed_results for one in reversed(ran) if one.changed_results), None),
         setup_s=_beyond(last.experiment.setup_s, name),
-        memory_bytes=_whole(_beyond(last.experiment.memory_bytes, name)),
+        memory_bytes=None if memory_bytes is None else int(memory_bytes),
     )
 
 
 def _beyond(measured: Mapping[str, float], name: str) -> float | None:
     """What a factor takes beyond the unmodified steps; None if it is not known of both."""
     return measured[name] - measured[""] if name in measured and "" in measured else None
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def _gains(ran: Mapping[str, Sequence[Outcome]]) -> dict[str, tuple[tuple[int, Estimate], ...]]:

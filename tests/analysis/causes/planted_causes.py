@@ -55,6 +55,11 @@ class Plan:
     copies_ms: object = None
 
 
+def _at_last(last, before):
+    """A function of the batch size: one value at the last one, another at the others."""
+    return lambda batch: last if batch == _LAST else before
+
+
 def _switch(batch):
     if batch < _LAST:
         return "cudnn::winograd_nonfused::winogradForwardData4x4<float, float>", 3.0 * batch, {}
@@ -109,14 +114,10 @@ PLANS = {
     "algorithm switch": Plan(kernel=_switch),
     "more calls": Plan(
         kernel=lambda b: ("maxwell_sgemm_128x64_nn", (12.0 if b == _LAST else 3.0) * b, {}),
-        calls=lambda b: 4 if b == _LAST else 1,
+        calls=_at_last(4, 1),
     ),
     "more work than in proportion": Plan(
-        kernel=lambda b: (
-            "maxwell_sgemm_128x64_nn",
-            3.0 * b**2 / 8,
-            {"op": "aten::bmm", "flops": 10**9 * b**2},
-        )
+        kernel=lambda b: ("maxwell_sgemm_128x64_nn", 3.0 * b**2 / 8, {"op": "aten::bmm", "flops": 10**9 * b**2})
     ),
     "wave and tile quantisation": Plan(kernel=_waves),
     "graph padding": Plan(
@@ -124,36 +125,36 @@ PLANS = {
         graph_batch=lambda b: b if b < _LAST else 32,
     ),
     "memory pressure": Plan(
-        allocation_ms=lambda b: 60.0 if b == _LAST else 0.0,
-        idle_ms=lambda b: 65.0 if b == _LAST else 2.0,
+        allocation_ms=_at_last(60.0, 0.0),
+        idle_ms=_at_last(65.0, 2.0),
         peak_memory_bytes=lambda b: 4e8 * b,
     ),
     "page faults": Plan(
-        host_use=_third_in_the_system, slow=lambda b: 1.5 if b == _LAST else 1.0, idle_ms=lambda b: 0.0, hardware=CPU
+        host_use=_third_in_the_system, slow=_at_last(1.5, 1.0), idle_ms=lambda b: 0.0, hardware=CPU
     ),
-    "launch- or host-bound": Plan(idle_ms=lambda b: 65.0 if b == _LAST else 2.0),
+    "launch- or host-bound": Plan(idle_ms=_at_last(65.0, 2.0)),
     "cache capacity": Plan(kernel=_outgrown),
     "roof change": Plan(kernel=_below_the_ridge),
     "throttling": Plan(
         clock_hz=lambda b: 1.2e9 if b == _LAST else 1.7e9,
-        slow=lambda b: 1.7 / 1.2 if b == _LAST else 1.0,
+        slow=_at_last(1.7 / 1.2, 1.0),
     ),
     "kernels beside communication": Plan(calls=lambda b: 8, beside=4),
-    "CPU contention": Plan(host_use=_half_a_core, slow=lambda b: 2.0 if b == _LAST else 1.0, hardware=CPU),
-    "idle threads": Plan(host_use=_half_the_threads, slow=lambda b: 2.0 if b == _LAST else 1.0, hardware=CPU),
+    "CPU contention": Plan(host_use=_half_a_core, slow=_at_last(2.0, 1.0), hardware=CPU),
+    "idle threads": Plan(host_use=_half_the_threads, slow=_at_last(2.0, 1.0), hardware=CPU),
     "values of the operands": Plan(
-        slow=lambda b: 2.0 if b == _LAST else 1.0,
+        slow=_at_last(2.0, 1.0),
         operands=lambda b: TermOperands(denormals=0.5 if b == _LAST else 0.0),
         hardware=CPU,
     ),
-    "start of threads": Plan(host_use=_twice_the_threads, slow=lambda b: 2.0 if b == _LAST else 1.0, hardware=CPU),
+    "start of threads": Plan(host_use=_twice_the_threads, slow=_at_last(2.0, 1.0), hardware=CPU),
     "copies of operands": Plan(
         kernel=lambda b: ("mkl SGEMM(N,N)", 3.0 * b, {"op": "aten::bmm", "flops": 10**9 * b}),
         copies_ms=lambda b: 60.0 if b == _LAST else b / 2,
         hardware=CPU,
     ),
     "precision": Plan(
-        slow=lambda b: 2.0 if b == _LAST else 1.0,
+        slow=_at_last(2.0, 1.0),
         operands=lambda b: TermOperands({"aten::mm": frozenset({"float32" if b == _LAST else "bfloat16"})}),
         hardware=CPU,
     ),
@@ -171,7 +172,7 @@ PLANS = {
     "optimizer work": Plan(optimizer_ms=20.0),
     "not significant": Plan(jitter=0.4, two_paces=True),
     "fixed cost amortised": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", 80.0, {})),
-    "profiling overhead": Plan(unseen_ms=lambda b: 40.0 if b == _LAST else 0.0),
+    "profiling overhead": Plan(unseen_ms=_at_last(40.0, 0.0)),
     "unexplained": Plan(kernel=lambda b: ("maxwell_sgemm_128x64_nn", (3.0 if b < _LAST else 6.0) * b, {})),
 }  # fmt: skip
 

@@ -54,6 +54,8 @@ class Scale(nn.Module):
 class OutgrowsTheCache(nn.Module):
     """Three arrays of 3 MiB a sample: 18 MiB at a batch of 2, 36 MiB at 4, on either side of a cache of 32 MiB."""
 
+    repeated = REPEATED
+
     def __init__(self) -> None:
         super().__init__()
         self.scale = Scale()
@@ -62,28 +64,21 @@ class OutgrowsTheCache(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if len(x) not in self.arrays:
             self.arrays = {len(x): (torch.ones_like(x), torch.empty_like(x))}
-        for _ in range(REPEATED):
+        for _ in range(self.repeated):
             y = self.scale(x, *self.arrays[len(x)])
         return y[:, :4].clone()
 
 
-class FreshMemory(nn.Module):
+class FreshMemory(OutgrowsTheCache):
     """The same over 12 MiB a sample, beyond the cache at every batch; from a batch of 4 on the result's memory is given
     back to the system after each use, as an allocator without a cache does, and has to be faulted in anew.
     """
 
+    repeated = REPEATED // 4
+
     def __init__(self) -> None:
         super().__init__()
-        self.scale = Scale()
-        self.arrays: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.scale.register_forward_hook(self.give_back)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if len(x) not in self.arrays:
-            self.arrays = {len(x): (torch.ones_like(x), torch.empty_like(x))}
-        for _ in range(REPEATED // 4):
-            y = self.scale(x, *self.arrays[len(x)])
-        return y[:, :4].clone()
 
     def give_back(self, _module: nn.Module, _inputs: object, y: torch.Tensor) -> None:
         """madvise(MADV_DONTNEED) over its whole pages."""

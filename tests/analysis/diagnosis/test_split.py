@@ -106,6 +106,17 @@ def test_profiling_overhead_is_a_term_of_its_own():
     assert shares[OVERHEAD] == pytest.approx(-2.0 - 2 * -2.0)
 
 
+def test_terms_of_equal_time_are_in_the_order_of_their_labels():
+    def layers(batch):
+        rows = (("z", "forward"), (None, "optimizer"), ("a", "forward"))
+        return [(layer, phase, "gemm", 10.0 + batch) for layer, phase in rows]
+
+    steps, kernels = sweep(lambda b: 31.0 + 3 * b, layers, np.random.default_rng(2), noise=0, drift=0, spikes=0)
+    parts = times_of(steps, kernels)
+    split = explain(excess(4, 8), cost_curve(steps), estimate_terms(parts, steps), parts, Recorded(steps))
+    assert [share.label for share in split.shares[:3]] == ["a forward", "optimizer", "z forward"]
+
+
 def test_a_batch_without_profiled_step_cannot_be_split():
     steps, kernels = sweep(lambda b: 10.0 * b, jump, np.random.default_rng(2), batches=(1, 2, 4))
     parts = times_of(steps[~((steps["batch"] == 2) & steps["profiled"])], kernels)

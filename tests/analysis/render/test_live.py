@@ -59,8 +59,10 @@ def test_it_says_which_anomaly_the_rounds_are_for(terminal):
     assert "Deciding what makes the excess 2→4: rounds visit only its batch sizes" in terminal.file.getvalue()
 
 
-def test_nothing_is_drawn_between_reports(terminal):
+def test_nothing_is_drawn_between_reports_and_no_curve_before_the_first_step(terminal):
     with view(terminal) as live:
+        live.report(Progress(0.5, 120.0, "round 1, batch 1"))
+        assert "step ms" not in terminal.file.getvalue()
         live.report(progress(24.0, 4))
         before = terminal.file.getvalue()
         assert not live._live._refresh_thread
@@ -97,12 +99,6 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds():
     assert [line.partition(" so far")[0] for line in lines] == ["round 3, batch 4: 12 s", "round 4, batch 4: 24 s"]
     assert "step ms by batch so far: 1: 10.10, 2: 20.20, 4: 40.40" in lines[1]
     assert "\x1b" not in shown.file.getvalue()
-
-
-def test_before_the_first_step_is_timed_there_is_no_curve(terminal):
-    with view(terminal) as live:
-        live.report(Progress(0.5, 120.0, "round 1, batch 1"))
-    assert "step ms" not in terminal.file.getvalue()
 
 
 def test_a_sweep_shows_which_recording_runs_and_its_curve(terminal):

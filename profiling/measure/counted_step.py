@@ -2,8 +2,7 @@
 
 One step runs inside an NVTX start/end range, for a tool that counts its kernels; the range spans all threads, as torch
 launches the backward pass from another one. With the further arguments the process counts the kernels itself, by
-CUPTI's range profiler, and writes a `CountedStep` as JSON to the file. The configuration is the JSON of a
-`Configuration`.
+CUPTI's range profiler, and writes the file: JSON with `kernels` and `flops_counted`. The configuration is JSON, too.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,6 @@ from .visit import record_step, warm_up_profiler
 
 RANGE = "curvescope.counted"
 _WARM_UP_STEPS = 2  # besides the first: libraries choose their algorithms in the first steps of a size
-
-
-@dataclass(frozen=True)
-class CountedStep:
-    """What a process counted in one step."""
-
-    kernels: list[dict[str, Any]]  # name, grid, block and the counted columns of the `kernels` table, in launch order
-    flops_counted: list[str]  # precisions in the counted FLOPs
 
 
 def command(configuration: Configuration, batch: int, *more: str) -> list[str]:
@@ -59,12 +50,15 @@ def count_step(
     batch: int,
     count: Callable[[Callable[[], object]], KernelCounts],
     list_kernels: Callable[[AnyWorkload], list[dict[str, Any]]],
-) -> CountedStep:
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Count the kernels of a step, which runs several times, and list the kernels of one more step.
 
     `count` counts the kernels which another function launches each time. `list_kernels` runs a step and returns a row
     with name, grid and block of each of its kernels, in the order of the launches. Where their numbers differ, it is
     unknown which kernel a count is of: an error.
+
+    Returns:
+        The rows with the counted columns, and the precisions in the counted FLOPs.
     """
     _warm_up(workload, batch)
     counts = count(workload.time_step)
@@ -79,7 +73,7 @@ def count_step(
         {name: kernel.get(name) for name in ("name", *GEOMETRY)} | columns
         for kernel, columns in zip(kernels, counts.columns, strict=True)
     ]
-    return CountedStep(rows, counts.flops_counted)
+    return rows, counts.flops_counted
 
 
 def _warm_up(workload: AnyWorkload, batch: int) -> None:
@@ -88,7 +82,7 @@ def _warm_up(workload: AnyWorkload, batch: int) -> None:
         workload.time_step()
 
 
-def _count_here(workload: AnyWorkload, batch: int, capability: str | None) -> CountedStep:
+def _count_here(workload: AnyWorkload, batch: int, capability: str | None) -> tuple[list[dict[str, Any]], list[str]]:
     import torch
 
     device = torch.device(workload.device)
@@ -116,8 +110,8 @@ def main() -> None:
             run_marked(workload, int(batch))
             return
         capability, path = more
-        counted = _count_here(workload, int(batch), capability or None)
-        Path(path).write_text(json.dumps(asdict(counted)))
+        kernels, flops_counted = _count_here(workload, int(batch), capability or None)
+        Path(path).write_text(json.dumps({"kernels": kernels, "flops_counted": flops_counted}))
     except CurvescopeError as error:
         sys.exit(str(error))
 

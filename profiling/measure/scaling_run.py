@@ -281,14 +281,8 @@ class _Rank:
         def wrap(model: Any) -> Any:
             return DistributedDataParallel(model, device_ids=ids, process_group=self._ranks.groups[devices])
 
-        return Workload(
-            self._network,
-            self._device,
-            configuration.mode,
-            configuration.precision or "fp32",
-            wrap=wrap if devices > 1 else None,
-            feed=feed,
-        )
+        how = configuration.mode, configuration.precision or "fp32"
+        return Workload(self._network, self._device, *how, wrap=wrap if devices > 1 else None, feed=feed)
 
     def _visit(self, command: _Command) -> None:
         point, protocol = command.point, self._plan.protocol

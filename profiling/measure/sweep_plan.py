@@ -110,12 +110,7 @@ def run_plan(
 
 
 def _run_configuration(
-    path: AnyPath,
-    configuration: Configuration,
-    plan: SweepPlan,
-    measurer: Measurer,
-    report: Report,
-    precise: Precise,
+    path: AnyPath, configuration: Configuration, plan: SweepPlan, measurer: Measurer, report: Report, precise: Precise
 ) -> str | None:
     """Make the missing visits of one recording; returns the reason if no batch size could be measured."""
     existing = open_recording(path) if (path / META_FILE).is_file() else None

@@ -36,13 +36,7 @@ ROUNDS_OF_PROCESS = 4
 LEAST_PROCESSES, MOST_PROCESSES = 6, 40  # of each version
 _PROFILED = 6  # processes whose last round is also profiled: the rows of a comparison need no more
 PROTOCOL = Protocol(
-    "versions",
-    (LEAST_PROCESSES * ROUNDS_OF_PROCESS, MOST_PROCESSES * ROUNDS_OF_PROCESS),
-    1,
-    (1, 16),
-    0.15,
-    4,
-    600.0,
+    "versions", (LEAST_PROCESSES * ROUNDS_OF_PROCESS, MOST_PROCESSES * ROUNDS_OF_PROCESS), 1, (1, 16), 0.15, 4, 600.0
 )
 _VARIABLE = re.compile(r"(\w+)=(.*)", re.DOTALL)
 
@@ -80,20 +74,15 @@ class Version:
 def checked_out(versions: Sequence[Version]) -> Iterator[list[Version]]:
     """The versions with their folders; of revisions temporary worktrees, which end with the context."""
     with ExitStack() as made:
-        yield [
-            replace(
-                version,
-                folder=Path(version.place).resolve()
-                if Path(version.place).is_dir()
-                else made.enter_context(_tree(version)),
-            )
-            for version in versions
-        ]
+        yield [replace(version, folder=made.enter_context(_folder(version))) for version in versions]
 
 
 @contextmanager
-def _tree(version: Version) -> Iterator[Path]:
-    """The working directory in a temporary worktree of a revision."""
+def _folder(version: Version) -> Iterator[Path]:
+    """The folder of a version; of a revision the working directory in a temporary worktree."""
+    if Path(version.place).is_dir():
+        yield Path(version.place).resolve()
+        return
     found = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{version.place}^{{commit}}")
     if found is None:
         raise CurvescopeError(
@@ -196,14 +185,9 @@ class _Run:
     """The processes of a run, and what they measured."""
 
     def __init__(
-        self,
-        versions: Sequence[Version],
-        configuration: Configuration,
-        protocol: Protocol,
-        start: Callable[..., Any],
+        self, versions: Sequence[Version], configuration: Configuration, protocol: Protocol, start: Callable[..., Any]
     ) -> None:
-        self._versions, self._configuration, self._protocol = versions, configuration, protocol
-        self._start = start
+        self._versions, self._configuration, self._protocol, self._start = versions, configuration, protocol, start
         self._processes: dict[str, Any] = {}
         self.writers: dict[str, VisitWriter] = {}
         self.rounds = 0

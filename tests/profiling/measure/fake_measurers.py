@@ -10,17 +10,9 @@ CARD = {"kind": "cuda", "name": "Fake 100", "cudnn": 91002}
 
 
 def machine(identity="a", device=CARD, cpu="Some CPU", torch="2.13.0"):
-    host = {"cpu": cpu, "usable_cores": 8}
-    return Machine(
-        device=dict(device),
-        device_settings=None,
-        host=host,
-        versions={"torch": torch},
-        ceilings=None,
-        cudnn_workspace_limit_mib=None,
-        clocks_missing=None,
-        identity=identity,
-    )
+    unknown = dict.fromkeys(("device_settings", "ceilings", "cudnn_workspace_limit_mib", "clocks_missing"))
+    host, versions = {"cpu": cpu, "usable_cores": 8}, {"torch": torch}
+    return Machine(device=dict(device), host=host, versions=versions, identity=identity, **unknown)
 
 
 class FakeMeasurer:

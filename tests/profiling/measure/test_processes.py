@@ -90,22 +90,17 @@ def test_a_process_with_variables_of_its_own_loads_libraries_with_them():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("start", ["start_program", "start_worker"])
-def test_processes_of_a_step_are_its_children_and_end_with_it(start):
+@pytest.mark.parametrize(
+    ("start", "leaves"), [("start_program", False), ("start_worker", False), ("start_program", True)]
+)
+def test_processes_of_a_step_are_its_children_and_end_with_it(start, leaves):
+    """Also of a step with a session of its own: that gives it a scheduling group in which its priority counts."""
     child = ChildProcess(Loads)
+    if leaves:
+        session, step = child.call("leave_autogroup")
+        assert session == step
     pid = child.call(start)
     parent, step = child.call("parents_of", pid)
     assert parent == step
-    child.end()
-    assert_ends(pid)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_step_with_a_session_of_its_own_still_ends_with_its_processes():
-    """The session gives the step a scheduling group of its own, in which its priority counts."""
-    child = ChildProcess(Loads)
-    session, step = child.call("leave_autogroup")
-    assert session == step
-    pid = child.call("start_program")
     child.end()
     assert_ends(pid)

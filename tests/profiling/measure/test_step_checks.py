@@ -46,10 +46,7 @@ SLOWING = "Steps take longer with each round: 73% from the first third to the la
     [
         ({}, None),
         ({"held": lambda visit: 900 * MB + 3 * visit * 7 * MB}, LEAK),  # each visit has three steps
-        (
-            {"held": lambda visit: 900 * MB + 102 * visit * 7 * MB, "discarded": 100},
-            LEAK,
-        ),  # the warm-up, too
+        ({"held": lambda visit: 900 * MB + 102 * visit * 7 * MB, "discarded": 100}, LEAK),  # the warm-up, too
         ({"held": lambda visit: 900 * MB + min(visit, 6) * 30 * MB}, None),  # the allocator settles
         ({"held": lambda visit: 900 * MB + visit % 3 * 50 * MB}, None),  # memory comes and goes
         ({"held": lambda visit: 900 * MB + visit * MB}, None),  # 0.3 MB a step

@@ -223,12 +223,9 @@ def test_bad_batch_sizes_are_refused(text):
 @pytest.mark.parametrize(
     ("source", "spec", "message"),
     [
-        ("", "my_bad:build", "has no function build"),
         ("build = 3", "my_bad:build", "has no function build"),
         ("def build():\n    return 3", "my_bad:build", "returned int"),
         ("def build(x):\n    return x", "my_bad:build", "TypeError"),
-        ("1/0", "my_bad:build", "ZeroDivisionError"),
-        ("", "no_such_module_here:build", "No module named"),
         ("", "my_bad", "package.module:function"),
     ],
 )
@@ -285,8 +282,7 @@ def test_bad_sizes_are_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("precision", "product", "scales"),
-    [("fp32", "float", 0), ("bf16", "c10::BFloat16", 0), ("fp16", "c10::Half", 1)],
+    ("precision", "product", "scales"), [("fp32", "float", 0), ("bf16", "c10::BFloat16", 0), ("fp16", "c10::Half", 1)]
 )
 def test_products_run_in_the_precision_and_weights_stay_in_fp32(precision, product, scales):
     workload = workload_of(precision=precision)

@@ -10,7 +10,7 @@ from curvescope.profiling.measure.graphed_steps import GraphedSteps
 from curvescope.profiling.measure.protocol import EXPERIMENT
 from curvescope.profiling.workload.any_workload import AnyWorkload
 
-from ...kernels.virtual_stream import VirtualStream
+from ...kernels.fakes import VirtualStream
 
 CALL_NS = 7_000
 

@@ -51,25 +51,17 @@ def test_a_loader_is_asked_again_when_it_is_exhausted():
         ("nowhere", "resident, host, or package.module:function"),
         ("no_such_module:f", "importing no_such_module failed with ModuleNotFoundError.*It is searched in the working"),
         (f"{__name__}:no_such_function", "has no function no_such_function"),
+        # An error of the module itself, with nothing of where it is searched.
+        ("divides:f", r"failed with ZeroDivisionError: division by zero\.$"),
+        ("imports:f", r"failed with ModuleNotFoundError: No module named 'no_such_package'\.$"),
     ],
 )
-def test_sources_that_are_none(source, says):
+def test_sources_that_are_none(tmp_path, monkeypatch, source, says):
+    (tmp_path / "divides.py").write_text("print('hello')\n1 / 0\n")
+    (tmp_path / "imports.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(CurvescopeError, match=says):
         feed(source)
-
-
-@pytest.mark.parametrize(
-    ("name", "line", "says"),
-    [
-        ("divides", "1 / 0", "ZeroDivisionError: division by zero"),
-        ("imports", "import no_such_package", "ModuleNotFoundError: No module named 'no_such_package'"),
-    ],
-)
-def test_an_error_of_the_module_itself_says_nothing_of_where_it_is_searched(tmp_path, monkeypatch, name, line, says):
-    (tmp_path / f"{name}.py").write_text(f"print('hello')\n{line}\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(CurvescopeError, match=f"failed with {says}\\.$"):
-        feed(f"{name}:f")
 
 
 def test_a_loader_without_batches_is_refused():

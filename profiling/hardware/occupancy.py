@@ -106,8 +106,8 @@ def block_sizes_with_more(
     """Occupancy of block sizes with more of it than `block_threads`, at the same registers and shared memory."""
     now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
     sizes = range(WARP_THREADS, most_threads + 1, WARP_THREADS)
-    fractions = {size: occupancy(architecture, size, registers_per_thread, shared_bytes).fraction for size in sizes}
-    return {size: fraction for size, fraction in fractions.items() if fraction > now}
+    found = ((size, occupancy(architecture, size, registers_per_thread, shared_bytes).fraction) for size in sizes)
+    return {size: fraction for size, fraction in found if fraction > now}
 
 
 def registers_for_more(
@@ -115,10 +115,8 @@ def registers_for_more(
 ) -> int | None:
     """The largest number of registers per thread that raises the occupancy; None if fewer registers do not."""
     now = occupancy(architecture, block_threads, registers_per_thread, shared_bytes).fraction
-    for fewer in range(min(registers_per_thread, MOST_REGISTERS_PER_THREAD), 0, -1):
-        if occupancy(architecture, block_threads, fewer, shared_bytes).fraction > now:
-            return fewer
-    return None
+    fewer = range(min(registers_per_thread, MOST_REGISTERS_PER_THREAD), 0, -1)
+    return next((n for n in fewer if occupancy(architecture, block_threads, n, shared_bytes).fraction > now), None)
 
 
 def _blocks_by_registers(limits: SmLimits, block_warps: int, registers_per_thread: int) -> int:

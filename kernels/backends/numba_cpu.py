@@ -63,7 +63,7 @@ class NumbaCpuBackend(Backend):
         from .numba_cpu_kernels import KERNELS
 
         buffer = np.zeros(size_bytes // 4, np.float32)
-        return partial(KERNELS["scale"], 1, buffer, buffer, buffer)
+        return partial(KERNELS["scale"], 1, buffer, buffer)
 
 
 def _chain_bytes() -> int:
@@ -82,13 +82,11 @@ def _memory(problem: Problem, operands: tuple[Array, ...], threads: int) -> Prep
     touched = [array[:: problem.stride] for array in operands]
     if problem.kind == "read":
         out = np.zeros(threads * 64, dtype)  # at least a cache line apart, to avoid false sharing
-        arrays = (*touched, out)
         result: Callable[[], Array] = lambda: out[::64].astype(np.float64).sum(keepdims=True)  # noqa: E731
     else:
         out = np.empty(problem.elements * problem.stride, dtype)[:: problem.stride]
-        arrays = (*(*touched, out, out)[:2], out)  # of less than two, the result stands for what is not read
         result = lambda: out.astype(np.float64)  # noqa: E731
-    run, once = (partial(KERNELS[problem.kind], count, *arrays) for count in (passes, 1))
+    run, once = (partial(KERNELS[problem.kind], count, *touched, out) for count in (passes, 1))
     return Prepared(run, result, f"numba {problem.kind}", passes, once=once)
 
 

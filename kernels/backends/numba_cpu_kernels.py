@@ -14,14 +14,14 @@ from ..memory import SCALAR
 
 
 @njit(cache=True)
-def _copy(passes, b, _c, a):
+def _copy(passes, b, a):
     for _ in range(passes):
         for i in range(a.size):
             a[i] = b[i]
 
 
 @njit(cache=True)
-def _scale(passes, b, _c, a):
+def _scale(passes, b, a):
     s = a.dtype.type(SCALAR)
     for _ in range(passes):
         for i in range(a.size):
@@ -43,14 +43,6 @@ def _triad(passes, b, c, a):
             a[i] = b[i] + s * c[i]
 
 
-@njit(cache=True)
-def _write(passes, _b, _c, a):
-    s = a.dtype.type(SCALAR)
-    for _ in range(passes):
-        for i in range(a.size):
-            a[i] = s
-
-
 # A sum in any order; without permission to reorder it would be one chain of additions, limited by their latency.
 @njit(cache=True, fastmath={"reassoc", "nsz"})
 def _read(passes, b, a):
@@ -61,15 +53,40 @@ def _read(passes, b, a):
         a[0] = total
 
 
-def _share(part):
-    """The wrapper that gives each thread its slice of the arrays; any array stands for those that are not read."""
+@njit(cache=True)
+def _write(passes, a):
+    s = a.dtype.type(SCALAR)
+    for _ in range(passes):
+        for i in range(a.size):
+            a[i] = s
 
-    @njit(parallel=True)
-    def run(passes, b, c, a):
-        threads = numba.get_num_threads()
-        for t in prange(threads):
-            low, high = t * a.size // threads, (t + 1) * a.size // threads
-            part(passes, b[low:high], c[low:high], a[low:high])
+
+def _share(part, arrays):
+    """The wrapper that gives each thread its slice of one, two or three arrays."""
+    if arrays == 1:
+
+        @njit(parallel=True)
+        def run(passes, a):
+            threads = numba.get_num_threads()
+            for t in prange(threads):
+                low, high = t * a.size // threads, (t + 1) * a.size // threads
+                part(passes, a[low:high])
+    elif arrays == 2:
+
+        @njit(parallel=True)
+        def run(passes, b, a):
+            threads = numba.get_num_threads()
+            for t in prange(threads):
+                low, high = t * a.size // threads, (t + 1) * a.size // threads
+                part(passes, b[low:high], a[low:high])
+    else:
+
+        @njit(parallel=True)
+        def run(passes, b, c, a):
+            threads = numba.get_num_threads()
+            for t in prange(threads):
+                low, high = t * a.size // threads, (t + 1) * a.size // threads
+                part(passes, b[low:high], c[low:high], a[low:high])
 
     return run
 
@@ -83,8 +100,14 @@ def read(passes, b, sums):
         _read(passes, b[t * b.size // threads : (t + 1) * b.size // threads], sums[t * apart : (t + 1) * apart])
 
 
-_PARTS = {"copy": _copy, "scale": _scale, "add": _add, "triad": _triad, "write": _write}
-KERNELS = {**{kind: _share(part) for kind, part in _PARTS.items()}, "read": read}
+KERNELS = {
+    "copy": _share(_copy, 2),
+    "scale": _share(_scale, 2),
+    "add": _share(_add, 3),
+    "triad": _share(_triad, 3),
+    "read": read,
+    "write": _share(_write, 1),
+}
 
 
 @njit(cache=True)

@@ -41,17 +41,14 @@ LISTING = """\t.headerflags\t@"EF_CUDA_SM52"
 """
 
 
-def test_a_listing_is_read_per_kernel():
+def test_a_listing_is_read_per_kernel_and_its_instructions_are_told_by_what_they_do():
     first, second = read_listing(LISTING).values()
     assert first == ["MOV", "S2R", "FFMA", "UIADD3", "LDG", "BRA", "EXIT", "BRA"]
     assert second == ["HMMA", "MUFU", "NOVELTY"]
     assert read_listing("") == {}
-
-
-def test_instructions_are_told_by_what_they_do():
-    first, second = map(Counter, read_listing(LISTING).values())
-    assert instruction_mix(first) == {"control": 3, "move": 2, "fp32": 1, "integer": 1, "global": 1}
-    assert instruction_mix(second) == {"tensor": 1, "special": 1, "other": 1}  # what is not known is not guessed
+    mixes = [instruction_mix(Counter(instructions)) for instructions in (first, second)]
+    assert mixes[0] == {"control": 3, "move": 2, "fp32": 1, "integer": 1, "global": 1}
+    assert mixes[1] == {"tensor": 1, "special": 1, "other": 1}  # what is not known is not guessed
 
 
 def test_no_instruction_is_in_two_classes():

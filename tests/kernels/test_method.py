@@ -54,27 +54,25 @@ def test_a_planted_wrong_kernel_is_incorrect_and_not_timed():
     assert measurement.visits == []
 
 
-def test_without_a_check_it_is_said():
-    measurement = measure(FakeBackend(exact), Method(verify=False))
-    assert measurement.verification.outcome == BenchOutcome.NOT_VERIFIED
-    assert measurement.durations_ns()
-
-
 @pytest.mark.parametrize(
-    ("raised", "outcome"),
+    ("raised", "verify", "outcome", "detail"),
     [
-        (UnsupportedError("no such thing"), BenchOutcome.UNSUPPORTED),
-        (RuntimeError("launch failed"), BenchOutcome.FAILED),
+        (None, False, BenchOutcome.NOT_VERIFIED, "not requested"),
+        (UnsupportedError("no such thing"), True, BenchOutcome.UNSUPPORTED, "no such thing"),
+        (RuntimeError("launch failed"), True, BenchOutcome.FAILED, "RuntimeError: launch failed"),
     ],
 )
-def test_what_a_library_raises_is_an_outcome(raised, outcome):
+def test_a_missing_check_and_what_a_library_raises_are_outcomes(raised, verify, outcome, detail):
     class Broken(FakeBackend):
         def prepare(self, problem, operands):
-            raise raised
+            if raised is not None:
+                raise raised
+            return super().prepare(problem, operands)
 
-    measurement = measure(Broken(exact))
+    measurement = measure(Broken(exact), Method(verify=verify))
     assert measurement.verification.outcome == outcome
-    assert str(raised) in measurement.verification.detail
+    assert detail in measurement.verification.detail
+    assert bool(measurement.durations_ns()) == (raised is None)
 
 
 def test_an_uncertain_median_takes_visits_until_the_time_is_up():

@@ -30,18 +30,14 @@ PROBLEMS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["numba", "torch"])
-def backend(request):
-    return open_backend(request.param, "cpu")
+@pytest.fixture
+def backend():
+    return open_backend("numba", "cpu")
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.label)
 def test_results_are_the_references(backend, problem):
     operands = problem.operands(np.random.default_rng(0))
-    if backend.name == "torch" and isinstance(problem, Latency):
-        with pytest.raises(UnsupportedError, match="no Latency"):
-            backend.prepare(problem, operands)
-        return
     prepared = backend.prepare(problem, operands)
     prepared.run()
     error = problem.error(operands, prepared.result())
@@ -49,8 +45,7 @@ def test_results_are_the_references(backend, problem):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])
-def test_the_peak_problem_fills_the_registers_and_is_right(precision):
-    backend = open_backend("numba", "cpu")
+def test_the_peak_problem_fills_the_registers_and_is_right(backend, precision):
     problem = peak_problem(backend, precision)
     assert problem.chains % backend.describe()["threads"] == 0
     measurement = BenchMeasurement(Peak(problem.chains, precision, steps=1000))
@@ -60,8 +55,7 @@ def test_the_peak_problem_fills_the_registers_and_is_right(precision):
     assert measurement.durations_ns()[0] > 1000 * 4 / 10
 
 
-def test_short_passes_are_repeated_inside_a_run_but_with_cold_caches():
-    backend = open_backend("numba", "cpu")
+def test_short_passes_are_repeated_inside_a_run_but_with_cold_caches(backend):
     measurement = BenchMeasurement(Memory("copy", 16_000))
     measurement.visit(backend, Method(cache="hot", visit_s=0.0))
     assert measurement.inner == 2000  # 32 MB in all
@@ -82,10 +76,9 @@ def test_runs_of_a_chase_follow_one_another_through_the_complete_buffer():
     assert problem.error((buffer,), prepared.result()).acceptable
 
 
-def test_a_flush_reads_and_writes_all_of_its_buffer(monkeypatch):
+def test_a_flush_reads_and_writes_all_of_its_buffer(backend, monkeypatch):
     buffers, zeros = [], np.zeros
     monkeypatch.setattr(numba_cpu.np, "zeros", lambda *of: buffers.append(zeros(*of)) or buffers[-1])
-    backend = open_backend("numba", "cpu")
     backend.flush()
     (buffer,) = buffers
     assert buffer.nbytes == 2 * (last_level_cache_bytes() or 128_000_000)
@@ -95,8 +88,7 @@ def test_a_flush_reads_and_writes_all_of_its_buffer(monkeypatch):
     assert backend.flush_ns > 0
 
 
-def test_what_it_has_not_is_said(monkeypatch):
-    backend = open_backend("numba", "cpu")
+def test_what_it_has_not_is_said(backend, monkeypatch):
     with pytest.raises(UnsupportedError, match="use the torch backend"):
         backend.prepare(Gemm(2, 2, 2), ())
     with pytest.raises(UnsupportedError, match="no launch queue"):

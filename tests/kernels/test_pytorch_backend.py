@@ -15,7 +15,10 @@ from curvescope.kernels.backends import UnsupportedError, open_backend
 from curvescope.kernels.backends.pytorch import TorchBackend
 from curvescope.kernels.conv import DIRECTIONS, Conv
 from curvescope.kernels.gemm import TRANSPOSES, Gemm
+from curvescope.kernels.latency import Latency
 from curvescope.kernels.launch import Launch
+from curvescope.kernels.memory import KINDS as STREAMS
+from curvescope.kernels.memory import Memory
 from curvescope.kernels.row_operators import KINDS, RowOperator
 from curvescope.kernels.timers import CudaEvents
 from curvescope.profiling.hardware.host import last_level_cache_bytes
@@ -24,7 +27,11 @@ PROBLEMS = [
     *(Gemm(33, 17, 65, transpose) for transpose in TRANSPOSES),
     *(Gemm(64, 32, 128, "TN", precision) for precision in ("fp64", "bf16", "fp16", "int8")),
     *(Attention(2, 3, 33, 16, algorithm, causal, "fp32") for algorithm in ("flash", "math") for causal in (0, 1)),
+    *(Attention(2, 3, 16, 8, algorithm, causal, "fp32", "bwd") for algorithm in ("flash", "math") for causal in (0, 1)),
     Attention(2, 3, 64, 32, "flash", precision="bf16"),
+    *(Memory(kind, 12_012) for kind in STREAMS),
+    Memory("triad", 120_000, 4),
+    Launch("call"),
     *(RowOperator(33, 65, kind, precision) for kind in KINDS for precision in ("fp32", "bf16")),
     *(Conv(2, 8, 9, 11, 16, 3, 2, (2, 1), (1, 0), (1, 2), 2, direction) for direction in DIRECTIONS),
     *(Conv(2, 8, 9, 11, 16, 3, 3, padding=(1, 1), direction=d, layout="nhwc") for d in DIRECTIONS),
@@ -58,6 +65,7 @@ def test_a_recorded_call_names_the_kernel_its_layer_and_phase(backend):
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
+        (Latency(6400), "no Latency"),
         (Attention(1, 1, 8, 8, "efficient"), "a CPU has no efficient attention"),
         (Attention(1, 1, 8, 8, "cudnn"), "a CPU has no cudnn attention: flash or math"),
         (Conv(1, 1, 4, 4, 1, 3, 3, precision="int8"), "no convolution in int8"),

@@ -104,21 +104,13 @@ class BatchFacts:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One fact from the recording.
+    """One fact from the recording."""
 
-    Attributes:
-        what: description.
-        before: value at the smaller batch size; None if unknown.
-        after: value at the larger batch size; None if unknown.
-        unit: unit of both.
-        table: table and column that it comes from.
-    """
-
-    what: str
-    before: float | str | None
-    after: float | str | None
-    unit: str
-    table: str
+    what: str  # description
+    before: float | str | None  # value at the smaller batch size; None if unknown
+    after: float | str | None  # value at the larger batch size; None if unknown
+    unit: str  # unit of both
+    table: str  # table and column that it comes from
 
 
 def seen(what: str, sides: Iterable[float | str | None], unit: str, table: str) -> Evidence:
@@ -129,22 +121,14 @@ def seen(what: str, sides: Iterable[float | str | None], unit: str, table: str) 
 
 @dataclass(frozen=True)
 class Claim:
-    """The claim of one cause on one term.
+    """The claim of one cause on one term."""
 
-    Attributes:
-        cause: name of the cause.
-        amount: explained amount of the term, in the functional's unit, with the sign of the term.
-        score: strength of the evidence for this cause against others, 0 to 1.
-        evidence: facts that support the claim; never empty.
-        refuted_by: observation that would refute the claim.
-        detail: what the evidence adds to the cause's name, e.g. "from sgemm to winograd"; None if nothing.
-    """
-
-    cause: str
-    amount: float
-    score: float
-    evidence: tuple[Evidence, ...]
-    refuted_by: str
+    cause: str  # name of the cause
+    amount: float  # explained amount of the term, in the functional's unit, with the sign of the term
+    score: float  # strength of the evidence for this cause against others, 0 to 1
+    evidence: tuple[Evidence, ...]  # facts that support the claim; never empty
+    refuted_by: str  # observation that would refute the claim
+    # what the evidence adds to the cause's name, e.g. "from sgemm to winograd"; None if nothing
     detail: str | None = None
 
 

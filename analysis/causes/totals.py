@@ -16,46 +16,30 @@ from .catalogue import NOT_SIGNIFICANT, interventions
 
 @dataclass(frozen=True)
 class TermCause:
-    """The part of one term that one cause explains.
+    """The part of one term that one cause explains."""
 
-    Attributes:
-        label: label of the term.
-        amount: explained amount, in the functional's unit.
-        claim: claim of the cause; of what is unexplained, that of a cause which is only suspected, e.g. a slow library
-            call, or None.
-        rivals: claims of other causes on the same term, the best first, whatever they explain.
-        verdict: verdict of experiments on the cause in this term.
-        reason: reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if
-            nobody tried.
-    """
-
-    label: str
-    amount: float
+    label: str  # label of the term
+    amount: float  # explained amount, in the functional's unit
+    # claim of the cause; of what is unexplained, that of a cause which is only suspected, e.g. a slow library call, or
+    # None
     claim: Claim | None
-    rivals: tuple[Claim, ...]
-    verdict: Verdict = Verdict.UNTESTED
+    rivals: tuple[Claim, ...]  # claims of other causes on the same term, the best first, whatever they explain
+    verdict: Verdict = Verdict.UNTESTED  # verdict of experiments on the cause in this term
+    # reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if nobody tried
     reason: str | None = None
 
 
 @dataclass(frozen=True)
 class CauseTotal:
-    """One cause summed over terms: over those that confirm it, or over the others.
+    """One cause summed over terms: over those that confirm it, or over the others."""
 
-    Attributes:
-        cause: name of the cause.
-        amount: its amount, in the functional's unit.
-        terms: its part of each of these terms, the largest first.
-        verdict: verdict of experiments on these terms, of the largest tested one.
-        measured: amount that an experiment measured on the complete step, with its interval; None without one.
-        reason: reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if
-            nobody tried.
-    """
-
-    cause: str
-    amount: float
-    terms: tuple[TermCause, ...]
-    verdict: Verdict = Verdict.UNTESTED
+    cause: str  # name of the cause
+    amount: float  # its amount, in the functional's unit
+    terms: tuple[TermCause, ...]  # its part of each of these terms, the largest first
+    verdict: Verdict = Verdict.UNTESTED  # verdict of experiments on these terms, of the largest tested one
+    # amount that an experiment measured on the complete step, with its interval; None without one
     measured: Estimate | None = None
+    # reason for an undecided or untested verdict, as a clause without a full stop; None otherwise, or if nobody tried
     reason: str | None = None
 
     @property
@@ -66,19 +50,13 @@ class CauseTotal:
 
 @dataclass(frozen=True)
 class Attribution:
-    """The causes of one anomaly; their amounts add up to it.
+    """The causes of one anomaly; their amounts add up to it."""
 
-    Attributes:
-        functional: the explained anomaly.
-        value: its value, in its unit.
-        noise: whether the anomaly is smaller than its noise.
-        causes: the largest first, and last, apart from them, what is not significant. A cause that some terms confirm
-            and others do not comes twice.
-    """
-
-    functional: Functional
-    value: float
-    noise: bool
+    functional: Functional  # the explained anomaly
+    value: float  # its value, in its unit
+    noise: bool  # whether the anomaly is smaller than its noise
+    # the largest first, and last, apart from them, what is not significant. A cause that some terms confirm and others
+    # do not comes twice
     causes: tuple[CauseTotal, ...]
 
     @property

@@ -33,92 +33,59 @@ THE_STEP = "the step"
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """Something to do, with its measured gain.
+    """Something to do, with its measured gain."""
 
-    Attributes:
-        factor: name of the factor that helped.
-        where: label of the term that it was tried on; "the step" for complete steps.
-        what: an instruction, e.g. "run fc6 forward through oneDNN".
-        how: instructions to set it; None if `what` says it.
-        batch: batch size of the gain: the largest of the experiment, for a fixed cost the smallest.
-        term_gain: share of the term's time saved at that batch size; None if it was not run in isolation.
-        step_gain: share of the complete step saved at that batch size; None if it was not measured on the step.
-        step_gains: share saved at every batch size of the experiment, as (batch size, gain); empty as for `step_gain`.
-        changed_results: differences, if it changes the results beyond rounding; else None.
-    """
-
-    factor: str
-    where: str
-    what: str
-    how: str | None
-    batch: int
-    term_gain: Estimate | None
+    factor: str  # name of the factor that helped
+    where: str  # label of the term that it was tried on; "the step" for complete steps
+    what: str  # an instruction, e.g. "run fc6 forward through oneDNN"
+    how: str | None  # instructions to set it; None if `what` says it
+    batch: int  # batch size of the gain: the largest of the experiment, for a fixed cost the smallest
+    term_gain: Estimate | None  # share of the term's time saved at that batch size; None if it was not run in isolation
+    # share of the complete step saved at that batch size; None if it was not measured on the step
     step_gain: Estimate | None
+    # share saved at every batch size of the experiment, as (batch size, gain); empty as for `step_gain`
     step_gains: tuple[tuple[int, Estimate], ...] = ()
-    changed_results: str | None = None
+    changed_results: str | None = None  # differences, if it changes the results beyond rounding; else None
 
 
 @dataclass(frozen=True)
 class TermEvidence:
-    """The experiments on one term of an anomaly, or on the complete step.
+    """The experiments on one term of an anomaly, or on the complete step."""
 
-    Attributes:
-        label: label of the term; "the step" for complete steps.
-        share: the term's share in the step, in the functional's unit; None for the complete step.
-        alone: the term in isolation, unmodified; None if it was not run. For the complete step, the unmodified step.
-        reproduction: see `words.Reproduction`; None for the complete step, or if it was not run in isolation.
-        shape: shape of the curve on a finer grid; None if it was not run.
-        factors: one outcome per factor, the decisive one: the last of those that were confirmed or refuted on fresh
-            rounds, else the last; confirmed ones first.
-    """
-
-    label: str
-    share: Estimate | None
+    label: str  # label of the term; "the step" for complete steps
+    share: Estimate | None  # the term's share in the step, in the functional's unit; None for the complete step
+    # the term in isolation, unmodified; None if it was not run. For the complete step, the unmodified step
     alone: Outcome | None
+    # see `words.Reproduction`; None for the complete step, or if it was not run in isolation
     reproduction: Reproduction | None
-    shape: Shape | None
+    shape: Shape | None  # shape of the curve on a finer grid; None if it was not run
+    # one outcome per factor, the decisive one: the last of those that were confirmed or refuted on fresh rounds, else
+    # the last; confirmed ones first
     factors: tuple[Outcome, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The answer on one anomaly, or on the fixed cost.
+    """The answer on one anomaly, or on the fixed cost."""
 
-    Attributes:
-        functional: the anomaly.
-        value: its value and interval.
-        name: name of the anomaly, e.g. "the bend at 4".
-        what: the same with its value, e.g. "The bend at 4 (−28.9 ms)".
-        where: label of the term that makes most of it; None if no term does.
-        line: line of the program with most of that term's time, e.g. `model.py:41`; None if unknown.
-        cause: the largest confirmed cause, else the largest that the recording suggests; None without any.
-        verdict: verdict on that cause.
-        why: the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a cause.
-        taken: share that the decisive factor removes; None if nothing was tested.
-        remedy: the remedy with the largest gain; None if no remedy was measured.
-        how_sure: verdict and interval, e.g. "confirmed, 83 % removed, 71 to 95 %".
-        finding: what, where, why and how sure, in one or two sentences.
-        advice: what to do and what it gains, in a sentence; empty without a remedy.
-        evidence: experiments behind it, by term, the largest first.
-        sentence: finding and advice.
-    """
-
-    functional: Functional
-    value: Estimate
-    name: str
-    what: str
-    where: str | None
-    line: str | None = None
+    functional: Functional  # the anomaly
+    value: Estimate  # its value and interval
+    name: str  # name of the anomaly, e.g. "the bend at 4"
+    what: str  # the same with its value, e.g. "The bend at 4 (−28.9 ms)"
+    where: str | None  # label of the term that makes most of it; None if no term does
+    line: str | None = None  # line of the program with most of that term's time, e.g. `model.py:41`; None if unknown
+    # the largest confirmed cause, else the largest that the recording suggests; None without any
     cause: str | None = None
-    verdict: Verdict = Verdict.UNTESTED
+    verdict: Verdict = Verdict.UNTESTED  # verdict on that cause
+    # the cause as a clause, e.g. "MKL's product; through oneDNN the bend is gone"; None without a cause
     why: str | None = None
-    taken: Estimate | None = None
-    remedy: Remedy | None = None
-    how_sure: str
-    finding: str
-    advice: str = ""
-    evidence: tuple[TermEvidence, ...]
-    sentence: str = field(init=False)
+    taken: Estimate | None = None  # share that the decisive factor removes; None if nothing was tested
+    remedy: Remedy | None = None  # the remedy with the largest gain; None if no remedy was measured
+    how_sure: str  # verdict and interval, e.g. "confirmed, 83 % removed, 71 to 95 %"
+    finding: str  # what, where, why and how sure, in one or two sentences
+    advice: str = ""  # what to do and what it gains, in a sentence; empty without a remedy
+    evidence: tuple[TermEvidence, ...]  # experiments behind it, by term, the largest first
+    sentence: str = field(init=False)  # finding and advice
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sentence", f"{self.finding} {self.advice}".rstrip())

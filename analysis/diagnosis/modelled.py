@@ -97,13 +97,8 @@ def draw_errors(
 ) -> npt.NDArray[np.float64]:
     """Draw factors between modelled and possible true times, of shape (replicates, batches, kernels).
 
-    Args:
-        kinds: kind of each kernel: forward, backward_data, backward_weights, product, narrow_product, streaming or
-            host.
-        algorithms: algorithm of each kernel; kernels with the same name share its error.
-        shapes: shape of each kernel; kernels with the same name share its error.
-        batches: number of batch sizes.
-        spreads: variation by kind.
+    The kind of a kernel is forward, backward_data, backward_weights, product, narrow_product, streaming or host.
+    Kernels with the same algorithm share its error, as do those with the same shape. Spreads are by kind.
     """
     generator = np.random.default_rng(_SEED)
 

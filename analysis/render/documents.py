@@ -75,23 +75,14 @@ def known_batch(condition: Condition) -> int | None:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One batch size of the cost curve.
+    """One batch size of the cost curve."""
 
-    Attributes:
-        batch: the batch size, or the value of another axis; None if a profile names none.
-        time_ms: time of a step.
-        spread: interquartile range over the time; null for a single step.
-        n: number of timed steps.
-        rounds: number of their rounds.
-        stable: whether the spread is within 2 %; null for a single step.
-    """
-
-    batch: int | None
-    time_ms: Estimate
-    spread: float | None
-    n: int
-    rounds: int
-    stable: bool | None
+    batch: int | None  # the batch size, or the value of another axis; None if a profile names none
+    time_ms: Estimate  # time of a step
+    spread: float | None  # interquartile range over the time; null for a single step
+    n: int  # number of timed steps
+    rounds: int  # number of their rounds
+    stable: bool | None  # whether the spread is within 2 %; null for a single step
 
     @classmethod
     def of(cls, point: Point) -> CurvePoint:
@@ -101,23 +92,14 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class SplitAnomaly:
-    """One anomaly with its shares and causes.
+    """One anomaly with its shares and causes."""
 
-    Attributes:
-        functional: the functional.
-        value: its value.
-        shares: one per term; idle and profiling overhead last.
-        attribution: causes of the shares; their amounts add up to the value too.
-        also: labels of other findings from the same term at the same batch size.
-        verdict: the verdict in a sentence.
-    """
-
-    functional: Functional
-    value: Estimate
-    shares: Sequence[Share]
-    attribution: Attribution
-    also: Sequence[str]
-    verdict: str
+    functional: Functional  # the functional
+    value: Estimate  # its value
+    shares: Sequence[Share]  # one per term; idle and profiling overhead last
+    attribution: Attribution  # causes of the shares; their amounts add up to the value too
+    also: Sequence[str]  # labels of other findings from the same term at the same batch size
+    verdict: str  # the verdict in a sentence
 
     @classmethod
     def of(cls, one: Explanation, diagnosis: Diagnosis) -> SplitAnomaly:
@@ -129,63 +111,37 @@ class SplitAnomaly:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainDocument:
-    """A recording, explained: `diagnose`, `explain` and `confirm`.
+    """A recording, explained: `diagnose`, `explain` and `confirm`."""
 
-    Attributes:
-        recording: folder or URL of the recording.
-        headline: what the curve shows, in a sentence.
-        remedies: what changes of complete steps save, by batch size: what to do, how, and what it costs.
-        batch_size: the batch size as advice, in a sentence; null for other axes.
-        answers: the answer on every anomaly, and last on the fixed cost: what, where, why, what to do, how sure.
-        modelled: whether the cost model predicted the times.
-        complete: whether everything that was asked for is recorded.
-        network: name of the network or step.
-        device: device that ran, as in `recording.json`.
-        protocol: how it was measured.
-        locked_sm_clock_hz: clock that Curvescope locked the SMs at; null if it did not.
-        lost: what the recording lost, by name: count, severity, sentence.
-        empty: batch sizes without a measurement: batch, round in which it was last tried, why, and detail.
-        warnings: disturbances that were noticed while measuring.
-        notes: sentences on the choice of the steps.
-        disturbances: visits whose counters say that something disturbed them; null without one.
-        rare_steps: rare slow steps, which the curve leaves out: how many, when, their cost, what they have in common.
-        unit: what the times are of: step, or recording where no step is known.
-        curve: time of a step, or of the recording, by batch size.
-        statistic: statistic of the steps that a time is.
-        rounds: number of rounds in which every batch size was measured.
-        profiled: whether every step was profiled, so that times include the profiler's cost.
-        findings: every excess, then every curvature.
-        anomalies: the anomalies among them, the largest first, or those asked for.
-        fixed_cost: the fixed cost of a step; null if it is not significant.
-        experiments: outcomes of the experiments on the causes.
-    """
-
-    recording: str
-    headline: str
-    remedies: RemedyTable
-    batch_size: str | None
+    recording: str  # folder or URL of the recording
+    headline: str  # what the curve shows, in a sentence
+    remedies: RemedyTable  # what changes of complete steps save, by batch size: what to do, how, and what it costs
+    batch_size: str | None  # the batch size as advice, in a sentence; null for other axes
+    # the answer on every anomaly, and last on the fixed cost: what, where, why, what to do, how sure
     answers: Sequence[Answer]
-    modelled: bool
-    complete: bool
-    network: str | None
-    device: Mapping[str, Any] | None
-    protocol: Mapping[str, Any] | None
-    locked_sm_clock_hz: int | None
-    lost: Mapping[str, Any] | None
+    modelled: bool  # whether the cost model predicted the times
+    complete: bool  # whether everything that was asked for is recorded
+    network: str | None  # name of the network or step
+    device: Mapping[str, Any] | None  # device that ran, as in `recording.json`
+    protocol: Mapping[str, Any] | None  # how it was measured
+    locked_sm_clock_hz: int | None  # clock that Curvescope locked the SMs at; null if it did not
+    lost: Mapping[str, Any] | None  # what the recording lost, by name: count, severity, sentence
+    # batch sizes without a measurement: batch, round in which it was last tried, why, and detail
     empty: Sequence[Mapping[str, Any]]
-    warnings: Sequence[Any]
-    notes: Sequence[str]
-    disturbances: Disturbances | None
+    warnings: Sequence[Any]  # disturbances that were noticed while measuring
+    notes: Sequence[str]  # sentences on the choice of the steps
+    disturbances: Disturbances | None  # visits whose counters say that something disturbed them; null without one
+    # rare slow steps, which the curve leaves out: how many, when, their cost, what they have in common
     rare_steps: Sequence[RareSteps]
-    unit: str
-    curve: Sequence[CurvePoint]
-    statistic: str
-    rounds: int
-    profiled: bool
-    findings: Sequence[Finding]
-    anomalies: Sequence[SplitAnomaly]
-    fixed_cost: SplitAnomaly | None
-    experiments: Sequence[Outcome]
+    unit: str  # what the times are of: step, or recording where no step is known
+    curve: Sequence[CurvePoint]  # time of a step, or of the recording, by batch size
+    statistic: str  # statistic of the steps that a time is
+    rounds: int  # number of rounds in which every batch size was measured
+    profiled: bool  # whether every step was profiled, so that times include the profiler's cost
+    findings: Sequence[Finding]  # every excess, then every curvature
+    anomalies: Sequence[SplitAnomaly]  # the anomalies among them, the largest first, or those asked for
+    fixed_cost: SplitAnomaly | None  # the fixed cost of a step; null if it is not significant
+    experiments: Sequence[Outcome]  # outcomes of the experiments on the causes
 
     @classmethod
     def of(
@@ -222,92 +178,56 @@ class ExplainDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class RatedRow(Row):
-    """One group of a breakdown.
+    """One group of a breakdown."""
 
-    Attributes:
-        exceeded_roofs: roofs of the device that the rates are above, so that they cannot be right.
-    """
-
-    exceeded_roofs: Sequence[str]
+    exceeded_roofs: Sequence[str]  # roofs of the device that the rates are above, so that they cannot be right
 
 
 @dataclass(frozen=True, kw_only=True)
 class BreakdownDocument(Breakdown):
-    """The time of a step by layer, kernel, phase or operator: `breakdown`.
+    """The time of a step by layer, kernel, phase or operator: `breakdown`."""
 
-    Attributes:
-        by: layer, kernel, phase or op.
-        modelled: whether the cost model predicted the times.
-        communication: collectives of the step, and kernels beside them; null without communication.
-        idle: idle time by what the host did meanwhile, the longest first; empty if less than 5 % of the step is idle.
-        mfu: model FLOPs utilisation of the step; null if no step, no FLOPs or no peak is known.
-    """
-
-    by: str
-    modelled: bool
+    by: str  # layer, kernel, phase or op
+    modelled: bool  # whether the cost model predicted the times
     rows: tuple[RatedRow, ...]
-    communication: Communication | None
+    communication: Communication | None  # collectives of the step, and kernels beside them; null without communication
+    # idle time by what the host did meanwhile, the longest first; empty if less than 5 % of the step is idle
     idle: Sequence[IdleTime]
-    mfu: Mfu | None
+    mfu: Mfu | None  # model FLOPs utilisation of the step; null if no step, no FLOPs or no peak is known
 
 
 @dataclass(frozen=True)
 class ComparedRecording:
-    """One recording of a comparison.
+    """One recording of a comparison."""
 
-    Attributes:
-        name: folder or URL.
-        device: name of its device; null if unknown.
-        profiled_steps_only: whether all its steps were profiled, so that times include the profiler's cost.
-    """
-
-    name: str
-    device: str | None
-    profiled_steps_only: bool
+    name: str  # folder or URL
+    device: str | None  # name of its device; null if unknown
+    profiled_steps_only: bool  # whether all its steps were profiled, so that times include the profiler's cost
 
 
 @dataclass(frozen=True)
 class RoofRatio:
-    """A roof over that of the first recording.
+    """A roof over that of the first recording."""
 
-    Attributes:
-        ratio: the ratio.
-        kind: ceiling if both were measured, else peak.
-    """
-
-    ratio: float
-    kind: str
+    ratio: float  # the ratio
+    kind: str  # ceiling if both were measured, else peak
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareDocument:
-    """Recordings compared with the first: `compare`.
+    """Recordings compared with the first: `compare`."""
 
-    Attributes:
-        recordings: the recordings.
-        without_device_work: names of recordings with profiled steps, but without device work.
-        differences: settings that differ, one value per recording.
-        steps: one line per common batch size.
-        batch: batch size of the rows; null if the profiles name none.
-        by: layer, operator, family or kernel.
-        rows: largest time first; idle last.
-        roof_ratios: one per recording after the first, by memory level or precision.
-        fail_over: growth that fails the check; null if none was asked for.
-        failed: whether a step time grew by more and significantly.
-        undecided: whether the measurement does not rule it out at another batch size, or at all.
-    """
-
-    recordings: Sequence[ComparedRecording]
-    without_device_work: Sequence[str]
-    differences: Mapping[str, Sequence[str]]
-    steps: Sequence[ComparedLine]
-    batch: int | None
-    by: str
-    rows: Sequence[ComparedLine]
-    roof_ratios: Sequence[Mapping[str, RoofRatio]]
-    fail_over: float | None
-    failed: bool
-    undecided: bool
+    recordings: Sequence[ComparedRecording]  # the recordings
+    without_device_work: Sequence[str]  # names of recordings with profiled steps, but without device work
+    differences: Mapping[str, Sequence[str]]  # settings that differ, one value per recording
+    steps: Sequence[ComparedLine]  # one line per common batch size
+    batch: int | None  # batch size of the rows; null if the profiles name none
+    by: str  # layer, operator, family or kernel
+    rows: Sequence[ComparedLine]  # largest time first; idle last
+    roof_ratios: Sequence[Mapping[str, RoofRatio]]  # one per recording after the first, by memory level or precision
+    fail_over: float | None  # growth that fails the check; null if none was asked for
+    failed: bool  # whether a step time grew by more and significantly
+    undecided: bool  # whether the measurement does not rule it out at another batch size, or at all
 
     @classmethod
     def of(cls, comparison: Comparison, fail_over: float | None = None) -> CompareDocument:
@@ -330,64 +250,36 @@ class CompareDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class RooflineDocument(Roofline):
-    """Points under the roofs of the device: `roofline`. The older pair `format` and `version` stays.
+    """Points under the roofs of the device: `roofline`. The older pair `format` and `version` stays."""
 
-    Attributes:
-        format: `curvescope roofline`.
-        version: version of this document before all documents had one.
-        device: name of the device; null if unknown.
-    """
-
-    format: str = "curvescope roofline"
-    version: int = 1
-    device: str | None
+    format: str = "curvescope roofline"  # `curvescope roofline`
+    version: int = 1  # version of this document before all documents had one
+    device: str | None  # name of the device; null if unknown
 
 
 @dataclass(frozen=True, kw_only=True)
 class RanksDocument(Ranks):
-    """Many ranks of one job: `ranks`.
+    """Many ranks of one job: `ranks`."""
 
-    Attributes:
-        interrupted: whether it covers only some of the ranks.
-        asked: number of recordings that were found.
-        differences: the largest stragglers explained, or the groups asked for.
-    """
-
-    interrupted: bool
-    asked: int
-    differences: Sequence[RankDifference]
+    interrupted: bool  # whether it covers only some of the ranks
+    asked: int  # number of recordings that were found
+    differences: Sequence[RankDifference]  # the largest stragglers explained, or the groups asked for
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingDocument:
-    """A scaling run: `scale`, and `explain` of its folder.
+    """A scaling run: `scale`, and `explain` of its folder."""
 
-    Attributes:
-        run: folder of the run.
-        complete: whether every point is measured.
-        network: name of the network.
-        mode: what a step runs.
-        precision: precision of a step.
-        device: device of the first rank.
-        threads: threads per process on a CPU.
-        input: source of the samples.
-        protocol: how it was measured.
-        versions: versions of the libraries.
-        lost: what the first rank lost, by name.
-        empty: points without a measurement.
-        series: weak and strong scaling.
-    """
-
-    run: str
-    complete: bool
-    network: str
-    mode: str
-    precision: str | None
-    device: Mapping[str, Any] | None
-    threads: int | None
-    input: str
-    protocol: Mapping[str, Any] | None
-    versions: Mapping[str, Any] | None
-    lost: Mapping[str, Any] | None
-    empty: Sequence[Mapping[str, Any]]
-    series: Sequence[Series]
+    run: str  # folder of the run
+    complete: bool  # whether every point is measured
+    network: str  # name of the network
+    mode: str  # what a step runs
+    precision: str | None  # precision of a step
+    device: Mapping[str, Any] | None  # device of the first rank
+    threads: int | None  # threads per process on a CPU
+    input: str  # source of the samples
+    protocol: Mapping[str, Any] | None  # how it was measured
+    versions: Mapping[str, Any] | None  # versions of the libraries
+    lost: Mapping[str, Any] | None  # what the first rank lost, by name
+    empty: Sequence[Mapping[str, Any]]  # points without a measurement
+    series: Sequence[Series]  # weak and strong scaling

@@ -29,75 +29,43 @@ _SPLIT = (
 
 @dataclass(frozen=True)
 class EnergyPoint:
-    """Energy at one batch size.
+    """Energy at one batch size."""
 
-    Attributes:
-        batch: the batch size.
-        energy_j: energy of a step.
-        j_per_sample: energy of a sample.
-        power_w: mean power in the steps.
-        spread: interquartile range over the energy; null for a single step.
-        n: number of steps with an energy.
-        rounds: number of their rounds.
-    """
-
-    batch: int
-    energy_j: Estimate
-    j_per_sample: float
-    power_w: float
-    spread: float | None
-    n: int
-    rounds: int
+    batch: int  # the batch size
+    energy_j: Estimate  # energy of a step
+    j_per_sample: float  # energy of a sample
+    power_w: float  # mean power in the steps
+    spread: float | None  # interquartile range over the energy; null for a single step
+    n: int  # number of steps with an energy
+    rounds: int  # number of their rounds
 
 
 @dataclass(frozen=True)
 class EnergyFinding:
-    """A tested functional of the curve of energy.
+    """A tested functional of the curve of energy."""
 
-    Attributes:
-        functional: its label.
-        unit: its unit.
-        value: its value.
-        verdict: as for times.
-        p_adjusted: p, adjusted over the family.
-        by_time_j: the functional of time, at the power of the smallest batch size in it.
-        by_power_j: what the other powers at the other batch sizes add.
-    """
-
-    functional: str
-    unit: str
-    value: Estimate
-    verdict: str
-    p_adjusted: float
-    by_time_j: float
-    by_power_j: float
+    functional: str  # its label
+    unit: str  # its unit
+    value: Estimate  # its value
+    verdict: str  # as for times
+    p_adjusted: float  # p, adjusted over the family
+    by_time_j: float  # the functional of time, at the power of the smallest batch size in it
+    by_power_j: float  # what the other powers at the other batch sizes add
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyDocument:
-    """The curve of energy of a recording: `energy`, and `explain` with `--of energy`.
+    """The curve of energy of a recording: `energy`, and `explain` with `--of energy`."""
 
-    Attributes:
-        recording: folder or URL of the recording.
-        complete: whether everything that was asked for is recorded.
-        lost: what the recording lost, by name.
-        source: what measured the energy, and of what.
-        locked_sm_clock_hz: clock that Curvescope locked the SMs at; null if it did not.
-        unmeasured_steps: number of timed steps without an energy.
-        curve: energy by batch size.
-        findings: every excess, then every curvature.
-        fixed_cost_j: energy that does not grow with the batch size; null if it is not significant.
-    """
-
-    recording: str
-    complete: bool
-    lost: Mapping[str, Any] | None
-    source: Mapping[str, Any]
-    locked_sm_clock_hz: int | None
-    unmeasured_steps: int
-    curve: Sequence[EnergyPoint]
-    findings: Sequence[EnergyFinding]
-    fixed_cost_j: Estimate | None
+    recording: str  # folder or URL of the recording
+    complete: bool  # whether everything that was asked for is recorded
+    lost: Mapping[str, Any] | None  # what the recording lost, by name
+    source: Mapping[str, Any]  # what measured the energy, and of what
+    locked_sm_clock_hz: int | None  # clock that Curvescope locked the SMs at; null if it did not
+    unmeasured_steps: int  # number of timed steps without an energy
+    curve: Sequence[EnergyPoint]  # energy by batch size
+    findings: Sequence[EnergyFinding]  # every excess, then every curvature
+    fixed_cost_j: Estimate | None  # energy that does not grow with the batch size; null if it is not significant
 
 
 def show_energy(recording: Recording, *, axis: str = "log2", everything: bool = False, as_json: bool = False) -> None:

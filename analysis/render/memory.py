@@ -28,27 +28,16 @@ _NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryDocument:
-    """Peak memory over batch sizes: `memory`, and `explain --of memory`.
+    """Peak memory over batch sizes: `memory`, and `explain --of memory`."""
 
-    Attributes:
-        recording: folder of the recording.
-        complete: whether nothing was lost.
-        lost: what was lost, by name.
-        peaks: the peak of each batch size.
-        findings: every test.
-        fixed_mb: memory that does not grow with the batch size; null if it is not significant.
-        per_sample_mb: growth between the two largest batch sizes; null for a single one.
-        largest_batch: the largest batch size that fits, predicted; null if unknown.
-    """
-
-    recording: str
-    complete: bool
-    lost: Mapping[str, Any] | None
-    peaks: Sequence[Peak]
-    findings: Sequence[SplitFinding]
-    fixed_mb: Estimate | None
-    per_sample_mb: float | None
-    largest_batch: LargestBatch | None
+    recording: str  # folder of the recording
+    complete: bool  # whether nothing was lost
+    lost: Mapping[str, Any] | None  # what was lost, by name
+    peaks: Sequence[Peak]  # the peak of each batch size
+    findings: Sequence[SplitFinding]  # every test
+    fixed_mb: Estimate | None  # memory that does not grow with the batch size; null if it is not significant
+    per_sample_mb: float | None  # growth between the two largest batch sizes; null for a single one
+    largest_batch: LargestBatch | None  # the largest batch size that fits, predicted; null if unknown
 
 
 def show_memory(

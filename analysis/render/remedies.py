@@ -27,17 +27,11 @@ _MOST_NAMED = 3  # changes whose saving is open, in a sentence
 
 @dataclass(frozen=True)
 class SavedAt:
-    """What a change saves at one batch size.
+    """What a change saves at one batch size."""
 
-    Attributes:
-        batch: the batch size.
-        share: share of the step's time saved; negative where it costs time.
-        proven: whether the saving is proven.
-    """
-
-    batch: int
-    share: Estimate
-    proven: bool
+    batch: int  # the batch size
+    share: Estimate  # share of the step's time saved; negative where it costs time
+    proven: bool  # whether the saving is proven
 
     @property
     def text(self) -> str:
@@ -51,42 +45,25 @@ class SavedAt:
 
 @dataclass(frozen=True, kw_only=True)
 class RemedyRow:
-    """One line of the plan of remedies.
+    """One line of the plan of remedies."""
 
-    Attributes:
-        do: an instruction; "together" for several changes.
-        factors: names of the factors that change.
-        cause: the cause that the change removes; None if it tests none.
-        saves: what it saves, by batch size; empty if it was not tried.
-        verdict: confirmed if it saves something, refuted if it saves less than 2 %, else undecided or untested.
-        costs: memory, changed results and set-up, in words; empty without any.
-        how: instructions to set it; None for several changes.
-        reason: why it is untested; None otherwise.
-    """
-
-    do: str
-    factors: tuple[str, ...]
-    cause: str | None
-    saves: tuple[SavedAt, ...]
-    verdict: Verdict
-    costs: str
-    how: str | None
-    reason: str | None
+    do: str  # an instruction; "together" for several changes
+    factors: tuple[str, ...]  # names of the factors that change
+    cause: str | None  # the cause that the change removes; None if it tests none
+    saves: tuple[SavedAt, ...]  # what it saves, by batch size; empty if it was not tried
+    verdict: Verdict  # confirmed if it saves something, refuted if it saves less than 2 %, else undecided or untested
+    costs: str  # memory, changed results and set-up, in words; empty without any
+    how: str | None  # instructions to set it; None for several changes
+    reason: str | None  # why it is untested; None otherwise
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemedyTable:
-    """The plan of remedies, as every view shows it.
+    """The plan of remedies, as every view shows it."""
 
-    Attributes:
-        rows: the changes that save, the largest first; then what several of them save together.
-        others: the changes that do not, or that were not tried.
-        sentence: how many changes were tried, and what those that are not in `rows` may save at most.
-    """
-
-    rows: tuple[RemedyRow, ...]
-    others: tuple[RemedyRow, ...]
-    sentence: str | None
+    rows: tuple[RemedyRow, ...]  # the changes that save, the largest first; then what several of them save together
+    others: tuple[RemedyRow, ...]  # the changes that do not, or that were not tried
+    sentence: str | None  # how many changes were tried, and what those that are not in `rows` may save at most
 
 
 def remedy_table(remedies: Remedies, axis: Axis) -> RemedyTable:

@@ -23,38 +23,23 @@ _SHOWN = 25
 
 @dataclass(frozen=True)
 class TimedSeries:
-    """One curve of a table of times.
+    """One curve of a table of times."""
 
-    Attributes:
-        problem: name of the problem.
-        device_name: name of the device; empty if the table names none.
-        curve: its points.
-        findings: every excess, then every curvature.
-    """
-
-    problem: str | None
-    device_name: str | None
-    curve: Sequence[Point]
-    findings: Sequence[Finding]
+    problem: str | None  # name of the problem
+    device_name: str | None  # name of the device; empty if the table names none
+    curve: Sequence[Point]  # its points
+    findings: Sequence[Finding]  # every excess, then every curvature
 
 
 @dataclass(frozen=True)
 class TimesDocument:
-    """The curves of a table of times: `explain` of an `import --table`.
+    """The curves of a table of times: `explain` of an `import --table`."""
 
-    Attributes:
-        recording: folder or URL of the recording.
-        noise: standard error of times without repeats, as a share.
-        noise_origin: stated, estimated from the table, or assumed.
-        series: the curves.
-        pooled: means of bends over the curves of a problem.
-    """
-
-    recording: str
-    noise: float
-    noise_origin: str
-    series: Sequence[TimedSeries]
-    pooled: Sequence[Pooled]
+    recording: str  # folder or URL of the recording
+    noise: float  # standard error of times without repeats, as a share
+    noise_origin: str  # stated, estimated from the table, or assumed
+    series: Sequence[TimedSeries]  # the curves
+    pooled: Sequence[Pooled]  # means of bends over the curves of a problem
 
 
 def noise_sentence(noise: float, origin: str) -> str:

@@ -72,14 +72,10 @@ def times_of(rounds_ms: Floats) -> Floats:
 
 
 def functional_of(times: Floats, weights: Floats, rounds: float, scale: float, minus: float = 0.0) -> Estimate:
-    """A functional with its interval.
+    """A functional with its interval, less a number, from `times_of` or a difference of such times of the same rounds.
 
-    Args:
-        times: result of `times_of`, or a difference of such times of the same rounds.
-        weights: coefficients of the functional, shape (batch sizes,).
-        rounds: effective number of rounds.
-        scale: size of the numbers behind it; a spread far below it is rounding.
-        minus: number to take from it.
+    `weights` are the coefficients by batch size, `rounds` is the effective number; a spread far below `scale` is
+    rounding.
     """
     return estimate(float(times[0] @ weights) - minus, times[1:] @ weights - minus, rounds, scale)
 
@@ -130,37 +126,27 @@ def used_rounds(times_ms: Floats) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one experiment measured of one factor; or, without a factor, of what runs unmodified.
+    """What one experiment measured of one factor; or, without a factor, of what runs unmodified."""
 
-    Attributes:
-        experiment: the experiment.
-        factor: name of the changed factor; None for the runs without a change.
-        facts: description of the factor; None without a factor, or if the recording does not have it.
-        rounds: number of rounds in which all batch sizes ran, both unmodified and with the factor.
-        batches: batch sizes of the experiment, increasing.
-        times_ms: unmodified times, by batch size; empty if nothing ran.
-        changed_ms: times with the factor, by batch size; empty without a factor, or if it did not run.
-        value: F in ms; None if it was not measured.
-        changed: F' with the factor in ms; None without a factor, or if it did not run. For a factor that brings its
-            cause about, the largest batch size is unmodified in F'.
-        removed: F − F' in ms; None as for `changed`.
-        taken: share removed, (F − F')/F; its interval is infinite where F may be 0. None as for `changed`.
-        gains: share of the time saved by the factor, 1 − T'/T, by batch size; empty as `changed_ms`.
-        ratios: logarithm of T'/T, by batch size, for each start of the processes; empty as `changed_ms`.
-    """
-
-    experiment: Experiment
-    factor: str | None
+    experiment: Experiment  # the experiment
+    factor: str | None  # name of the changed factor; None for the runs without a change
+    # description of the factor; None without a factor, or if the recording does not have it
     facts: FactorFacts | None = None
-    rounds: int = 0
-    batches: tuple[int, ...] = ()
-    times_ms: tuple[Estimate, ...] = ()
+    rounds: int = 0  # number of rounds in which all batch sizes ran, both unmodified and with the factor
+    batches: tuple[int, ...] = ()  # batch sizes of the experiment, increasing
+    times_ms: tuple[Estimate, ...] = ()  # unmodified times, by batch size; empty if nothing ran
+    # times with the factor, by batch size; empty without a factor, or if it did not run
     changed_ms: tuple[Estimate, ...] = ()
-    value: Estimate | None = None
+    value: Estimate | None = None  # F in ms; None if it was not measured
+    # F' with the factor in ms; None without a factor, or if it did not run. For a factor that brings its cause about,
+    # the largest batch size is unmodified in F'
     changed: Estimate | None = None
-    removed: Estimate | None = None
+    removed: Estimate | None = None  # F − F' in ms; None as for `changed`
+    # share removed, (F − F')/F; its interval is infinite where F may be 0. None as for `changed`
     taken: Estimate | None = None
+    # share of the time saved by the factor, 1 − T'/T, by batch size; empty as `changed_ms`
     gains: tuple[Estimate, ...] = ()
+    # logarithm of T'/T, by batch size, for each start of the processes; empty as `changed_ms`
     ratios: tuple[tuple[float, ...], ...] = ()
 
     @property

@@ -22,17 +22,12 @@ Claims: TypeAlias = Mapping[tuple[tuple[tuple[int, float], ...], str], float]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome(Measurement):
-    """A measurement with its verdict.
+    """A measurement with its verdict."""
 
-    Attributes:
-        verdict: verdict on the factor's cause, see `rule.decide`; untested without a factor.
-        reason: reason for an undecided or untested verdict, as a clause without a full stop; None otherwise.
-        changed_results: differences, if the factor changes the results beyond rounding; else None.
-    """
-
-    verdict: Verdict
+    verdict: Verdict  # verdict on the factor's cause, see `rule.decide`; untested without a factor
+    # reason for an undecided or untested verdict, as a clause without a full stop; None otherwise
     reason: str | None = None
-    changed_results: str | None = None
+    changed_results: str | None = None  # differences, if the factor changes the results beyond rounding; else None
 
     @classmethod
     def of(cls, measured: Measurement, decision: Decision) -> Outcome:

@@ -19,19 +19,12 @@ _ONE_JUMP = 0.7  # share of all jumps that one of them makes where the curve is 
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a term's curve between the batch sizes of the sweep, from a finer grid.
+    """The shape of a term's curve between the batch sizes of the sweep, from a finer grid."""
 
-    Attributes:
-        kind: jump, staircase, curve, straight or undecided.
-        at: first batch size behind a jump; None for other kinds.
-        period: number of samples from one jump of a staircase to the next; None for other kinds.
-        sentence: the shape in one sentence.
-    """
-
-    kind: str
-    at: int | None
-    period: int | None
-    sentence: str
+    kind: str  # jump, staircase, curve, straight or undecided
+    at: int | None  # first batch size behind a jump; None for other kinds
+    period: int | None  # number of samples from one jump of a staircase to the next; None for other kinds
+    sentence: str  # the shape in one sentence
 
 
 def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:

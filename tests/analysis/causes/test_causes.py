@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curvescope.analysis.causes import CAUSES, UNEXPLAINED, cache_capacity
+from curvescope.analysis.causes import CAUSES, UNEXPLAINED, cache_capacity, throttling
 from curvescope.analysis.causes.catalogue import ONLY_CONFIRMED
 from curvescope.analysis.causes.context import _host_calls
 from curvescope.analysis.causes.graph_padding import graph_batches
@@ -20,14 +20,15 @@ from curvescope.analysis.causes.not_significant import two_groups
 from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.diagnosis.explain import explain as explain_recording
 from curvescope.analysis.diagnosis.explain import recorded
-from curvescope.analysis.diagnosis.split import explain
+from curvescope.analysis.diagnosis.split import diagnose, explain
 from curvescope.analysis.render.causes import verdict_sentence
 from curvescope.cli import main
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.store import open_recording
 
 from ...curvescope.recordings import write_planted
-from .planted_causes import CPU, PLANS, Plan, diagnosed, explained
+from ..synthetic import times_of
+from .planted_causes import CPU, PLANS, Plan, diagnosed, explained, planted
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 
@@ -90,23 +91,15 @@ def test_copies_of_the_input_are_known_by_the_beginnings_of_their_names(name):
 
 
 CALLS = {
-    "cudaMalloc": "allocation",
-    "cuMemAlloc_v2": "allocation",
-    "cudaMallocAsync": "allocation",
-    "cudaFreeAsync": "allocation",
-    "cuMemCreate": "allocation",
-    "cuMemMap": "allocation",
-    "cuMemUnmap": "allocation",
-    "cuMemSetAccess": "allocation",
-    "cudaMemcpy": "synchronous copy",
-    "cudaMemcpyAsync": None,
-    "cuMemcpyHtoDAsync_v2": None,
-    "cudaMemsetAsync": None,
-    "cudaLaunchKernel": "launch",
+    "allocation": "cudaMalloc cuMemAlloc_v2 cudaMallocAsync cudaFreeAsync cuMemCreate cuMemMap cuMemUnmap "
+    "cuMemSetAccess",
+    "synchronous copy": "cudaMemcpy",
+    "launch": "cudaLaunchKernel",
+    None: "cudaMemcpyAsync cuMemcpyHtoDAsync_v2 cudaMemsetAsync",
 }
 
 
-@pytest.mark.parametrize(("call", "kind"), CALLS.items())
+@pytest.mark.parametrize(("call", "kind"), [(call, kind) for kind, of in CALLS.items() for call in of.split()])
 def test_calls_that_allocate_are_known_with_those_of_growing_segments_and_of_pools(call, kind):
     steps = pd.DataFrame({"start_ns": [0], "duration_ns": [10**6]})
     calls = pd.DataFrame({"name": [call], "start_ns": [10], "duration_ns": [2000]})
@@ -274,3 +267,64 @@ def test_the_ridge_is_that_of_the_recordings_precision(precision, ridge):
     assert v100.roof("compute").per_s / v100.roof("DRAM").per_s == pytest.approx(ridge, rel=0.01)
     claims = {cause for term in explained("roof change", hardware=v100).weighed for cause in term.claims}
     assert ("roof change" in claims) == (precision == "fp32")
+
+
+def claim_of(cause, plan, change):
+    """The claim of one cause on the term of conv3 after a change of the kernels or of what else is recorded."""
+    steps, kernels, recorded = planted(plan, 1, rounds=4)
+    kernels = kernels.assign(batch=kernels["step"].map(steps.set_index("step")["batch"]))
+    kernels, recorded = change(kernels, recorded)
+    found = diagnose(steps, times_of(steps, kernels.drop(columns="batch")), recorded=recorded)
+    split = explain(excess(8, 16), found.curve, found.terms, found.kernel_times, recorded)
+    (case,) = [one.case for one in split.weighed if one.case.share.key.layer == "conv3"]
+    return cause.weigh(case)
+
+
+@pytest.mark.parametrize(("misses", "claimed"), [(4, True), (1, False)])
+def test_data_that_outgrew_the_cache_must_move_more_measured_bytes(misses, claimed):
+    def counted(kernels, recorded):
+        per_byte = kernels["batch"].map({4: 0.25, 8: 0.25, 16: 0.25 * misses})
+        return kernels.assign(dram_bytes=kernels["bytes_compulsory"] * per_byte), recorded
+
+    claim = claim_of(cache_capacity, "cache capacity", counted)
+    assert (claim is not None) == claimed
+    if claimed:
+        traffic = next(one for one in claim.evidence if "measured DRAM" in one.what)
+        assert (traffic.before, traffic.after) == (0.25, 1.0)
+
+
+def test_bytes_of_some_launches_say_nothing_about_all():
+    def partly(kernels, recorded):
+        some = kernels.index % 2 == 0
+        return kernels.assign(dram_bytes=kernels["bytes_compulsory"].where(some)), recorded
+
+    claim = claim_of(cache_capacity, "cache capacity", partly)
+    assert claim is not None
+    assert not [one for one in claim.evidence if "measured DRAM" in one.what]
+
+
+def cycles(hertz):
+    """Cycles of kernels that run at a clock, by batch size, with samples of the clock or without."""
+
+    def counted(samples):
+        def change(kernels, recorded):
+            amount = (kernels["duration_ns"] / 1e9 * kernels["batch"].map(hertz)).round().astype("Int64")
+            return kernels.assign(sm_cycles=amount), recorded if samples else replace(recorded, clocks=None)
+
+        return change
+
+    return counted
+
+
+def test_cycles_stand_in_for_missing_samples_of_the_clock():
+    fallen = cycles({4: 1.7e9, 8: 1.7e9, 16: 1.2e9})(samples=False)
+    claim = claim_of(throttling, "throttling", fallen)
+    (evidence,) = claim.evidence
+    assert (evidence.table, round(evidence.before), round(evidence.after)) == ("kernels.sm_cycles", 1700, 1200)
+    assert claim_of(throttling, "throttling", lambda k, r: (k, replace(r, clocks=None))) is None
+
+
+def test_a_term_whose_own_clock_did_not_fall_is_not_throttled():
+    """The step's samples fell to 1.2 GHz; the term's cycles take as long as before."""
+    assert claim_of(throttling, "throttling", lambda kernels, recorded: (kernels, recorded)) is not None
+    assert claim_of(throttling, "throttling", cycles(dict.fromkeys((4, 8, 16), 1.7e9))(samples=True)) is None

@@ -1,11 +1,15 @@
-"""The lanes of one step: what runs where, and what the host did while no device work ran."""
+"""The lanes of one step, what the host did while no device work ran, and the text of a program's lines in a report."""
 
 from __future__ import annotations
+
+import os
+from types import SimpleNamespace
 
 import pandas as pd
 import pyarrow as pa
 import pytest
 
+from curvescope.analysis.render import report_data
 from curvescope.analysis.render.report_timeline import timeline
 
 STEPS = pd.DataFrame({"step": [0], "start_ns": [1_000_000], "duration_ns": [100_000], "profiled": [True]})
@@ -100,3 +104,23 @@ def test_streams_of_several_devices_are_named_by_device_and_threads_of_a_cpu_by_
     assert [lane["label"] for lane in two["lanes"] if lane["kind"] == "kernels"] == ["GPU 0 stream 7", "GPU 1 stream 7"]
     cpu = timeline(changed(device=None, stream=140_000_000_001), STEPS, [0], 8)
     assert [lane["label"] for lane in cpu["lanes"] if lane["kind"] == "kernels"] == ["CPU thread 1"]
+
+
+LATER, EARLIER = "2027-01-01T00:00:00+00:00", "2001-01-01T00:00:00+00:00"
+
+
+def source(created, *lines):
+    explanation = SimpleNamespace(shares=[SimpleNamespace(line=line) for line in lines])
+    return report_data._source([explanation], {"created_utc": created})
+
+
+def test_a_line_shows_its_text_if_the_file_did_not_change_and_is_under_the_working_directory(tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    here.mkdir()
+    for folder in (here, tmp_path):
+        (folder / "model.py").write_text("import torch\n    x = self.fc(x)\n")
+        os.utime(folder / "model.py", (1_780_000_000, 1_780_000_000))  # 2026
+    monkeypatch.chdir(here)
+    lines = ("model.py:2", "gone.py:2", "../model.py:2", str(tmp_path / "model.py") + ":2", None)
+    assert source(LATER, *lines) == {"model.py:2": "x = self.fc(x)"}
+    assert source(EARLIER, *lines) == {}

@@ -10,7 +10,9 @@ import pytest
 
 from curvescope.analysis.verdicts.outcome import outcomes_of, settled
 from curvescope.analysis.verdicts.rule import LEVELLED, TOO_SLOW
+from curvescope.analysis.verdicts.shape import shape
 from curvescope.analysis.verdicts.words import Verdict
+from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.experiments import Stage
 
 from ...experiments.planted_experiments import FACTS, FC6_MS, experiment, rows_of
@@ -202,3 +204,23 @@ def test_a_factor_that_removes_no_whole_cause_is_settled_by_its_share_whatever_i
     claims = {(one.functional, name): -0.1}
     assert settled(one, rows, claims)
     assert not settled(one, rows, claims, FACTS)
+
+
+@pytest.mark.parametrize(
+    ("cost_ms", "kind", "at", "period"),
+    [
+        (lambda b: 5.0 + b, "straight", None, None),
+        (lambda b: 5.0 + b + 4.0 * (b >= 6), "jump", 6, None),
+        (lambda b: 5.0 + b - 4.0 * (b >= 6), "jump", 6, None),
+        (lambda b: 8.0 * -(-b // 4), "staircase", None, 4),
+        (lambda b: 5.0 + 0.5 * b**1.5, "curve", None, None),
+    ],
+    ids=["straight", "jump up", "fall", "staircase", "curve"],
+)
+def test_the_shape_on_a_finer_grid(cost_ms, kind, at, period):
+    one = experiment(0, Stage.GRID, (), batches=tuple(range(2, 18)))
+    rows = rows_of(one, {None: cost_ms}, noise=0.01)
+    (alone,) = outcomes_of(one, rows, {})
+    found = shape(alone, rows, Axis("tokens"))
+    assert (found.kind, found.at, found.period) == (kind, at, period)
+    assert period is None or found.sentence.endswith(f"every {period} tokens.")

@@ -143,6 +143,17 @@ class Intervention:
     untested: str | None = None  # reason that no factor tests it, as a clause without a full stop; None if one does
 
 
+@dataclass(frozen=True)
+class WorkPart:
+    """The work of the products of a term, or of one other operator, by batch size."""
+
+    name: str
+    unit: str  # what its work is counted in; empty where it runs at one size, and needs no count
+    work: Mapping[int, float]  # of sizes at which it runs
+    times_ms: Mapping[int, float]
+    more_ms: Mapping[int, float]  # the part of the functional that is more work than in proportion
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One term of one functional, between the batch sizes `before` and `after` the change."""
@@ -155,6 +166,7 @@ class Case:
     facts: Mapping[int, BatchFacts]  # of each of those batch sizes
     hardware: Hardware
     slow_downs: Mapping[int, SlowDown] = field(default_factory=dict)  # by batch size; empty without communication
+    work: tuple[WorkPart, ...] = ()  # of a term of kernels, see `more_work.parts_of_work`
 
     @property
     def sides(self) -> tuple[int, int]:

@@ -14,10 +14,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from ..decompose.terms import OPTIMIZER
-from .case import Case, Claim, Intervention, Use, seen, total
+from .case import Case, Claim, Intervention, Use, WorkPart, seen, total
 
 CAUSE = "more work than in proportion"
 INTERVENTION = Intervention(
@@ -30,23 +29,12 @@ _PRODUCT = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The work of the products of a term, or of one other operator, by batch size."""
-
-    name: str
-    unit: str  # what its work is counted in; empty where it runs at one size, and needs no count
-    work: Mapping[int, float]  # of sizes at which it runs
-    times_ms: Mapping[int, float]
-    more_ms: Mapping[int, float]  # the part of the functional that is more work than in proportion
-
-
 def weights_of_work(case: Case) -> tuple[dict[int, float], float]:
     """The part of a term's functional that is more work than in proportion, as weights of the term's times.
 
     By batch size, empty if no work is known; and the time at the larger one whose work is known, ms.
     """
-    parts = list(_parts(case))
+    parts = case.work
     whole_ms = {batch: case.time_ms(batch) for batch in case.functional.conditions}
     weights = {b: math.fsum(part.more_ms.get(b, 0.0) for part in parts) / ms for b, ms in whole_ms.items() if ms}
     return weights if parts else {}, math.fsum(part.times_ms[case.after] for part in parts)
@@ -57,7 +45,7 @@ def weigh(case: Case) -> Claim | None:
     value = case.share.work.value if case.share.work else None
     if value is None or case.share.key.phase == OPTIMIZER or value.low <= 0 <= value.high:
         return None
-    most = max(_parts(case), key=lambda part: math.fsum(part.more_ms.values()) * value.value)
+    most = max(case.work, key=lambda part: math.fsum(part.more_ms.values()) * value.value)
     before, after = (most.work.get(batch) for batch in case.sides)
     if not most.unit:
         detail = f"({most.name} runs at {' and '.join(map(str, most.work))} only)"
@@ -73,7 +61,8 @@ def _calls(case: Case, op: str) -> list[float]:
     return [math.fsum(use.calls for use in case.at(b) if use.op == op) for b in case.sides]
 
 
-def _parts(case: Case) -> Iterator[_Part]:
+def parts_of_work(case: Case) -> Iterator[WorkPart]:
+    """What is known of the work of a term: of its products together, and of each other operator."""
     sizes = case.functional.conditions
     for name, uses in _groups(case.uses):
         times = {b: math.fsum(use.time_ms for use in uses if use.batch == b) for b in sizes}
@@ -87,7 +76,7 @@ def _parts(case: Case) -> Iterator[_Part]:
             b: (case.coefficient(b) - per_sample * (case.coefficient(b) * b + of_missing) / work[b]) * times[b]
             for b in ran
         }
-        yield _Part(name, unit, work, times, more)
+        yield WorkPart(name, unit, work, times, more)
 
 
 def _groups(uses: Iterable[Use]) -> Iterator[tuple[str, list[Use]]]:

@@ -12,7 +12,7 @@ from ...profiling.recording.store import STEP
 from ..causes import attribute, weigh_causes
 from ..causes.case import Case
 from ..causes.context import Examined, Recorded, cases, examine
-from ..causes.more_work import weights_of_work
+from ..causes.more_work import parts_of_work, weights_of_work
 from ..decompose.curve import Curve, cost_curve
 from ..decompose.findings import FindingVerdict, find, find_fixed_cost
 from ..decompose.functionals import Functional
@@ -66,6 +66,7 @@ def with_work(case: Case, terms: Terms) -> Case:
     """The case of a term of kernels with the part that is more work than in proportion."""
     if case.share.key.kind != KERNELS:
         return case
+    case = replace(case, work=tuple(parts_of_work(case)))
     weights, known_ms = weights_of_work(case)
     value = terms.weighted(case.functional, case.share.key, weights) if weights else None
     return replace(case, share=replace(case.share, work=TermWork(value, known_ms, case.time_ms(case.after))))

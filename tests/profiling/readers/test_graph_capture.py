@@ -10,6 +10,7 @@ from curvescope.cli import main
 from curvescope.profiling.readers.pytorch_events import Events
 
 from .made_profiles import PROFILES, imported
+from .test_pytorch_json import event
 
 DECODE, CAPTURE = (PROFILES / f"tl_sglang_{name}.json.gz" for name in ("decode", "capture_bs32"))
 
@@ -35,12 +36,8 @@ def test_a_decode_step_has_the_layers_of_its_capture(tmp_path):
 
 def test_only_a_capture_decodes_the_kernels_that_calls_name():
     for is_capture in (False, True):
-        event = msgspec.json.decode(b'{"args": {"kernel": "gemm"}}', type=Events(is_capture).columns.event_type)
-        assert hasattr(event.args, "of_kernel") == is_capture
-
-
-def span(category, name, start, duration, **args):
-    return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": duration, "args": args}
+        found = msgspec.json.decode(b'{"args": {"kernel": "gemm"}}', type=Events(is_capture).columns.event_type)
+        assert hasattr(found.args, "of_kernel") == is_capture
 
 
 def write(path, events):
@@ -52,27 +49,27 @@ def captured(path, graphs, named=True, start=5000):
     """Captures of graphs; each is a module's name and the names of its kernels."""
     events, now, correlation = [], start, 900
     for module, kernels in graphs:
-        events.append(span("cuda_runtime", "cudaStreamBeginCapture", now, 1, correlation=correlation))
-        events.append(span("python_function", f"nn.Module: {module}", now + 2, 10 * len(kernels)))
+        events.append(event("cuda_runtime", "cudaStreamBeginCapture", now, 1, correlation=correlation))
+        events.append(event("python_function", f"nn.Module: {module}", now + 2, 10 * len(kernels)))
         for index, kernel in enumerate(kernels):
             correlation += 1
             args = {"correlation": correlation} | ({"kernel": kernel} if named else {})
-            events.append(span("cpu_op", f"aten::{kernel}", now + 2.5 + 10 * index, 2))
-            events.append(span("cuda_runtime", "cudaLaunchKernelExC", now + 3 + 10 * index, 1, **args))
+            events.append(event("cpu_op", f"aten::{kernel}", now + 2.5 + 10 * index, 2))
+            events.append(event("cuda_runtime", "cudaLaunchKernelExC", now + 3 + 10 * index, 1, **args))
         now += 10 * len(kernels) + 10
-        events.append(span("cuda_runtime", "cudaStreamEndCapture", now - 5, 1, correlation=correlation + 1))
+        events.append(event("cuda_runtime", "cudaStreamEndCapture", now - 5, 1, correlation=correlation + 1))
     return write(path, events)
 
 
 def replayed(path, graphs):
     """Launches of graphs; each is the names of its kernels. One kernel before them has no graph."""
-    events = [span("cuda_runtime", "cudaLaunchKernel", 1000, 1, correlation=1)]
-    events.append(span("kernel", "alone", 1002, 5, correlation=1, device=0, stream=7))
+    events = [event("cuda_runtime", "cudaLaunchKernel", 1000, 1, correlation=1)]
+    events.append(event("kernel", "alone", 1002, 5, correlation=1, device=0, stream=7))
     for number, kernels in enumerate(graphs, 2):
         now = 1000 * number
-        events.append(span("cuda_runtime", "cudaGraphLaunch", now, 1, correlation=number))
+        events.append(event("cuda_runtime", "cudaGraphLaunch", now, 1, correlation=number))
         for index, kernel in enumerate(kernels):
-            events.append(span("kernel", kernel, now + 10 + 10 * index, 5, correlation=number, device=0, stream=7))
+            events.append(event("kernel", kernel, now + 10 + 10 * index, 5, correlation=number, device=0, stream=7))
     return write(path, events)
 
 
@@ -103,7 +100,7 @@ def test_launches_without_a_kernel_name_are_joined_in_order_and_the_recording_sa
     ],
 )
 def test_a_capture_that_does_not_fit_is_refused(graphs, replays, message, tmp_path, capsys):
-    events = [span("cpu_op", "aten::add", 1, 1)]
+    events = [event("cpu_op", "aten::add", 1, 1)]
     capture = captured(tmp_path / "c.json", graphs) if graphs else write(tmp_path / "c.json", events)
     execution = replayed(tmp_path / "e.json", replays)
     words = ["import", str(execution), "--capture", str(capture), "-o", str(tmp_path / "run")]
@@ -122,10 +119,10 @@ def numbered(path, graphs):
     """Launches of graphs; each is a graph's number and, in the order in which they run, the numbers of its nodes."""
     events = []
     for launch, (graph, nodes) in enumerate(graphs, 1):
-        events.append(span("cuda_runtime", "hipGraphLaunch", 1000 * launch, 1, correlation=launch))
+        events.append(event("cuda_runtime", "hipGraphLaunch", 1000 * launch, 1, correlation=launch))
         for index, node in enumerate(nodes):
             args = {"correlation": launch, "device": 0, "stream": 7, "graph id": graph, "graph node id": node}
-            events.append(span("kernel", f"k{index}", 1000 * launch + 10 + 10 * index, 5, **args))
+            events.append(event("kernel", f"k{index}", 1000 * launch + 10 + 10 * index, 5, **args))
     return write(path, events)
 
 
@@ -184,10 +181,10 @@ def test_graph_data_of_other_graphs_are_refused(data, message, tmp_path, capsys)
 def both(tmp_path, graphs, replays):
     """One trace of captures and of replays, whose kernels have numbers of nodes; nodes run in the opposite order."""
     events = json.loads(captured(tmp_path / "c.json", graphs, named=False, start=100).read_text())["traceEvents"]
-    for event in json.loads(replayed(tmp_path / "e.json", replays).read_text())["traceEvents"]:
-        if event["cat"] == "kernel" and event["name"] != "alone":
-            event["args"] |= {"graph id": 5, "graph node id": 100 - event["ts"] % 1000}
-        events.append(event)
+    for one in json.loads(replayed(tmp_path / "e.json", replays).read_text())["traceEvents"]:
+        if one["cat"] == "kernel" and one["name"] != "alone":
+            one["args"] |= {"graph id": 5, "graph node id": 100 - one["ts"] % 1000}
+        events.append(one)
     return write(tmp_path / "both.json", events)
 
 

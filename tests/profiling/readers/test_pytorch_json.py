@@ -192,14 +192,8 @@ BAD = {
     "no trace": (b'{"a": 1}', "no profile"),
     "no list": (b'{"traceEvents": 3}', "no list"),
     "other trace": (b'{"traceEvents": [{"ph": "X", "cat": "Op", "name": "x", "ts": 1, "dur": 1}]}', "no event"),
-    "execution trace": (
-        b'{"schema": "1.0.1", "nodes": [{"name": "[pytorch|profiler|execution_trace|thread]"}]}',
-        "`export_chrome_trace`",
-    ),
-    "two ranks": (
-        json.dumps({"traceEvents": [*PLANTED, {**PLANTED[3], "pid": 2}]}).encode(),
-        "several processes",
-    ),
+    "execution trace": (b'{"nodes": [{"name": "[pytorch|profiler|execution_trace|thread]"}]}', "`export_chrome_trace`"),
+    "two ranks": (json.dumps({"traceEvents": [*PLANTED, {**PLANTED[3], "pid": 2}]}).encode(), "several processes"),
 }
 
 

@@ -50,17 +50,14 @@ TF1 = [
     process(5, "/device:GPU:0/stream:13 Compute"),
     process(7, "/device:GPU:0/stream:all Compute"),
     ran(1, 0, "Conv2D", 100, 5, name="conv1/Conv2D", op="Conv2D"),
-    *[
-        row
-        for pid in (5, 7)
-        for row in (
-            ran(pid, 0, "Conv2D", 110, 20, name="conv1/Conv2D:Conv2D", op="Conv2D"),
-            ran(pid, 0, "Conv2DBackpropFilter", 140, 30, name=GRADIENT, op="Conv2DBackpropFilter"),
-            ran(pid, 0, "ApplyAdam", 180, 3, name="Adam/update_conv1/ApplyAdam", op="ApplyAdam"),
-            ran(pid, 0, "MEMCPYHtoD", 105, 2, name="edge_5_input", op="MEMCPYHtoD"),
-        )
-    ],
 ]
+for pid in (5, 7):
+    TF1 += [
+        ran(pid, 0, "Conv2D", 110, 20, name="conv1/Conv2D:Conv2D", op="Conv2D"),
+        ran(pid, 0, "Conv2DBackpropFilter", 140, 30, name=GRADIENT, op="Conv2DBackpropFilter"),
+        ran(pid, 0, "ApplyAdam", 180, 3, name="Adam/update_conv1/ApplyAdam", op="ApplyAdam"),
+        ran(pid, 0, "MEMCPYHtoD", 105, 2, name="edge_5_input", op="MEMCPYHtoD"),
+    ]
 
 
 def test_gpu_events_stand_twice_and_count_once(tmp_path):
@@ -114,21 +111,11 @@ def test_only_streams_are_kernels_and_steps_are_the_hosts(tmp_path):
     assert recording.meta["steps_from"] == "marks"
 
 
-JAX = [
-    process(1, "/device:GPU:0"),
-    process(9, "/host:CPU"),
-    thread(1, 13, "Stream #13(Compute)"),
-    *[
-        ran(1, 13, f"fusion_{i}", 100 * i, 10, hlo_module="jit_step", hlo_op=f"fusion.{i}", name=name)
-        for i, name in enumerate(
-            (
-                "jit(step)/jit(main)/jvp(Net)/Dense_0/dot_general",
-                "jit(step)/jit(main)/transpose(jvp(Net))/Dense_0/dot_general",
-                "jit(step)/jit(main)/sub",
-            )
-        )
-    ],
-]
+SCOPES = ("jvp(Net)/Dense_0/dot_general", "transpose(jvp(Net))/Dense_0/dot_general", "sub")
+JAX = [process(1, "/device:GPU:0"), process(9, "/host:CPU"), thread(1, 13, "Stream #13(Compute)")]
+for i, scope in enumerate(SCOPES):
+    facts = {"hlo_module": "jit_step", "hlo_op": f"fusion.{i}", "name": f"jit(step)/jit(main)/{scope}"}
+    JAX.append(ran(1, 13, f"fusion_{i}", 100 * i, 10, **facts))
 
 
 def test_jax_scopes_are_layers_without_their_transformations(tmp_path):

@@ -68,12 +68,7 @@ class Wave:
         that grows with the samples costs nothing or less, also where it begins to grow at `filled`.
         """
         growth = self.empty * (self.beyond - self.filled) / (self.last - self.beyond)
-        return {
-            self.batch: 1.0,
-            self.filled: -1.0 - self.empty,
-            self.beyond: self.empty + growth,
-            self.last: -growth,
-        }
+        return {self.batch: 1.0, self.filled: -1.0 - self.empty, self.beyond: self.empty + growth, self.last: -growth}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -195,10 +195,7 @@ def test_device_kernels_take_layer_and_phase_of_their_launch():
         DeviceEvent("memset", 400, 10, 0, 7, correlation_id=92, host_correlation_id=77),
     ]
     rows = kernel_rows(events, device, host_rows=False)
-    assert placed(rows) == [
-        ("implicit_gemm", 40, 300, "conv1", "forward"),
-        ("memset", 400, 10, None, None),
-    ]
+    assert placed(rows) == [("implicit_gemm", 40, 300, "conv1", "forward"), ("memset", 400, 10, None, None)]
     assert rows.lost == {"kernels_without_operator": 1}
 
 

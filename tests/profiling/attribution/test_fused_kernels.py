@@ -24,13 +24,7 @@ AGAIN = FusedKernel("cpp_fused_relu_1", (FusedOperator("block.2", "aten::relu", 
 
 @pytest.mark.parametrize(
     ("layers", "common"),
-    [
-        (["a.b.c", "a.b.d"], "a.b"),
-        (["a.b", "a.b"], "a.b"),
-        (["ab", "a"], None),
-        (["a.b", None], None),
-        ([], None),
-    ],
+    [(["a.b.c", "a.b.d"], "a.b"), (["a.b", "a.b"], "a.b"), (["ab", "a"], None), (["a.b", None], None), ([], None)],
 )
 def test_the_layer_of_a_kernel_is_the_smallest_module_around_its_layers(layers, common):
     assert common_layer(layers) == common

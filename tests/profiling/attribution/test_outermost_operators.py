@@ -89,11 +89,7 @@ def test_equal_calls_of_a_layer_are_one_row():
         op("aten::relu", 60, 5, dtypes=("double",)),
         mark("layer:a", 100, 50),
         op("aten::relu", 110, 7),
-    ) == [
-        ("aten::relu", 2, 30, None, None, 0),
-        ("aten::relu", 1, 5, None, None, 2),
-        ("aten::relu", 1, 7, "a", None, 3),
-    ]
+    ) == [("aten::relu", 2, 30, None, None, 0), ("aten::relu", 1, 5, None, None, 2), ("aten::relu", 1, 7, "a", None, 3)]
 
 
 def test_operators_outside_the_step_are_no_rows():

@@ -17,14 +17,10 @@ NCU = Path(__file__).parents[2] / "data" / "profiles" / "averyclapp_metrics_long
 @pytest.mark.parametrize(
     ("recorded", "counted", "found"),
     [
-        ("abc", "abc", [0, 1, 2]),
         ("abab", "aba", [0, 1, 2, None]),  # the run that was counted launched one kernel less
-        ("axb", "ab", [0, None, 1]),
-        ("ab", "axyb", [0, 3]),
-        ("ab", "cd", [None, None]),
         ("aab", "ab", [0, None, 1]),  # one of two equal kernels has a counterpart: which one is not known
-        ("", "a", []),
-        ("a", "", [None]),
+        *(("abc", "abc", [0, 1, 2]), ("axb", "ab", [0, None, 1]), ("ab", "axyb", [0, 3]), ("ab", "cd", [None, None])),
+        *(("", "a", []), ("a", "", [None])),
     ],
 )
 def test_the_counterpart_is_the_equal_kernel_in_the_same_order(recorded, counted, found):
@@ -43,14 +39,10 @@ def test_a_kernel_in_the_middle_that_ran_with_another_grid_joins_nothing():
 
 
 def test_tools_that_print_template_arguments_differently_name_the_same_kernel():
-    kineto, ncu = (
-        pd.DataFrame({"name": [name]})
-        for name in (
-            "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, 3>(int, at::Array)",
-            "void at::native::vectorized_elementwise_kernel<(int)4, at::native::AddFunctor<float>, (int)3>(int)",
-        )
-    )
-    assert launch_keys(kineto, False) == launch_keys(ncu, False) == [("vectorized_elementwise_kernel",)]
+    arguments = ("4, at::native::AddFunctor<float>, 3>(int, at::Array)", "(int)4, at::AddFunctor<float>, (int)3>(int)")
+    for text in arguments:
+        rows = pd.DataFrame({"name": [f"void at::native::vectorized_elementwise_kernel<{text}"]})
+        assert launch_keys(rows, False) == [("vectorized_elementwise_kernel",)]
 
 
 def test_what_ncu_counted_on_a_gpu_joins_the_names_that_cupti_gives(tmp_path):

@@ -34,27 +34,19 @@ def placed(rows):
 
 def test_own_time_of_an_operator_is_what_its_children_leave():
     rows = kernel_rows([STEP, op("aten::linear", 100, 100), op("aten::addmm", 120, 50)])
-    assert placed(rows) == [
-        ("aten::linear", 100, 20, None, None),
-        ("aten::addmm", 120, 50, None, None),
-        ("aten::linear", 170, 30, None, None),
-    ]
+    times = [("aten::linear", 100, 20), ("aten::addmm", 120, 50), ("aten::linear", 170, 30)]
+    assert placed(rows) == [(*time, None, None) for time in times]
     assert {row["op"] for row in rows.kernels} == {"aten::linear"}
     assert rows.windows == [(0, 1000)]
 
 
-def test_layer_and_phase_come_from_the_innermost_range():
-    rows = kernel_rows(
-        [
-            STEP,
-            mark("phase:forward", 0, 500),
-            mark("layer:block", 10, 400),
-            mark("layer:block.conv", 20, 100),
-            op("aten::conv2d", 30, 50),
-            op("aten::add", 200, 10),
-        ]
-    )
+def test_layer_and_phase_come_from_the_innermost_range_and_windows_of_fetched_batches_are_told():
+    marks = [mark("phase:input", 2, 7), mark("phase:forward", 10, 490), mark("layer:block", 10, 400)]
+    operators = [op("aten::copy_", 3, 5), op("aten::conv2d", 30, 50), op("aten::add", 200, 10)]
+    rows = kernel_rows([STEP, *marks, mark("layer:block.conv", 20, 100), *operators])
+    assert rows.inputs == [(2, 7)]
     assert placed(rows) == [
+        ("aten::copy_", 3, 5, None, "input"),
         ("aten::conv2d", 30, 50, "block.conv", "forward"),
         ("aten::add", 200, 10, "block", "forward"),
     ]
@@ -62,100 +54,54 @@ def test_layer_and_phase_come_from_the_innermost_range():
 
 def test_backward_lands_on_the_layer_that_made_the_node():
     """`view` in pool1 shows number 7 and makes no node; conv2's convolution draws 7: the last one has it."""
-    rows = kernel_rows(
-        [
-            STEP,
-            mark("layer:pool1", 0, 50),
-            op("aten::view", 10, 10, sequence=7),
-            mark("layer:conv2", 100, 50),
-            op("aten::conv2d", 110, 30, sequence=7),
-            mark("phase:backward", 500, 400),
-            node("ConvolutionBackward0", 510, 100, sequence=7),
-            op("aten::convolution_backward", 520, 50),
-        ]
-    )
-    backward = [row for row in rows.kernels if row["start_ns"] >= 500]
-    assert {(row["layer"], row["phase"], row["op"]) for row in backward} == {
-        ("conv2", "backward", "ConvolutionBackward0")
-    }
+    forward = [mark("layer:pool1", 0, 50), op("aten::view", 10, 10, sequence=7)]
+    forward += [mark("layer:conv2", 100, 50), op("aten::conv2d", 110, 30, sequence=7)]
+    backward = [node("ConvolutionBackward0", 510, 100, sequence=7), op("aten::convolution_backward", 520, 50)]
+    rows = kernel_rows([STEP, *forward, mark("phase:backward", 500, 400), *backward]).kernels
+    found = {(row["layer"], row["phase"], row["op"]) for row in rows if row["start_ns"] >= 500}
+    assert found == {("conv2", "backward", "ConvolutionBackward0")}
 
 
-def test_backward_on_a_thread_of_its_own_has_its_phase():
-    rows = kernel_rows(
-        [
-            STEP,
-            mark("layer:fc", 0, 50),
-            op("aten::addmm", 10, 10, sequence=3),
-            node("AddmmBackward0", 500, 100, sequence=3, thread=2),
-            op("aten::mm", 520, 50, thread=2),
-        ]
-    )
-    mm = next(row for row in rows.kernels if row["name"] == "aten::mm")
-    assert (mm["layer"], mm["phase"], mm["stream"]) == ("fc", "backward", 2)
-
-
-def test_accumulating_a_gradient_belongs_to_the_node_before_it():
-    rows = kernel_rows(
-        [
-            STEP,
-            mark("layer:fc", 0, 50),
-            op("aten::addmm", 10, 10, sequence=3),
-            node("AddmmBackward0", 500, 100, sequence=3),
-            node("torch::autograd::AccumulateGrad", 700, 20, sequence=2**63 - 1),
-        ]
-    )
-    assert rows.kernels[-1]["layer"] == "fc"
+def test_backward_on_a_thread_of_its_own_has_its_phase_and_accumulating_a_gradient_belongs_to_the_node_before_it():
+    forward = [STEP, mark("layer:fc", 0, 50), op("aten::addmm", 10, 10, sequence=3)]
+    backward = [node("AddmmBackward0", 500, 100, sequence=3, thread=2), op("aten::mm", 520, 50, thread=2)]
+    accumulates = node("torch::autograd::AccumulateGrad", 700, 20, sequence=2**63 - 1, thread=2)
+    rows = {row["name"]: row for row in kernel_rows([*forward, *backward, accumulates]).kernels}
+    for name in ("aten::mm", "torch::autograd::AccumulateGrad"):
+        assert (rows[name]["layer"], rows[name]["phase"], rows[name]["stream"]) == ("fc", "backward", 2)
 
 
 def test_primitives_go_under_the_operator_that_ran_them():
-    verbose = VerboseLog([Primitive("convolution jit:avx2", 125, 40)])
+    verbose = VerboseLog([Primitive("convolution jit:avx2", 125, 40), Primitive("reorder", 600, 40)])
     rows = kernel_rows([STEP, mark("layer:conv1", 90, 200), op("aten::conv2d", 100, 100)], verbose=verbose)
-    assert placed(rows) == [
-        ("aten::conv2d", 100, 25, "conv1", None),
-        ("convolution jit:avx2", 125, 40, "conv1", None),
-        ("aten::conv2d", 165, 35, "conv1", None),
-    ]
-    assert rows.kernels[1]["source"] == "onednn"
-    assert rows.kernels[1]["op"] == "aten::conv2d"
-
-
-def test_a_primitive_outside_every_operator_is_counted():
-    rows = kernel_rows([STEP, op("aten::relu", 100, 10)], verbose=VerboseLog([Primitive("reorder", 600, 40)]))
+    times = [("aten::conv2d", 100, 25), ("convolution jit:avx2", 125, 40), ("aten::conv2d", 165, 35)]
+    assert placed(rows) == [(*time, "conv1", None) for time in times]
+    assert (rows.kernels[1]["source"], rows.kernels[1]["op"]) == ("onednn", "aten::conv2d")
     assert rows.lost == {"primitives_outside_operators": 1}
 
 
 def test_mkl_calls_go_to_the_operator_of_their_shape_at_its_end():
-    shapes = ([10], [4, 4096], [4096, 10])
-    verbose = VerboseLog(mkl_calls=[MklCall("mkl SGEMM(T,N)", (10, 4, 4096), 60)])
+    calls = [MklCall("mkl SGEMM(T,N)", (10, 4, 4096), 60), MklCall("mkl SGEMM(T,N)", (3, 3, 3), 60)]
     events = [
         STEP,
         op("aten::mm", 50, 20, shapes=([4, 7], [7, 10])),
         op("aten::linear", 100, 120, shapes=([4, 4096], [10, 4096], [10])),
-        op("aten::addmm", 110, 100, shapes=shapes),
+        op("aten::addmm", 110, 100, shapes=([10], [4, 4096], [4096, 10])),
         op("aten::expand", 115, 5),
     ]
-    rows = kernel_rows(events, verbose=verbose)
+    rows = kernel_rows(events, verbose=VerboseLog(mkl_calls=calls))
     call = next(row for row in rows.kernels if row["name"].startswith("mkl"))
     assert (call["start_ns"], call["duration_ns"], call["source"]) == (150, 60, "mkl")
-    assert rows.lost == {}
+    assert rows.lost == {"mkl_calls_not_placed": 1}
 
 
 def test_batched_products_go_by_kind_and_order():
     verbose = VerboseLog(mkl_calls=[MklCall("mkl SGEMM_BATCH(N,N)", (), 60), MklCall("mkl SGEMM_BATCH(T,N)", (), 30)])
-    events = [
-        STEP,
-        op("aten::mm", 50, 100, shapes=([4, 7], [7, 10])),
-        op("aten::bmm", 200, 100, shapes=([2, 4, 7], [2, 7, 10])),
-        op("aten::baddbmm", 400, 50, shapes=([2, 4, 10], [2, 4, 7], [2, 7, 10])),
-    ]
-    rows = kernel_rows(events, verbose=verbose)
+    product, batched = op("aten::mm", 50, 100, shapes=([4, 7], [7, 10])), ([2, 4, 7], [2, 7, 10])
+    added = op("aten::baddbmm", 400, 50, shapes=([2, 4, 10], *batched))
+    rows = kernel_rows([STEP, product, op("aten::bmm", 200, 100, shapes=batched), added], verbose=verbose)
     calls = [(row["name"], row["op"]) for row in rows.kernels if row["source"] == "mkl"]
     assert calls == [("mkl SGEMM_BATCH(N,N)", "aten::bmm"), ("mkl SGEMM_BATCH(T,N)", "aten::baddbmm")]
-
-
-def test_an_mkl_call_without_operator_is_counted():
-    verbose = VerboseLog(mkl_calls=[MklCall("mkl SGEMM(T,N)", (3, 3, 3), 60)])
-    assert kernel_rows([STEP], verbose=verbose).lost == {"mkl_calls_not_placed": 1}
 
 
 @pytest.mark.parametrize("reach", [-40, 0, 40, 95])
@@ -169,102 +115,56 @@ def test_rows_of_a_thread_never_overlap_and_add_up(reach):
 
 
 def test_work_is_counted_once_per_call_on_its_longest_row():
-    shapes = ([4, 8], [16, 8], [16])
-    events = [
-        STEP,
-        op("aten::linear", 100, 100, shapes=shapes),
-        op("aten::addmm", 120, 70, shapes=([16], [4, 8], [8, 16])),
-    ]
-    rows = kernel_rows(events, count_work=lambda operation: Work(1024, 64)).kernels
-    assert [(row["name"], row.get("flops")) for row in rows] == [
-        ("aten::linear", None),
-        ("aten::addmm", 1024),
-        ("aten::linear", None),
-    ]
+    linear = op("aten::linear", 100, 100, shapes=([4, 8], [16, 8], [16]))
+    addmm = op("aten::addmm", 120, 70, shapes=([16], [4, 8], [8, 16]))
+    rows = kernel_rows([STEP, linear, addmm], count_work=lambda operation: Work(1024, 64)).kernels
+    flops = [(row["name"], row.get("flops")) for row in rows]
+    assert flops == [("aten::linear", None), ("aten::addmm", 1024), ("aten::linear", None)]
 
 
 def test_device_kernels_take_layer_and_phase_of_their_launch():
-    events = [
-        STEP,
-        mark("phase:forward", 0, 300),
-        mark("layer:conv1", 0, 200),
-        op("aten::conv2d", 10, 50, correlation=5),
-    ]
-    device = [
-        DeviceEvent("implicit_gemm", 40, 300, 0, 7, correlation_id=91, host_correlation_id=5),
-        DeviceEvent("memset", 400, 10, 0, 7, correlation_id=92, host_correlation_id=77),
-    ]
-    rows = kernel_rows(events, device, host_rows=False)
+    marks = [STEP, mark("phase:forward", 0, 300), mark("layer:conv1", 0, 200)]
+    device = [DeviceEvent("implicit_gemm", 40, 300, 0, 7, 91, 5), DeviceEvent("memset", 400, 10, 0, 7, 92, 77)]
+    rows = kernel_rows([*marks, op("aten::conv2d", 10, 50, correlation=5)], device, host_rows=False)
     assert placed(rows) == [("implicit_gemm", 40, 300, "conv1", "forward"), ("memset", 400, 10, None, None)]
     assert rows.lost == {"kernels_without_operator": 1}
 
 
 def test_communication_is_told_from_the_layer_it_runs_under():
     """DDP copies a gradient into its bucket and starts the collective inside the hook of the layer's last gradient."""
-    accumulate = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+    accumulate, gradient = "autograd::engine::evaluate_function: ", "torch::autograd::AccumulateGrad"
+    reducer, bucket = "torch::distributed::reducer::mul_out", "torch.distributed.ddp.reducer::copy_bucket_to_grad"
     rows = kernel_rows(
         [
-            STEP,
-            mark("phase:backward", 0, 900),
-            op(accumulate, 100, 300),
-            op("torch::autograd::AccumulateGrad", 110, 10),
-            op("torch::distributed::reducer::mul_out", 150, 100),
-            op("aten::mul", 160, 80),
-            op("c10d::allreduce_", 300, 50),
-            op("gloo:all_reduce", 320, 500, thread=2),
-            op("torch.distributed.ddp.reducer::copy_bucket_to_grad", 850, 20),
-            op("aten::copy_", 855, 10),
+            *(STEP, mark("phase:backward", 0, 900), op(accumulate + gradient, 100, 300), op(gradient, 110, 10)),
+            *(op(reducer, 150, 100), op("aten::mul", 160, 80), op("c10d::allreduce_", 300, 50)),
+            *(op("gloo:all_reduce", 320, 500, thread=2), op(bucket, 850, 20), op("aten::copy_", 855, 10)),
         ]
     )
     assert {(row["name"], row["op"]) for row in rows.kernels} == {
-        ("torch::autograd::AccumulateGrad", "torch::autograd::AccumulateGrad"),
-        ("torch::distributed::reducer::mul_out", "torch::distributed::reducer::mul_out"),
-        ("aten::mul", "torch::distributed::reducer::mul_out"),
-        ("c10d::allreduce_", "c10d::allreduce_"),
-        ("gloo:all_reduce", "gloo:all_reduce"),
-        *[
-            (name, "torch.distributed.ddp.reducer::copy_bucket_to_grad")
-            for name in ("torch.distributed.ddp.reducer::copy_bucket_to_grad", "aten::copy_")
-        ],
+        *((name, name) for name in (gradient, reducer, "c10d::allreduce_", "gloo:all_reduce", bucket)),
+        *(("aten::mul", reducer), ("aten::copy_", bucket)),
     }
 
 
-def test_windows_of_fetched_batches_are_told():
-    rows = kernel_rows([STEP, mark("phase:input", 5, 90), op("aten::copy_", 20, 10), mark("phase:forward", 100, 50)])
-    assert rows.inputs == [(5, 90)]
-    assert placed(rows) == [("aten::copy_", 20, 10, None, "input")]
-
-
 def test_nccl_kernel_is_of_the_collective_that_launched_it():
-    rows = kernel_rows(
-        [
-            STEP,
-            mark("phase:backward", 0, 900),
-            op("torch::distributed::reducer::mul_out", 100, 20),
-            op("aten::mul", 105, 10, correlation=1),
-            op("c10d::allreduce_", 200, 50, correlation=2),
-            op("nccl:all_reduce", 210, 30, correlation=3),
-        ],
-        [
-            DeviceEvent("vectorized_elementwise_kernel", 130, 10, 0, 7, 11, 1),
-            DeviceEvent("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 300, 400, 0, 20, 12, 3),
-        ],
-        host_rows=False,
-    )
-    assert [(row["name"], row["op"], row["phase"]) for row in rows.kernels] == [
-        ("vectorized_elementwise_kernel", "torch::distributed::reducer::mul_out", "backward"),
-        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "nccl:all_reduce", "backward"),
-    ]
+    reducer = "torch::distributed::reducer::mul_out"
+    host = [op(reducer, 100, 20), op("aten::mul", 105, 10, correlation=1)]
+    host += [op("c10d::allreduce_", 200, 50, correlation=2), op("nccl:all_reduce", 210, 30, correlation=3)]
+    names = ["vectorized_elementwise_kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"]
+    device = [DeviceEvent(names[0], 130, 10, 0, 7, 11, 1), DeviceEvent(names[1], 300, 400, 0, 20, 12, 3)]
+    rows = kernel_rows([STEP, mark("phase:backward", 0, 900), *host], device, host_rows=False)
+    placed_in = [(row["name"], row["op"], row["phase"]) for row in rows.kernels]
+    assert placed_in == [(names[0], reducer, "backward"), (names[1], "nccl:all_reduce", "backward")]
     assert rows.lost == {}
 
 
 def test_a_primitive_beside_a_collective_is_its_operators():
     """Gloo's thread begins the collective after the operator and before the primitive, which is inside the operator."""
     log = VerboseLog(primitives=[Primitive("convolution jit:avx2", 250, 40)])
-    rows = kernel_rows(
-        [STEP, op("aten::convolution", 200, 150), op("gloo:all_reduce", 220, 400, thread=2)], verbose=log
-    )
-    assert [(row["name"], row["op"], row["start_ns"], row["duration_ns"]) for row in rows.kernels] == [
+    events = [STEP, op("aten::convolution", 200, 150), op("gloo:all_reduce", 220, 400, thread=2)]
+    rows = kernel_rows(events, verbose=log).kernels
+    assert [(row["name"], row["op"], row["start_ns"], row["duration_ns"]) for row in rows] == [
         ("aten::convolution", "aten::convolution", 200, 50),
         ("gloo:all_reduce", "gloo:all_reduce", 220, 400),
         ("convolution jit:avx2", "aten::convolution", 250, 40),

@@ -10,7 +10,7 @@ from curvescope.profiling.attribution.kernel_precision import kernel_precision
 @pytest.mark.parametrize(
     ("name", "precision"),
     [
-        ("maxwell_sgemm_128x64_nn", "fp32"),
+        *((name, "fp32") for name in ("maxwell_sgemm_128x64_nn", "ampere_sgemm_128x64_nn")),
         ("volta_scudnn_128x64_relu_interior_nn_v1", "fp32"),
         ("cudnn::cnn::wgrad_alg0_engine<float, 128, 6, 7, 3, 3, 5, false, 512>", "fp32"),
         ("volta_dgemm_64x64_nn", "fp64"),
@@ -20,7 +20,6 @@ from curvescope.profiling.attribution.kernel_precision import kernel_precision
         ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x3_tn", "fp16"),
         ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn", "bf16"),
         ("ampere_h16816gemm_256x128_ldg8_stages_32x3_tn", "fp16"),
-        ("ampere_sgemm_128x64_nn", "fp32"),
         ("cutlass__5x_cudnn::Kernel<cutlass_tensorop_s1688fprop_optimized_tf32_64x64>", "tf32"),
         ("cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4", "tf32"),
         ("sm80_xmma_fprop_implicit_gemm_tf32f32_nhwckrsc_nchw_tilesize128x64x16_stage4_wa", "tf32"),

@@ -23,15 +23,12 @@ def launched_in(*spans):
 def test_the_path_leads_from_the_outermost_operator_inwards():
     inner = ("aten::convolution", [[8, 3, 32, 32], [16, 3, 3, 3], [], [[1, 1]]], False)
     outer = ("aten::conv2d", [[8, 3, 32, 32], [16, 3, 3, 3]], False)
-    expected = ("aten::conv2d", "aten::conv2d > aten::convolution", "8x3x32x32, 16x3x3x3")
-    assert launched_in(outer, inner) == expected
+    path, shapes = "aten::conv2d > aten::convolution", "8x3x32x32, 16x3x3x3"
+    assert launched_in(outer, inner) == ("aten::conv2d", path, shapes)
     # An autograd node has no shapes: those of the operator in it count.
-    node = ("autograd::engine::evaluate_function: ConvolutionBackward0", [], False)
-    assert launched_in(node, inner) == (
-        "ConvolutionBackward0",
-        "ConvolutionBackward0 > aten::convolution",
-        "8x3x32x32, 16x3x3x3, [1x1]",
-    )
+    name = "ConvolutionBackward0"
+    node = (f"autograd::engine::evaluate_function: {name}", [], False)
+    assert launched_in(node, inner) == (name, f"{name} > aten::convolution", f"{shapes}, [1x1]")
 
 
 def test_a_new_path_begins_in_an_annotation():

@@ -13,29 +13,55 @@ from curvescope.profiling.workload.networks import get_network
 F4 = ["float"] * 6
 
 
-def test_matrix_product_by_hand():
-    # 2 × 3 times 3 × 5: 30 products and sums; 6 + 15 + 10 elements of 4 bytes
-    assert work("aten::mm", [[2, 3], [3, 5]], F4) == Work(60, 124)
-    assert work("aten::addmm", [[5], [2, 3], [3, 5], [], []], F4) == Work(70, 144)
-    assert work("aten::linear", [[2, 3], [5, 3], [5]], F4) == Work(70, 144)
-    assert work("aten::bmm", [[4, 2, 3], [4, 3, 5]], F4) == Work(240, 496)
+HALF, BF16, FP8 = ["c10::Half"] * 3, ["c10::BFloat16"] * 2 + ["int"], ["c10::Float8_e4m3fn"] * 2 + ["float"] * 2
 
 
-def test_half_precision_moves_half_the_bytes():
-    assert work("aten::mm", [[2, 3], [3, 5]], ["c10::BFloat16"] * 2) == Work(60, 62)
-
-
-def test_convolution_by_hand():
-    # 1 image 3×4×4, 2 filters 3×3 without padding: 2×2×2 results of 27 products each
-    call = ([[1, 3, 4, 4], [2, 3, 3, 3], []], F4, [None, None, None, [1, 1], [0, 0], [1, 1], 1])
-    assert work("aten::conv2d", *call) == Work(2 * 8 * 27, 4 * (48 + 54 + 8))
-
-
-def test_grouped_and_strided_convolution_by_hand():
-    # 4 channels in 2 groups, 6 filters over 2 channels each, stride 2, padding 1 on 5×5: 3×3 results
-    call = ([[2, 4, 5, 5], [6, 2, 3, 3], [6]], F4, [None, None, None, [2, 2], [1, 1], [1, 1], 2])
-    results = 2 * 6 * 9
-    assert work("aten::conv2d", *call).flops == 2 * results * 18 + results
+@pytest.mark.parametrize(
+    ("op", "shapes", "dtypes", "concrete", "expected"),
+    [
+        # 2 × 3 times 3 × 5: 30 products and sums; 6 + 15 + 10 elements of 4 bytes
+        ("mm", [[2, 3], [3, 5]], F4, [], Work(60, 124)),
+        ("mm", [[2, 3], [3, 5]], BF16, [], Work(60, 62)),
+        ("addmm", [[5], [2, 3], [3, 5], [], []], F4, [], Work(70, 144)),
+        ("linear", [[2, 3], [5, 3], [5]], F4, [], Work(70, 144)),
+        ("bmm", [[4, 2, 3], [4, 3, 5]], F4, [], Work(240, 496)),
+        ("baddbmm", [[4, 2, 5], [4, 2, 3], [4, 3, 5]], F4, [], Work(240, 496)),
+        ("_foreach_mul_", [[[2, 3], [4]], []], F4, [], Work(10, 80)),  # over a list of tensors
+        # 6 + 15 bytes of operands, two scales of 4, results of bf16 (type 15)
+        ("_scaled_mm", [[2, 3], [3, 5], [1], [1], [], [], [], []], FP8, [None] * 6 + [15], Work(60, 6 + 15 + 8 + 20)),
+        ("_scaled_mm", [[2, 3], [3, 5], [1], [1], [], [], [], []], FP8, [], Work(60, None)),  # results of unknown type
+        ("_int_mm", [[2, 3], [3, 5]], ["signed char"] * 2, [], Work(60, 6 + 15 + 40)),
+        # Grouped products: rows in groups, e.g. tokens by expert; the sum in groups, e.g. the gradient of weights
+        ("_grouped_mm", [[7, 3], [2, 3, 5], [2]], BF16, [], Work(2 * 7 * 15, 2 * (21 + 30 + 35))),
+        ("_grouped_mm", [[2, 7, 3], [2, 3, 5], [2]], BF16, [], Work(2 * 2 * 7 * 15, 2 * (42 + 30 + 70))),
+        ("_grouped_mm", [[4, 7], [7, 5], [2]], BF16, [], Work(2 * 4 * 7 * 5, 2 * (28 + 35 + 40))),
+        ("_grouped_mm", [[2, 4, 3], [3, 6], [2]], BF16, [], Work(2 * 4 * 18, 2 * (24 + 18 + 24))),
+        ("rms_norm", [[2, 8], [], [8]], HALF, [], Work(64, 2 * 32)),
+        ("silu", [[2, 8]], HALF, [], Work(64, 2 * 32)),
+        ("layer_norm", [[2, 8], []], HALF, [], Work(80, 2 * 32)),
+        ("_softmax", [[2, 8], []], HALF, [], Work(80, 2 * 32)),
+        # 6 indices of 8 bytes look up rows of 4 elements in a table of 100
+        ("embedding", [[100, 4], [2, 3]], ["c10::Half", "long int"], [], Work(0, 2 * 2 * 24 + 48)),
+        ("embedding_dense_backward", [[2, 3, 4], [2, 3]], ["float", "long int"], [None, None, 100],
+         Work(24, 4 * (24 + 400) + 48)),
+        # 1 image 3×4×4, 2 filters 3×3 without padding: 2×2×2 results of 27 products each
+        ("conv2d", [[1, 3, 4, 4], [2, 3, 3, 3], []], F4, [None, None, None, [1, 1], [0, 0], [1, 1], 1],
+         Work(2 * 8 * 27, 4 * (48 + 54 + 8))),
+        # 4 channels in 2 groups, 6 filters over 2 channels each, stride 2, padding 1 on 5×5: 3×3 results
+        ("conv2d", [[2, 4, 5, 5], [6, 2, 3, 3], [6]], F4, [None, None, None, [2, 2], [1, 1], [1, 1], 2],
+         Work(2 * 108 * 18 + 108, 4 * (200 + 108 + 108 + 6))),
+        *(("copy_", [[16], [16]], [f"c10::Float8_{kind}"] * 2, [], Work(0, 32))
+          for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")),
+        ("mm", [[2, 3], [3, 5]], ["", ""], [], UNKNOWN),  # elements of unknown type
+        ("no_such_operator", [[2, 3]], F4, [], UNKNOWN),
+        ("mm", [[2, 3]], F4, [], UNKNOWN),  # an operand was not recorded
+        ("conv2d", [[1, 3, 4, 4], [2, 3, 3, 3], []], F4, [], UNKNOWN),  # nor the stride
+        ("convolution", [[1, 3, 4, 4], [3, 2, 3, 3], []], F4, [None] * 3 + [[1, 1], [0, 0], [1, 1], True], UNKNOWN),
+        ("convolution_backward", [[1, 2, 2, 2], [1, 3, 4, 4], [2, 3, 3, 3]], F4, [], UNKNOWN),
+    ],
+)  # fmt: skip
+def test_calls_by_hand(op, shapes, dtypes, concrete, expected):
+    assert work(f"aten::{op}", shapes, dtypes, concrete) == expected
 
 
 def test_backward_of_a_convolution_counts_only_what_is_wanted():
@@ -80,28 +106,6 @@ def test_a_transposed_convolution_has_the_result_that_torch_computes():
     expected = 2 * image.numel() * 4 * 9 + result.numel()
     elements = image.numel() + layer.weight.numel() + 8 + result.numel()
     assert work("aten::conv_transpose2d", *call) == Work(expected, 4 * elements)
-
-
-def test_optimizer_over_a_list_of_tensors():
-    assert work("aten::_foreach_mul_", [[[2, 3], [4]], []], F4) == Work(10, 80)
-
-
-@pytest.mark.parametrize(
-    ("op", "shapes", "concrete"),
-    [
-        ("aten::no_such_operator", [[2, 3]], []),
-        ("aten::mm", [[2, 3]], []),  # an operand was not recorded
-        ("aten::conv2d", [[1, 3, 4, 4], [2, 3, 3, 3], []], []),  # nor the stride
-        ("aten::convolution", [[1, 3, 4, 4], [3, 2, 3, 3], []], [None, None, None, [1, 1], [0, 0], [1, 1], True]),
-        ("aten::convolution_backward", [[1, 2, 2, 2], [1, 3, 4, 4], [2, 3, 3, 3]], []),
-    ],
-)
-def test_what_is_not_known_is_none(op, shapes, concrete):
-    assert work(op, shapes, F4, concrete) == UNKNOWN
-
-
-def test_unknown_element_types_are_none():
-    assert work("aten::mm", [[2, 3], [3, 5]], ["", ""]) == UNKNOWN
 
 
 @pytest.mark.parametrize("name", ["alexnet", "vgg_a"])
@@ -212,42 +216,6 @@ def test_attention_has_the_flops_that_torch_counts(backward):
     assert counter.get_total_flops() == ours
 
 
-def test_products_of_fp8_and_int8_by_hand():
-    fp8 = ["c10::Float8_e4m3fn"] * 2 + ["float"] * 2
-    shapes = [[2, 3], [3, 5], [1], [1], [], [], [], []]
-    # 6 + 15 bytes of operands, two scales of 4, results of bf16 (type 15)
-    assert work("aten::_scaled_mm", shapes, fp8, [None] * 6 + [15]) == Work(60, 6 + 15 + 8 + 20)
-    assert work("aten::_scaled_mm", shapes, fp8) == Work(60, None)  # the type of the results was not recorded
-    assert work("aten::_int_mm", [[2, 3], [3, 5]], ["signed char"] * 2) == Work(60, 6 + 15 + 40)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "products", "result"),
-    [
-        ([7, 3], [2, 3, 5], 7 * 3 * 5, 7 * 5),  # rows in groups, e.g. tokens by expert
-        ([2, 7, 3], [2, 3, 5], 2 * 7 * 3 * 5, 2 * 7 * 5),
-        ([4, 7], [7, 5], 4 * 7 * 5, 2 * 4 * 5),  # the sum in groups: the gradient of weights
-        ([2, 4, 3], [3, 6], 4 * 3 * 6, 4 * 6),
-    ],
-)
-def test_grouped_products_by_hand(a, b, products, result):
-    sizes = torch.Size(a).numel() + torch.Size(b).numel()
-    bf16 = ["c10::BFloat16"] * 2 + ["int"]
-    assert work("aten::_grouped_mm", [a, b, [2]], bf16) == Work(2 * products, 2 * (sizes + result))
-
-
-def test_normalisation_and_lookups_by_hand():
-    half = ["c10::Half"] * 2
-    assert work("aten::rms_norm", [[2, 8], [], [8]], half) == Work(64, 2 * 32)
-    assert work("aten::silu", [[2, 8]], half) == Work(64, 2 * 32)
-    assert work("aten::layer_norm", [[2, 8], []], half) == Work(80, 2 * 32)
-    assert work("aten::_softmax", [[2, 8], []], half) == Work(80, 2 * 32)
-    # 6 indices of 8 bytes look up rows of 4 elements in a table of 100
-    assert work("aten::embedding", [[100, 4], [2, 3]], ["c10::Half", "long int"]) == Work(0, 2 * 2 * 24 + 48)
-    gradient = work("aten::embedding_dense_backward", [[2, 3, 4], [2, 3]], ["float", "long int"], [None, None, 100])
-    assert gradient == Work(24, 4 * (24 + 400) + 48)
-
-
 def test_a_kernel_of_torch_compile_moves_its_buffers():
     """Its FLOPs stay unknown, and so do the bytes of kernels that read parts of a buffer."""
     shapes, dtypes = [[64, 32], [32], [64, 32], []], ["c10::Half", "float", "c10::Half", "int"]
@@ -269,8 +237,3 @@ def test_a_kernel_of_torch_compile_moves_its_buffers():
 )
 def test_products_of_torch_compile_have_the_flops_of_their_shapes(op, shapes, flops):
     assert work(op, shapes, ["c10::Half"] * len(shapes)).flops == flops
-
-
-def test_elements_of_fp8_have_one_byte():
-    for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu"):
-        assert work("aten::copy_", [[16], [16]], [f"c10::Float8_{kind}"] * 2) == Work(0, 32)

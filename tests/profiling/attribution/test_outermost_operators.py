@@ -39,16 +39,15 @@ def rows_of(*events, device=()):
     return [(r["op"], r["calls"], r["duration_ns"], r["layer"], r["phase"], r["position"]) for r in rows]
 
 
-def test_only_the_outermost_operator_is_a_row_and_ranges_and_nodes_are_none():
-    assert rows_of(
-        mark("phase:backward", 0, 900),
-        mark("layer:fc", 5, 800),
-        HostEvent("autograd::engine::evaluate_function: AddmmBackward0", 10, 500, 1),
-        HostEvent("AddmmBackward0", 20, 400, 1, shapes=[[2, 3]], dtypes=["float"]),
-        op("aten::linear", 30, 100),
-        op("aten::addmm", 40, 50),
-        op("aten::mul", 200, 10),
-    ) == [("aten::linear", 1, 100, "fc", "backward", 0), ("aten::mul", 1, 10, "fc", "backward", 1)]
+def test_only_the_outermost_operator_of_the_step_is_a_row_and_ranges_and_nodes_are_none():
+    node = HostEvent("autograd::engine::evaluate_function: AddmmBackward0", 10, 500, 1)
+    inner = HostEvent("AddmmBackward0", 20, 400, 1, shapes=[[2, 3]], dtypes=["float"])
+    operators = [op("aten::linear", 30, 100), op("aten::addmm", 40, 50), op("aten::mul", 200, 10)]
+    marks = [mark("phase:backward", 0, 900), mark("layer:fc", 5, 800)]
+    assert rows_of(*marks, node, inner, *operators, op("aten::relu", 1100, 10)) == [
+        ("aten::linear", 1, 100, "fc", "backward", 0),
+        ("aten::mul", 1, 10, "fc", "backward", 1),
+    ]
 
 
 def seen(*calls):
@@ -82,35 +81,28 @@ def test_a_line_has_the_time_of_its_operators_and_of_samples_outside_them():
     ]
 
 
-def test_equal_calls_of_a_layer_are_one_row():
-    assert rows_of(
-        op("aten::relu", 10, 10),
-        op("aten::relu", 30, 20),
-        op("aten::relu", 60, 5, dtypes=("double",)),
-        mark("layer:a", 100, 50),
-        op("aten::relu", 110, 7),
-    ) == [("aten::relu", 2, 30, None, None, 0), ("aten::relu", 1, 5, None, None, 2), ("aten::relu", 1, 7, "a", None, 3)]
+RELU = [op("aten::relu", 10, 10), op("aten::relu", 30, 20), op("aten::relu", 60, 5, dtypes=("double",))]
+LINEAR = [op("aten::linear", 10, 100), op("aten::to", 20, 10), op("aten::linear", 40, 60, ("c10::BFloat16",))]
+EINSUM = [op("aten::einsum", 10, 100), op("aten::bmm", 20, 60), op("aten::bmm_inner", 30, 9), op("aten::sum", 85, 5)]
 
 
-def test_operators_outside_the_step_are_no_rows():
-    assert rows_of(op("aten::relu", 1100, 10)) == []
-
-
-def test_mixed_precision_calls_the_operator_again_on_cast_operands():
-    half = ("c10::BFloat16",)
-    events = op("aten::linear", 10, 100), op("aten::to", 20, 10), op("aten::linear", 40, 60, half)
-    assert rows_of(*events) == [("aten::to", 1, 10, None, None, 0), ("aten::linear", 1, 60, None, None, 1)]
-
-
-def test_an_operator_without_its_text_argument_is_none_if_it_only_calls_others():
-    events = op("aten::einsum", 10, 100), op("aten::bmm", 20, 60), op("aten::bmm_inner", 30, 9), op("aten::sum", 85, 5)
-    assert rows_of(*events) == [("aten::bmm", 1, 60, None, None, 0), ("aten::sum", 1, 5, None, None, 1)]
-    assert rows_of(op("aten::einsum", 10, 100)) == [("aten::einsum", 1, 100, None, None, 0)]
-
-
-def test_an_operator_that_calls_its_own_form_with_a_result_is_outermost():
-    events = op("aten::abs", 10, 100), op("aten::abs", 20, 50, ("float", "float"))
-    assert rows_of(*events) == [("aten::abs", 1, 100, None, None, 0)]
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        (
+            [*RELU, mark("layer:a", 100, 50), op("aten::relu", 110, 7)],
+            [("relu", 2, 30, None, 0), ("relu", 1, 5, None, 2), ("relu", 1, 7, "a", 3)],
+        ),
+        (LINEAR, [("to", 1, 10, None, 0), ("linear", 1, 60, None, 1)]),
+        (EINSUM, [("bmm", 1, 60, None, 0), ("sum", 1, 5, None, 1)]),
+        (EINSUM[:1], [("einsum", 1, 100, None, 0)]),
+        ([op("aten::abs", 10, 100), op("aten::abs", 20, 50, ("float", "float"))], [("abs", 1, 100, None, 0)]),
+    ],
+    ids=["equal calls of a layer", "mixed precision", "without its text argument", "but alone", "with a result"],
+)
+def test_what_is_a_row_of_its_own(events, expected):
+    rows = [(f"aten::{name}", calls, time_ns, layer, None, at) for name, calls, time_ns, layer, at in expected]
+    assert rows_of(*events) == rows
 
 
 def test_on_a_device_the_time_is_that_of_the_kernels_and_the_longest_comes_first():
@@ -142,31 +134,22 @@ def test_arguments_by_their_types():
     assert decode_arguments(encode_arguments(arguments))[3] == Value((1, 1))
 
 
-def test_arguments_of_a_trace_without_strides():
+def test_arguments_of_a_trace_without_strides_and_of_a_number_that_json_lacks():
     operation = Operation("aten::cat", [[[4], [5]], []], ["TensorList", "Scalar"], ["", "0"])
     (tensors, _) = arguments_of(operation)
     assert tensors == TensorList((TensorArgument((4,), ""), TensorArgument((5,), "")))
+    assert decode_arguments(encode_arguments([Value(float("-inf"))])) == (Value(float("-inf")),)
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("", None),
-        ("[4, 4]", [4, 4]),
-        ("1e-05", 1e-5),
-        ("False", False),
-        ("[True, False]", [True, False]),
-        ("-inf", float("-inf")),
-        ("none", "none"),
-        (3, 3),
+        *(("", None), ("[4, 4]", [4, 4]), ("1e-05", 1e-5), ("False", False), ("[True, False]", [True, False])),
+        *(("-inf", float("-inf")), ("none", "none"), (3, 3)),
     ],
 )
 def test_scalars_as_traces_write_them(text, value):
     assert read_scalar(text) == value
-
-
-def test_a_number_that_json_lacks_survives():
-    assert decode_arguments(encode_arguments([Value(float("-inf"))])) == (Value(float("-inf")),)
 
 
 def test_one_step_of_each_batch_size_is_recorded(tmp_path):

@@ -46,33 +46,16 @@ def test_each_counter_sets_its_visit_aside_with_its_profiled_steps(counted, reas
     assert found.sentence == f"1 of 12 visits set aside: {reason}, in round 4."
 
 
-@pytest.mark.parametrize(
-    "counted",
-    [
-        {"run_queue_wait_ns": 490_000},
-        {"throttle_reasons": "sw_power_cap|application_clocks"},  # normal under load
-        {"sm_clock_hz": 1_900_000_000},
-        {"major_faults": 4},
-        dict.fromkeys(QUIET),
-    ],
-)
-def test_what_a_quiet_machine_counts_sets_nothing_aside(counted):
-    steps = steps_of({(2, 3): counted})
-    assert aside(steps) == set()
-    assert disturbances(steps) is None
-
-
-def test_time_alone_sets_nothing_aside():
-    steps = steps_of()
-    steps.loc[(steps["batch"] == 2) & (steps["round"] < 3), "duration_ns"] *= 1000
-    assert aside(steps) == set()
-
-
-def test_a_table_without_counters_sets_nothing_aside():
-    steps = steps_of().drop(columns=[*QUIET])
-    assert aside(steps) == set()
-    assert disturbances(steps) is None
-    assert aside(steps.assign(run_queue_wait_ns=pd.NA)) == set()
+def test_what_a_quiet_machine_counts_and_time_alone_set_nothing_aside():
+    quiet = [{"run_queue_wait_ns": 490_000}, {"sm_clock_hz": 1_900_000_000}, {"major_faults": 4}, dict.fromkeys(QUIET)]
+    quiet += [{"throttle_reasons": "sw_power_cap|application_clocks"}]  # normal under load
+    slow = steps_of()
+    slow.loc[(slow["batch"] == 2) & (slow["round"] < 3), "duration_ns"] *= 1000
+    uncounted = steps_of().drop(columns=[*QUIET])
+    tables = [*(steps_of({(2, 3): counted}) for counted in quiet), slow, uncounted]
+    for steps in (*tables, uncounted.assign(run_queue_wait_ns=pd.NA)):
+        assert aside(steps) == set()
+        assert disturbances(steps) is None
     assert most_disturbed([]) == 0
 
 
@@ -116,26 +99,16 @@ def test_a_part_of_a_flagged_table_keeps_what_was_decided_on_the_whole():
     assert aside(part) == {(2, 3)}
 
 
-def test_several_reasons_are_counted_each_the_commonest_first():
-    found = disturbances(
-        steps_of(
-            {
-                (1, 1): {"major_faults": 100},
-                **{(2, round_): {"run_queue_wait_ns": 10**9} for round_ in (0, 1, 4)},
-                (1, 4): {"run_queue_wait_ns": 10**9, "major_faults": 100},
-            },
-            rounds=12,
-        )
-    )
+def test_several_reasons_are_counted_each_the_commonest_first_and_many_rounds_instead_of_listed():
+    waits, faults = {"run_queue_wait_ns": 10**9}, {"major_faults": 100}
+    changed = {(1, 1): faults, **dict.fromkeys(((2, 0), (2, 1), (2, 4)), waits), (1, 4): {**waits, **faults}}
+    found = disturbances(steps_of(changed, rounds=12))
     assert (found.disturbed, [(one.visits, one.rounds) for one in found.reasons]) == (5, [(4, (1, 2, 5)), (2, (2, 5))])
     assert found.sentence == (
         "5 of 24 visits set aside: threads waited for a core for more than 5 % of the time, in rounds 1, 2 and 5 (4); "
         "pages came from a disk, e.g. swapped ones, for more than 5 % of the time, in rounds 2 and 5 (2)."
     )
-
-
-def test_many_rounds_are_counted_instead_of_listed():
-    odd = {(2, round_): {"run_queue_wait_ns": 10**9} for round_ in range(0, 20, 2)}
+    odd = dict.fromkeys(((2, round_) for round_ in range(0, 20, 2)), waits)
     assert disturbances(steps_of(odd, rounds=20)).sentence.endswith(", in 10 rounds from 1 to 19.")
 
 

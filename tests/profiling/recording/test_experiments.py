@@ -34,38 +34,24 @@ def test_damaged_arguments_are_refused(text: str) -> None:
         decode_arguments(text)
 
 
+def experiment(**about):
+    return Experiment(**{"number": 3, "stage": Stage.SCREEN, "scope": Scope.TERM, **about})
+
+
 def test_an_experiment_is_read_back_from_json() -> None:
-    experiment = Experiment(
-        number=3,
-        stage=Stage.SCREEN,
-        scope=Scope.TERM,
-        functional=((4, -2.0), (8, 1.0)),
-        functional_kind="excess",
-        batches=(4, 8),
-        factors=("onednn",),
-        layer="fc6",
-        phase="forward",
-    )
-    entry = json.loads(json.dumps(experiment.to_entry()))
-    assert experiments_of({"experiments": [{**entry, "later": 1}]}) == (experiment,)
+    functional = {"functional": ((4, -2.0), (8, 1.0)), "functional_kind": "excess", "batches": (4, 8)}
+    one = experiment(**functional, factors=("onednn",), layer="fc6", phase="forward")
+    entry = json.loads(json.dumps(one.to_entry()))
+    assert experiments_of({"experiments": [{**entry, "later": 1}]}) == (one,)
     assert experiments_of({}) == ()
 
 
 def test_an_experiment_is_a_test_of_each_functional_with_the_batch_sizes_that_it_needs() -> None:
     bend, excess = ((1, 2.0), (2, -3.0), (4, 1.0)), ((2, -2.0), (4, 1.0))
-    one = Experiment(
-        number=0,
-        stage=Stage.ALONE,
-        scope=Scope.TERM,
-        functional=bend,
-        functional_kind="bend",
-        batches=(1, 2, 4),
-        also=(("excess", excess),),
-    )
+    about = {"functional": bend, "functional_kind": "bend"}
+    one = experiment(**about, batches=(1, 2, 4), also=(("excess", excess),))
     assert experiments_of({"experiments": [json.loads(json.dumps(one.to_entry()))]}) == (one,)
     found = [(each.functional_kind, each.functional, each.batches, each.also) for each in one.by_functional()]
     assert found == [("bend", bend, (1, 2, 4), ()), ("excess", excess, (2, 4), ())]
-    (alone,) = Experiment(
-        number=0, stage=Stage.GRID, scope=Scope.TERM, functional=bend, functional_kind="bend", batches=(1, 2, 3, 4)
-    ).by_functional()
+    (alone,) = experiment(**about, batches=(1, 2, 3, 4)).by_functional()
     assert alone.batches == (1, 2, 3, 4)

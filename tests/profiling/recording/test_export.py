@@ -24,6 +24,7 @@ from ..readers.nsys_export import kernel, launch, push_pop, write_export
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 NAMES = sorted(path.name for path in PROFILES.iterdir() if path.suffix in (".gz", ".csv"))
+assert len(NAMES) >= 11
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -40,10 +41,6 @@ def test_export_and_import_again_keep_every_row(name, tmp_path, imported_profile
     assert again.meta["exported_from"] == first.meta["imported_from"]
 
 
-def test_profiles_of_all_tools_are_there():
-    assert len(NAMES) >= 11
-
-
 @pytest.fixture
 def recording(tmp_path):
     with RecordingWriter(tmp_path / "small", {"recording_type": "profile", "imported_from": "test"}) as writer:
@@ -58,33 +55,19 @@ def test_an_export_keeps_what_was_recorded_and_one_of_version_1_reads_as_today(t
     with RecordingWriter(tmp_path / "first", meta) as writer:
         step = {"step": [0], "round": [3], "index": [0], "mode": ["forward"], "start_ns": [5], "duration_ns": [9]}
         writer.write("steps", {**step, "profiled": [False], "run_queue_wait_ns": [4]})
-        copies = {
-            "kind": ["memcpy", "memset"],
-            "memcpy_kind": ["HtoD", None],
-            "start_ns": [6, 7],
-            "duration_ns": [1, 1],
-        }
-        writer.write("memory", {**copies, "source": ["cupti"] * 2})
+        copies = {"kind": ["memcpy", "memset"], "memcpy_kind": ["HtoD", None], "start_ns": [6, 7]}
+        writer.write("memory", {**copies, "duration_ns": [1, 1], "source": ["cupti"] * 2})
         writer.write("api_calls", {"name": ["cudaFree"], "start_ns": [6], "duration_ns": [1], "source": ["cupti"]})
     first = open_recording(tmp_path / "first")
     export.export_trace(first, tmp_path / "today.json")
     text = (tmp_path / "today.json").read_text()
     # Keys and values as version 1 had them; the phase of a step was its mode.
-    former_words = {
-        '"recording_type"': '"kind"',
-        '"mode": "forward", "lost"': '"step": "forward", "lost"',
-        '"mode"': '"phase"',
-        '"round"': '"repeat"',
-        '"run_queue_wait_ns"': '"core_wait_ns"',
-        '"api_calls"': '"launches"',
-        '"memcpy_kind"': '"copy_kind"',
-        '"HtoD"': '"host_to_device"',
-        '"memcpy"': '"copy"',
-        '"memset"': '"set"',
-    }
-    for today, former in former_words.items():
-        assert today in text
-        text = text.replace(today, former)
+    words = {"recording_type": "kind", 'mode": "forward", "lost': 'step": "forward", "lost', "mode": "phase"}
+    words |= {"round": "repeat", "run_queue_wait_ns": "core_wait_ns", "api_calls": "launches"}
+    words |= {"memcpy_kind": "copy_kind", "HtoD": "host_to_device", "memcpy": "copy", "memset": "set"}
+    for today, former in words.items():
+        assert f'"{today}"' in text
+        text = text.replace(f'"{today}"', f'"{former}"')
     (tmp_path / "former.json").write_text(text)
     for name in ("today", "former"):
         again = open_recording(import_profile(tmp_path / f"{name}.json", tmp_path / name).path)
@@ -104,32 +87,19 @@ def test_a_trace_has_times_to_the_nanosecond_and_tracks_with_names(recording, tm
     assert names == {"host kernels"}
 
 
-def test_csv_quotes_names_and_leaves_null_empty(recording, tmp_path):
+def test_csv_quotes_names_and_leaves_null_empty_and_parquet_is_one_file_per_table(recording, tmp_path):
     export.export_csv(recording, tmp_path / "out")
     with (tmp_path / "out" / "kernels.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["name"], row["start_ns"], row["achieved_occupancy"]) for row in rows] == [
-        ('a "b",\nc', "1583978810959705735", ""),
-        ("d", "", "0.1"),
-    ]
+        rows = [(row["name"], row["start_ns"], row["achieved_occupancy"]) for row in csv.DictReader(file)]
+    assert rows == [('a "b",\nc', "1583978810959705735", ""), ("d", "", "0.1")]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["clocks.csv", "kernels.csv"]
-
-
-def test_parquet_is_one_file_per_table(recording, tmp_path):
-    export.export_parquet(recording, tmp_path / "out")
-    assert pq.read_table(tmp_path / "out" / "kernels.parquet").equals(recording.arrow("kernels"))
+    export.export_parquet(recording, tmp_path / "parquet")
+    assert pq.read_table(tmp_path / "parquet" / "kernels.parquet").equals(recording.arrow("kernels"))
 
 
 def test_operators_and_experiments_are_exported_and_read_back(tmp_path):
-    experiment = Experiment(
-        number=0,
-        stage=Stage.ALONE,
-        scope=Scope.TERM,
-        functional=((4, -2.0), (8, 1.0)),
-        functional_kind="excess",
-        batches=(4, 8),
-        layer="fc6",
-    )
+    about = {"number": 0, "stage": Stage.ALONE, "scope": Scope.TERM, "batches": (4, 8), "layer": "fc6"}
+    experiment = Experiment(**about, functional=((4, -2.0), (8, 1.0)), functional_kind="excess")
     facts = {"onednn": {"name": "onednn", "what": "products run through oneDNN"}}
     meta = {"recording_type": "sweep", "experiments": [experiment.to_entry()], "factors": facts}
     with RecordingWriter(tmp_path / "first", meta) as writer:
@@ -166,16 +136,6 @@ def test_export_command_takes_a_profile_too(tmp_path, capsys, monkeypatch):
     assert str(written.name) in capsys.readouterr().out
     events = json.loads(gzip.decompress(written.read_bytes()))["traceEvents"]
     assert sum(event.get("ph") == "X" and event["cat"] != "drawn" for event in events) == 58
-
-
-def test_breakdown_command_takes_a_profile(capsys):
-    assert main(["breakdown", str(PROFILES / "josiahdavis_lm_net_17ed.sql.gz"), "--by", "layer", "--json"]) == 0
-    captured = capsys.readouterr()
-    document = json.loads(captured.out)
-    assert "No step is known" in captured.err
-    assert document["unit"] == "recording"
-    assert {"language-model.py:110 backward", "language-model.py:110 forward"} <= {r["label"] for r in document["rows"]}
-    assert sum(row["time_ms"] for row in document["rows"]) == pytest.approx(document["time_ms"], rel=1e-9)
 
 
 def profile_of(path, batch, slow_us, *, told=True):

@@ -18,24 +18,17 @@ TORCHRUN = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1"}
 SLURM = {"SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "1"}
 
 
-@pytest.mark.parametrize("environment", [TORCHRUN, SLURM, {**SLURM, **TORCHRUN, "SLURM_PROCID": "0"}])
-def test_rank_is_the_launchers(environment):
-    assert launched_rank(environment) == RankInfo(9, 16, 1)
-
-
 @pytest.mark.parametrize(
-    "environment",
+    ("environment", "expected"),
     [
-        {},
-        {"SLURM_PROCID": "0", "SLURM_NTASKS": "16", "SLURM_LOCALID": "0"},  # a batch script: srun has not run yet
-        {**SLURM, "SLURM_STEP_NUM_TASKS": "1"},
+        *((one, RankInfo(9, 16, 1)) for one in (TORCHRUN, SLURM, {**SLURM, **TORCHRUN, "SLURM_PROCID": "0"})),
+        ({}, None),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "16", "SLURM_LOCALID": "0"}, None),  # a batch script: before srun
+        ({**SLURM, "SLURM_STEP_NUM_TASKS": "1"}, None),
     ],
 )
-def test_alone_without_a_launcher(environment):
-    assert launched_rank(environment) is None
-
-
-def test_half_a_launcher_is_refused():
+def test_rank_is_the_launchers(environment, expected):
+    assert launched_rank(environment) == expected
     with pytest.raises(CurvescopeError, match="LOCAL_RANK"):
         launched_rank({"RANK": "0", "WORLD_SIZE": "2"})
 

@@ -38,15 +38,9 @@ def store(_server, request):
     return as_path(f"s3://bucket/{own}/job=3")
 
 
-def kernels(count=2):
-    return {
-        "name": [f"k{i}" for i in range(count)],
-        "start_ns": list(range(count)),
-        "duration_ns": [1_000_000] * count,
-        "layer": ["conv1"] * count,
-        "step": [0] * count,
-        "source": ["cupti"] * count,
-    }
+def kernels():
+    same = {"duration_ns": [1_000_000] * 2, "layer": ["conv1"] * 2, "step": [0] * 2, "source": ["cupti"] * 2}
+    return {"name": ["k0", "k1"], "start_ns": [0, 1], **same}
 
 
 def record(path, **meta):
@@ -63,22 +57,17 @@ def test_a_recording_on_s3_reads_back_as_one_on_a_disk_does(store, tmp_path):
     for table in ("steps", "kernels", "api_calls"):
         assert remote.arrow(table).equals(local.arrow(table))
         assert remote.count_rows(table) == local.count_rows(table)
-    assert [p.to_pylist() for p in remote.pieces("kernels", ["name", "op"])] == [
-        p.to_pylist() for p in local.pieces("kernels", ["name", "op"])
-    ]
+    pieces = ([p.to_pylist() for p in one.pieces("kernels", ["name", "op"])] for one in (remote, local))
+    assert next(pieces) == next(pieces)
     assert remote.sql.sql("select sum(duration_ns) from steps").fetchall() == [(4_000_002,)]
     assert "s3://" in remote._repr_html_()
 
 
-def test_each_part_is_one_object_of_its_own_name(store):
+def test_each_part_is_one_object_of_its_own_name_and_nothing_is_overwritten(store):
     record(store / "r")
     names = {str(path).removeprefix(f"{store}/") for path in [*store.glob("*/*"), *store.glob("*/*/*")]}
     files = {name for name in names if name.rsplit("/", 1)[-1].count(".")}
     assert files == {"r/recording.json", "r/kernels/00000.parquet", "r/steps/00000.parquet", "r/steps/00001.parquet"}
-
-
-def test_nothing_on_s3_is_overwritten(store):
-    record(store / "r")
     with pytest.raises(CurvescopeError, match="nothing is overwritten"):
         RecordingWriter(store / "r", {})
     assert open_recording(store / "r").complete
@@ -111,9 +100,8 @@ def test_writers_of_one_store_do_not_meet(store, capsys):
     assert sorted(r.meta["network"] for r in found) == [f"net{rank}" for rank in range(8)]
     assert all(r.count_rows("steps") == 4 for r in found)
     assert main(["runs", "--store", str(store), "--json"]) == 0
-    assert {row["path"] for row in json.loads(capsys.readouterr().out)["recordings"]} == {
-        f"{store}/rank{i}" for i in range(8)
-    }
+    listed = {row["path"] for row in json.loads(capsys.readouterr().out)["recordings"]}
+    assert listed == {f"{store}/rank{i}" for i in range(8)}
 
 
 def test_a_writer_that_was_cut_off_resumes(store):
@@ -152,25 +140,19 @@ def test_the_queries_of_the_docs_answer(language, store, capsys):
     assert ("conv1" in out and "4.0" in out) if language == "duckdb" else "1000001" in out
 
 
-def test_what_is_not_there_is_said(store):
+def test_what_is_not_there_does_not_answer_or_lacks_a_package_is_said(store, monkeypatch):
+    def refuse(*_, **__):
+        raise RuntimeError("no credentials")  # each store's package raises exceptions of its own
+
     with pytest.raises(CurvescopeError, match="is not a recording"):
         open_recording(store / "nothing")
     assert list_recordings(store) == []
     assert list_recordings(as_path("s3://no-such-bucket/job")) == []
     with pytest.raises(CurvescopeError, match="Protocol not known"):
         open_recording("nowhere://bucket/r")
-
-
-def test_a_store_that_does_not_answer_is_said(store, monkeypatch):
-    def refuse(*_, **__):
-        raise RuntimeError("no credentials")  # each store's package raises exceptions of its own
-
     monkeypatch.setattr(store.filesystem, "ls", refuse)
     with pytest.raises(CurvescopeError, match=r"cannot be listed \(RuntimeError: no credentials\)"):
         list_recordings(store)
-
-
-def test_without_fsspec_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(BackendMissingError, match=r"curvescope\[cluster\]"):
         open_recording("s3://bucket/r")

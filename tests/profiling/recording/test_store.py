@@ -28,16 +28,9 @@ from curvescope.profiling.recording.store import (
 
 
 def steps(count=2, batch=4):
-    return {
-        "step": list(range(count)),
-        "batch": [batch] * count,
-        "round": [0] * count,
-        "index": list(range(count)),
-        "mode": ["training"] * count,
-        "start_ns": [None] * count,
-        "duration_ns": [1_000_000 + i for i in range(count)],
-        "profiled": [False] * count,
-    }
+    numbers, unmeasured = list(range(count)), {"start_ns": [None] * count, "profiled": [False] * count}
+    same = {"batch": [batch] * count, "round": [0] * count, "mode": ["training"] * count, **unmeasured}
+    return {"step": numbers, "index": numbers, "duration_ns": [1_000_000 + i for i in numbers], **same}
 
 
 def record(path, parts=1):
@@ -59,7 +52,9 @@ def test_a_column_that_an_older_part_does_not_have_is_null(tmp_path):
     assert piece.to_pydict() == {"mode": [None, None], "start_ns": [None, None], "batch": [4, 4]}
 
 
-def test_what_was_written_reads_back(tmp_path):
+def test_what_was_written_reads_back_here_in_sql_and_by_any_parquet_reader(tmp_path):
+    import duckdb
+
     recording = open_recording(record(tmp_path / "r", parts=3))
     frame = recording.frame("steps")
     assert frame["duration_ns"].tolist() == [1_000_000, 1_000_001] * 3
@@ -67,25 +62,9 @@ def test_what_was_written_reads_back(tmp_path):
     assert recording.complete
     assert recording.frame("kernels").empty
     assert "registers_per_thread" in recording.frame("kernels").columns
-
-
-def test_views_answer_sql_even_where_nothing_was_recorded(tmp_path):
-    sql = open_recording(record(tmp_path / "r")).sql
-    assert sql.sql("select sum(duration_ns) from steps").fetchall() == [(2_000_001,)]
-    assert sql.sql("select count(*) from kernels").fetchall() == [(0,)]
-
-
-def test_any_parquet_reader_opens_the_tables(tmp_path):
-    import duckdb
-
-    record(tmp_path / "r", parts=2)
-    assert duckdb.sql(f"select count(*) from '{tmp_path}/r/steps/*.parquet'").fetchall() == [(4,)]
-
-
-def test_a_folder_of_recordings_names_one_of_them(tmp_path):
-    record(tmp_path / "sweep" / "vgg_a")
-    with pytest.raises(CurvescopeError, match=r"holds recordings: name one, e\.g\. .*vgg_a"):
-        open_recording(tmp_path / "sweep")
+    assert recording.sql.sql("select sum(duration_ns) from steps").fetchall() == [(6_000_003,)]
+    assert recording.sql.sql("select count(*) from kernels").fetchall() == [(0,)]  # where nothing was recorded
+    assert duckdb.sql(f"select count(*) from '{tmp_path}/r/steps/*.parquet'").fetchall() == [(6,)]
 
 
 def test_nothing_is_overwritten(tmp_path):
@@ -95,15 +74,8 @@ def test_nothing_is_overwritten(tmp_path):
     assert snapshot(tmp_path / "r") == before
 
 
-EXPERIMENT_RUNS = {
-    "experiment": [0],
-    "factor": [None],
-    "batch": [4],
-    "round": [0],
-    "index": [0],
-    "start_ns": [None],
-    "duration_ns": [5],
-}
+EXPERIMENT_RUNS = {"experiment": [0], "round": [0], "index": [0], "factor": [None], "batch": [4]}
+EXPERIMENT_RUNS |= {"start_ns": [None], "duration_ns": [5]}
 
 
 @pytest.mark.parametrize("status", [Status.COMPLETE, Status.INCOMPLETE, Status.INTERRUPTED])
@@ -165,50 +137,34 @@ def test_resuming_drops_unfinished_visits_but_no_experiments(tmp_path):
     assert recording.count_rows("experiments") == 1
 
 
-def test_an_exception_leaves_whole_parts_and_says_interrupted(tmp_path):
-    def interrupted():
-        with RecordingWriter(tmp_path / "r", {}) as writer:
-            writer.write("steps", steps())
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    recording = open_recording(tmp_path / "r")
-    assert recording.meta["status"] == Status.INTERRUPTED
-    assert len(recording.frame("steps")) == 2
-
-
-def test_a_killed_writer_leaves_whole_parts(tmp_path):
-    writer = RecordingWriter(tmp_path / "r", {})
+def test_an_exception_or_a_kill_leaves_whole_parts_and_the_status_says_it(tmp_path):
+    writer = RecordingWriter(tmp_path / "killed", {})
     writer.write("steps", steps())
     # what SIGKILL leaves of a part being written: a temporary file, never the name itself
-    (tmp_path / "r" / "steps" / ".00001.parquet.x7k").write_bytes(b"PAR1 half a p")
-    recording = open_recording(tmp_path / "r")
-    assert recording.meta["status"] == Status.RECORDING
-    assert not recording.complete
-    assert len(recording.frame("steps")) == 2
+    (tmp_path / "killed" / "steps" / ".00001.parquet.x7k").write_bytes(b"PAR1 half a p")
+    with suppress(KeyboardInterrupt), RecordingWriter(tmp_path / "raised", {}) as writer:
+        writer.write("steps", steps())
+        raise KeyboardInterrupt
+    for name, status in (("killed", Status.RECORDING), ("raised", Status.INTERRUPTED)):
+        recording = open_recording(tmp_path / name)
+        assert (recording.meta["status"], recording.complete) == (status, False)
+        assert len(recording.frame("steps")) == 2
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"schema_version": SCHEMA_VERSION + 1}, "upgrade with"),
-        ({"format": "something else"}, "not written by Curvescope"),
-        ({"schema_version": "new"}, "not written by Curvescope"),
-        ({"status": None}, "not written by Curvescope"),
+        *(({name: value}, "not written by Curvescope") for name, value in
+          (("format", "something else"), ("schema_version", "new"), ("status", None))),
+        *((content, r"recording\.json") for content in (b"", b"{", b"[1]", b"\xff\xfe\x00", b"null")),
     ],
-)
-def test_foreign_and_newer_recordings_are_refused_by_name(tmp_path, change, message):
+)  # fmt: skip
+def test_foreign_newer_and_damaged_recordings_are_refused_by_name(tmp_path, change, message):
     meta = record(tmp_path / "r") / "recording.json"
-    meta.write_text(json.dumps({**json.loads(meta.read_text()), **change}))
+    is_entry = isinstance(change, dict)
+    meta.write_bytes(json.dumps({**json.loads(meta.read_text()), **change}).encode() if is_entry else change)
     with pytest.raises(CurvescopeError, match=message):
-        open_recording(tmp_path / "r")
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe\x00", b"null"])
-def test_damaged_metadata_is_refused(tmp_path, content):
-    (record(tmp_path / "r") / "recording.json").write_bytes(content)
-    with pytest.raises(CurvescopeError, match=r"recording\.json"):
         open_recording(tmp_path / "r")
 
 
@@ -231,9 +187,12 @@ def test_a_part_that_does_not_fit_the_schema_is_refused(tmp_path, columns):
             read("steps")
 
 
-def test_a_folder_that_is_no_recording(tmp_path):
+def test_a_folder_that_is_no_recording_or_holds_some_is_told(tmp_path):
     with pytest.raises(CurvescopeError, match="curvescope runs"):
         open_recording(tmp_path)
+    record(tmp_path / "sweep" / "vgg_a")
+    with pytest.raises(CurvescopeError, match=r"holds recordings: name one, e\.g\. .*vgg_a"):
+        open_recording(tmp_path / "sweep")
 
 
 def test_a_full_disk_is_said_and_leaves_what_was_there(tmp_path, monkeypatch):
@@ -256,10 +215,8 @@ def small_disk(tmp_path):
     """A file system of 256 KiB, where this user may mount one."""
     mount = tmp_path / "disk"
     mount.mkdir()
-    done = subprocess.run(
-        [shutil.which("mount") or "mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", mount], capture_output=True
-    )
-    if done.returncode:
+    command = [shutil.which("mount") or "mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", mount]
+    if subprocess.run(command, capture_output=True).returncode:
         pytest.skip("this user may not mount a small file system")
     yield mount
     subprocess.run(["umount", mount], check=True)
@@ -267,14 +224,8 @@ def small_disk(tmp_path):
 
 def test_a_real_full_disk(small_disk):
     (small_disk / "ballast").write_bytes(b"x" * 180_000)
-
-    def fill():
-        with RecordingWriter(small_disk / "r", {}) as writer:
-            for _ in range(100):
-                writer.write("steps", steps())
-
     with pytest.raises(CurvescopeError, match="disk is full"):
-        fill()
+        record(small_disk / "r", parts=100)
     recording = open_recording(small_disk / "r")
     assert len(recording.frame("steps")) == 2 * len(recording.parts("steps")) > 0
 

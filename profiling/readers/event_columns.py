@@ -51,13 +51,7 @@ class EventColumn(NamedTuple):
 
 
 class EventColumns:
-    """Converts events to columns.
-
-    Attributes:
-        event_type: msgspec structure of an event.
-        usual_type: type of the events that traces have; those of an unwanted `ph` have no contents.
-        texts: distinct texts, in order of appearance.
-    """
+    """Converts events to columns; `texts` has the distinct texts, in order of appearance."""
 
     def __init__(self, fields_of: Mapping[str, Sequence[Field]]) -> None:
         """Take the fields to decode, besides `cat`, by the `ph` of the events that are wanted."""
@@ -70,7 +64,7 @@ class EventColumns:
         self._no_args = _args(every)()
         self.event_type = _event(every, [("ph", Any, None)])
         self._types = {ph: _event(fields, [], ph) for ph, fields in fields_of.items()}
-        others = [_struct("Other", [], [], ph) for ph in _KINDS if ph not in fields_of]
+        others = [_struct("Other", [], [], ph) for ph in _KINDS if ph not in fields_of]  # without contents
         self.usual_type = Union[(*self._types.values(), *others)]
 
     def having(self, ph: str, events: Sequence[Any]) -> list[Any]:

@@ -80,19 +80,12 @@ Table = dict[str, npt.NDArray[Any]]
 
 
 class Events:
-    """The columns of the events that are needed, as they were read (`pieces`); texts by their index in `texts`.
-
-    Attributes:
-        devices: numbers of the devices with work.
-        compiled: warps and stages of the kernels of torch.compile, by the index of their names.
-        processes: processes of operators.
-        calling: processes of API calls; MTIA writes the device for some of them.
-    """
+    """The columns of the events that are needed, as they were read (`pieces`); texts by their index in `texts`."""
 
     def __init__(self, is_capture: bool = False) -> None:
         """Prepare to convert; of the capture of graphs, API calls need the names of kernels."""
         self.lost: Counter[str] = Counter()
-        self.devices: set[int] = set()
+        self.devices: set[int] = set()  # numbers of those with work
         self._call_fields = (*_CALL_FIELDS, _LAUNCHED) if is_capture else _CALL_FIELDS
         complete = dict.fromkeys((*_HOST_FIELDS, *self._call_fields, *_DEVICE_FIELDS, _QUEUE))
         self.columns = EventColumns({COMPLETE: tuple(complete), INSTANT: _MEMORY_FIELDS})
@@ -101,9 +94,9 @@ class Events:
         self._of_name = PerText(self.texts, _kind_by_name)
         self._is_memory = PerText(self.texts, lambda text: int(text == MEMORY_EVENT))
         self._thread = PerText(self.texts, _thread_number)
-        self.processes: set[int] = set()
-        self.calling: set[int] = set()
-        self.compiled: dict[int, tuple[int, ...]] = {}
+        self.processes: set[int] = set()  # of operators
+        self.calling: set[int] = set()  # processes of API calls; MTIA writes the device for some of them
+        self.compiled: dict[int, tuple[int, ...]] = {}  # warps and stages of torch.compile's kernels, by name
         self.pieces: dict[str, list[Table]] = {"host": [], "calls": [], "device": [], "memory": []}
         self._empty: dict[str, Table] = {}
 

@@ -26,19 +26,14 @@ _Rows = list[dict[str, Any]]
 
 @dataclass
 class Records:
-    """Rows of a profile; records that cannot be read are counted in `lost`.
-
-    Attributes:
-        gpus: number of each GPU by agent; empty if agents are only numbers.
-        facts: facts of each GPU by agent.
-    """
+    """Rows of a profile; records that cannot be read are counted in `lost`."""
 
     kernels: _Rows = field(default_factory=list)
     memory: _Rows = field(default_factory=list)
     launches: _Rows = field(default_factory=list)
     ranges: _Rows = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
-    gpus: dict[Any, int] = field(default_factory=dict)
+    gpus: dict[Any, int] = field(default_factory=dict)  # numbers by agent; empty if agents are only numbers
     facts: dict[Any, dict[str, Any] | None] = field(default_factory=dict)
 
     def add_gpu(self, agent: Any, facts: dict[str, Any] | None, number: int | None = None) -> None:

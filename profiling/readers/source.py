@@ -42,16 +42,11 @@ _FOREIGN = (
 
 
 class Source:
-    """One file, read only; a context manager that closes everything it opened.
-
-    Attributes:
-        packed: whether it is gzip; every other attribute and method gives the unpacked content.
-        head: first bytes, up to 1 MiB.
-    """
+    """One file, read only; a context manager that closes everything it opened. All of it gives unpacked content."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.packed = False
+        self.packed = False  # whether it is gzip
         self._opened = ExitStack()
         with self._open_raw() as file:
             self.packed = file.read(2) == _GZIP

@@ -58,12 +58,7 @@ Report = Callable[[str, int, int], None]
 
 
 class TraceEvents(Generic[E]):
-    """Lists of the events of a trace, read once, in order.
-
-    Attributes:
-        document: the other values of the document; complete after the last event.
-        lost: named counts of repairs.
-    """
+    """Lists of the events of a trace, read once, in order; repairs are counted in `lost`."""
 
     def __init__(
         self, source: Source, event_type: type[E], report: Report = lambda *_: None, usual_type: Any = None
@@ -72,7 +67,7 @@ class TraceEvents(Generic[E]):
 
         The usual type decodes faster and fits most events; blocks with others are decoded as `event_type`.
         """
-        self.document: dict[str, Any] = {}
+        self.document: dict[str, Any] = {}  # its other values; complete after the last event
         self.lost: Counter[str] = Counter()
         self._source, self._report = source, report
         types = (event_type,) if usual_type is None else (usual_type, event_type)

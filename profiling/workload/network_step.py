@@ -148,17 +148,13 @@ class Workload(AnyWorkload):
         if self.feed is not None:
             with ranges(range_names.PHASE_RANGE + range_names.INPUT_PHASE):
                 inputs, targets = self.feed(batch)
+        parts = _halves(inputs, targets) if self.halved else [(inputs, targets, None)]
         if self.mode == "forward":
             with torch.inference_mode(), ranges(range_names.PHASE_RANGE + "forward"), self._autocast():
-                if not self.halved:
-                    return self._forward(*inputs)
-                return [self._forward(*half) for half, _, _ in _halves(inputs, targets)]
-        if not self.halved:
-            loss = self._add_gradients(ranges, inputs, targets)
-        else:
-            halves = enumerate(_halves(inputs, targets))
-            losses = [self._add_gradients(ranges, *half, first=not number) for number, half in halves]
-            loss = torch.stack([loss_of_half.detach() for loss_of_half in losses]).sum()
+                outputs = [self._forward(*part) for part, _, _ in parts]
+            return outputs if self.halved else outputs[0]
+        losses = [self._add_gradients(ranges, *part, first=not number) for number, part in enumerate(parts)]
+        loss = torch.stack([one.detach() for one in losses]).sum() if self.halved else losses[0]
         if self._optimizer is not None:
             with ranges(range_names.PHASE_RANGE + "optimizer"):
                 self._scaler.step(self._optimizer)
@@ -166,7 +162,7 @@ class Workload(AnyWorkload):
         return loss
 
     def _add_gradients(
-        self, ranges: Ranges, inputs: tuple[Any, ...], targets: Any, share: float | None = None, *, first: bool = True
+        self, ranges: Ranges, inputs: tuple[Any, ...], targets: Any, share: float | None, *, first: bool
     ) -> Any:
         """Run forward and backward; returns the loss, weighted by the share of these samples in the batch."""
         with ranges(range_names.PHASE_RANGE + "forward"):
@@ -190,7 +186,7 @@ class Workload(AnyWorkload):
         return torch.autocast("cuda" if self.cuda else "cpu", types[self.precision])
 
 
-def _halves(inputs: tuple[Any, ...], targets: Any) -> list[tuple[tuple[Any, ...], Any, float]]:
+def _halves(inputs: tuple[Any, ...], targets: Any) -> list[tuple[tuple[Any, ...], Any, float | None]]:
     """Inputs, targets and share of samples of each half of a batch; one entry for a batch of one sample."""
     if targets is None:
         cut: list[Any] = [None, None]

@@ -7,13 +7,20 @@ time_sequence_prediction. Inputs are random; sizes are those of the scripts or s
 
 from __future__ import annotations
 
+import argparse
 import importlib
-import itertools
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+from benchmarks.evidence import beginning
 
 
 def _training(model: nn.Module, loss: Any, optimizer: torch.optim.Optimizer, clip: float | None = None) -> Any:
@@ -222,14 +229,135 @@ def sine_waves(batch: int) -> Any:
     return _training(model, lambda: functional.mse_loss(model(inputs), targets), _adamw(model))
 
 
+ROOT = Path(__file__).parents[1]
+KEPT = Path(__file__).parent / "results" / "public_steps.jsonl"
+PAGE = ROOT / "docs" / "public-steps.md"
+_LEAST = 0.05  # gain that counts
+BATCHES = {"siamese": "2..32", "bert": "1..16", "wav2vec2": "1..16", "vit": "1..8"}
 NAMES = ("nanogpt", "bert", "llama_decode", "wav2vec2", "vit", "mobilenet", "diffusion", "graph", "recommender",
          "language", "siamese", "own_loop", "sine_waves")  # fmt: skip
-if __name__ == "__main__":  # the steps run, and their times
-    from time import perf_counter
 
-    for name, batch in itertools.product(NAMES, (1, 32)):
-        step = globals()[name](batch)
-        for _ in range(3):
-            begin = perf_counter()
-            step()
-        print(f"{name:12} batch {batch:2}: {1e3 * (perf_counter() - begin):8.1f} ms")
+
+def diagnose(step: str, batches: str, folder: Path) -> dict[str, Any]:
+    """Run `curvescope diagnose` on a step as a user would; returns its JSON document, with the seconds that it took.
+
+    The recording stays in the folder, by the name of the function.
+    """
+    name = step.rpartition(":")[2]
+    words = ["-m", "curvescope", "diagnose", "--step", step, "--batch", batches, "--json", "-o", str(folder / name)]
+    began_s = time.monotonic()
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return {**json.loads(done.stdout), "step": name, "wall_s": round(time.monotonic() - began_s, 1)}
+
+
+def kept(document: dict[str, Any]) -> dict[str, Any]:
+    """What the pages need of a document of `diagnose`."""
+    names = ("step", "wall_s", "headline", "remedies", "answers", "rounds", "disturbances", "device")
+    curve = [[point["batch"], point["time_ms"]["value"]] for point in document["curve"]]
+    return {**{name: document[name] for name in names}, "curve": curve, "date": time.strftime("%Y-%m-%d")}
+
+
+def row(run: dict[str, Any]) -> str:
+    """A row of the page."""
+    least, most = run["curve"][0], run["curve"][-1]
+    rows = run["remedies"]["rows"]
+    gains = [(at["share"], at["batch"], change["do"]) for change in rows for at in change["saves"] if at["proven"]]
+    best = sorted(gains, key=lambda gain: -gain[0]["value"])[:2]
+    saves = "; ".join(f"{do}: {_percent(share)} at {batch}" for share, batch, do in best)
+    answers = [answer for answer in run["answers"] if answer["verdict"] == "confirmed"]
+    causes = "; ".join(dict.fromkeys(f"{answer['functional']['label']}: {answer['cause']}" for answer in answers))
+    return (f"| {run['step']} | {least[1]:.3g} at {least[0]}, {most[1]:.3g} at {most[0]} | {causes or 'none'} | "
+            f"{saves or run['remedies']['sentence']} | {run['wall_s']:.0f} |")  # fmt: skip
+
+
+def _percent(share: dict[str, float]) -> str:
+    return f"{100 * share['value']:.0f} % ({100 * share['low']:.0f} to {100 * share['high']:.0f})"
+
+
+def answered(run: dict[str, Any]) -> bool:
+    """Whether a step got an answer: a proven gain of 5 %, or the proof that nothing that was tried saves 2 %."""
+    plan = run["remedies"]
+    gains = [at["share"]["value"] for change in plan["rows"] for at in change["saves"] if at["proven"]]
+    nothing = not plan["rows"] and " saves 2 % at " in (plan["sentence"] or "")
+    return nothing or max(gains, default=0.0) >= _LEAST
+
+
+def runs_of(path: Path) -> list[dict[str, Any]]:
+    """The runs that are kept, the last one of each step."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return list({run["step"]: run for run in map(json.loads, lines)}.values())
+
+
+def page() -> str:
+    """The page as Markdown."""
+    from benchmarks import published_live
+
+    runs, live, still = runs_of(KEPT), runs_of(published_live.KEPT), published_live.still()
+    scores = [published_live.found(run["step"], run) for run in live]
+    false = sum(bool(run["saves"]) for run in still)
+    share = f"{sum(map(answered, runs))} of {len(runs)}"
+    figures = (
+        f"**{share}** public steps end with a gain of 5 % or more, or with the proof that nothing tried saves 2 %.",
+        f"**{sum(size for size, _ in scores)} of {len(live)}** published anomalies are found at their size, "
+        f"{sum(cause for _, cause in scores)} with their cause confirmed.",
+        f"**{false} of {len(still)}** sweeps of steps that nothing makes faster end with a gain.",
+    )
+    device = runs[0]["device"]["name"]
+    return beginning("Public steps and published anomalies", *figures) + TEXT.format(
+        device=device,
+        dates=", ".join(sorted({run["date"] for run in [*runs, *live]})),
+        steps="\n".join(map(row, runs)),
+        anomalies="\n".join(published_live.row(run["step"], run) for run in live),
+        tried=f"{min(run['changes_tried'] for run in still)} to {max(run['changes_tried'] for run in still)}",
+    )
+
+
+TEXT = """\
+`python -m benchmarks.public_steps --folder FOLDER`, then `--write`, makes this page; `benchmarks/public_steps.py` says
+which packages and scripts it needs. Measured on {device}, two cores, torch 2.13.0, {dates}, with nothing else running.
+
+## Public steps
+
+`curvescope diagnose --step` with its defaults, on steps that nobody here wrote, in the sizes of their scripts or
+smaller. Gains are of the complete step, at the batch size where they are largest, with 95 % intervals; the two largest
+are shown.
+
+| step | ms at batch | cause confirmed | saves | seconds |
+|---|---|---|---|--:|
+{steps}
+
+## Published anomalies
+
+Anomalies that users of other projects reported, which a CPU shows, in small networks (`benchmarks/published_live.py`).
+`diagnose` gets the default sizes 1, 2, 4 ... 64. *Size* and *cause*: whether the answer on the largest anomaly is at
+the published size, and whether its published cause is confirmed.
+
+| published | first answer | size | cause | seconds |
+|---|---|---|---|--:|
+{anomalies}
+
+## Steps that nothing makes faster
+
+Sweeps of steps that wait, and of one product in double precision (`python benchmarks/planted_causes.py --still 100`):
+{tried} changes were tried in each.
+"""
+
+
+def main() -> None:
+    """Diagnose the steps that are asked for, each in a folder of its own, and keep what the page needs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=f"default: {', '.join(NAMES)}")
+    parser.add_argument("--folder", type=Path, help="folder for the recordings")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)} from the kept runs")
+    args = parser.parse_args()
+    for name in (args.steps or NAMES) if args.folder else ():
+        run = kept(diagnose(f"benchmarks.public_steps:{name}", BATCHES.get(name, "1..32"), args.folder))
+        with KEPT.open("a") as file:
+            file.write(json.dumps(run) + "\n")
+        print(row(run), flush=True)
+    if args.write:
+        PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    main()

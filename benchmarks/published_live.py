@@ -1,6 +1,6 @@
 """Published anomalies, live on a CPU: does `curvescope diagnose` name the size at which each lies, and its cause?
 
-    python -m benchmarks.published_live [NAME ...]
+    python -m benchmarks.published_live --folder FOLDER [NAME ...]
 
 Every anomaly was reported by users of another project, at the size and with the cause of `ANOMALIES`; each stands in a
 small network here. The command gets the default sizes, 1, 2, 4 ... 64, whatever the size of the anomaly is.
@@ -9,12 +9,9 @@ small network here. The command gets the default sizes, 1, 2, 4 ... 64, whatever
 # ruff: noqa: E501 - rows of a table
 from __future__ import annotations
 
+import argparse
 import functools
 import json
-import subprocess
-import sys
-import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +21,13 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks import planted_steps
+from benchmarks.public_steps import diagnose, kept
+
+KEPT = Path(__file__).parent / "results" / "published_live.jsonl"
+STILL = KEPT.with_name("planted_causes_later.jsonl")
 
 SWITCH, SLOW, TILES = "algorithm switch", "slow library call", "wave and tile quantisation"
+WORK = "more work than in proportion"
 
 
 class Applied(nn.Module):
@@ -33,15 +35,16 @@ class Applied(nn.Module):
 
     def __init__(self, function: Any, *weight: torch.Tensor) -> None:
         super().__init__()
-        self.function, self.weights = function, nn.ParameterList(weight)
+        self.function = function
+        self.weights = nn.ParameterList(nn.Parameter(tensor, requires_grad=False) for tensor in weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:  # noqa: D102
         return self.function(x, *self.weights)
 
 
-def _around(layer: nn.Module, batch: int, *shape: int, dtype: torch.dtype = torch.float32) -> planted_steps.Step:
+def _around(layer: nn.Module, batch: int, *shape: int) -> planted_steps.Step:
     model = planted_steps.Around(1, layer)
-    return planted_steps.forward(model, torch.randn(batch, 4, 64), torch.randn(batch, *shape).to(dtype))
+    return planted_steps.forward(model, torch.randn(batch, 4, 64), torch.randn(batch, *shape))
 
 
 def huge_blocks(batch: int) -> planted_steps.Step:
@@ -49,17 +52,26 @@ def huge_blocks(batch: int) -> planted_steps.Step:
     return _around(Applied(lambda x: torch.ones(len(x), 2**19)), batch, 1)
 
 
-def rows_bf16(batch: int) -> planted_steps.Step:
-    """Products of 512 x 512 in bf16: one to three rows are slower than four."""
-    weights = [torch.randn(512, 512, dtype=torch.bfloat16) / 23 for _ in range(8)]
-    return _around(Applied(lambda x, *w: functools.reduce(functional.linear, w, x), *weights), batch, 512,
-                   dtype=torch.bfloat16)  # fmt: skip
+def rows_fp32(batch: int) -> planted_steps.Step:
+    """A product of 1024 inputs and 4096 outputs: fast for one row, slow for two to four."""
+    return _around(Applied(functional.linear, torch.randn(4096, 1024) / 32), batch, 1024)
 
 
-def rows_fp16(batch: int) -> planted_steps.Step:
-    """A product of 1024 inputs and 4096 outputs in fp16: fast for one row, in proportion to the rows from two on."""
-    weight = torch.randn(4096, 1024, dtype=torch.float16) / 32
-    return _around(Applied(functional.linear, weight), batch, 1024, dtype=torch.float16)
+def dequantized(batch: int) -> planted_steps.Step:
+    """A product with weights of 8 bits: from 32 rows on they are converted first, for a faster product."""
+
+    def product(x: torch.Tensor, weight: torch.Tensor, quantized: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, weight if len(x) < 32 else quantized.float() * scale)
+
+    quantized, scale = torch.randint(-128, 128, (2048, 2048), dtype=torch.int8), torch.rand(2048, 1) / 2048
+    weights = quantized.float() * scale, quantized, scale
+    return _around(Applied(product, *weights), batch, 2048)
+
+
+def pointwise(batch: int) -> planted_steps.Step:
+    """A 1x1 convolution on one thread: oneDNN from 16 samples on."""
+    torch.set_num_threads(1)
+    return _around(nn.Conv2d(64, 64, 1), batch, 64, 28, 28)
 
 
 def padded_rows(batch: int) -> planted_steps.Step:
@@ -85,13 +97,13 @@ ANOMALIES = {
     "threads_begin": Anomaly("pytorch PR 26886", "additions use all threads from 32,768 elements on", (32, 33), ("start of threads",)),
     "huge_blocks": Anomaly("pytorch PR 107697", "memory is mapped anew from 32 MiB on", (16,), ("page faults",)),
     "switched_convolution": Anomaly("pytorch PR 2826", "NNPACK from batch 16 on", (16,), (SWITCH, "size of one call")),
-    "rows_bf16": Anomaly("pytorch#131734", "bf16 product: few rows take another path", (2, 3, 4), (SLOW, SWITCH)),
-    "shared_matrix": Anomaly("pytorch#151934", "bmm copies a shared operand for each item", (4, 8, 16, 32), ("copies of operands",)),
-    "rows_fp16": Anomaly("pytorch#151934, comments", "fp16 product: row by row from 2 rows on", (2,), (SLOW, SWITCH)),
+    "rows_fp32": Anomaly("pytorch#131734", "few rows are slower than one or many", (2, 3, 4), (SLOW, SWITCH)),
+    "dequantized": Anomaly("llama.cpp#5986", "BLAS from 32 rows on, with weights converted first", (32,), (SWITCH, WORK)),
+    "pointwise": Anomaly("pytorch, aten/src/ATen/native/Convolution.cpp", "1x1 convolutions through oneDNN from 16 samples on", (16,), (SWITCH, "size of one call")),
     "few_rows": Anomaly("pytorch, aten/src/ATen/native/Distance.cpp", "cdist as a product from 26 rows on", (26,), (SWITCH, TILES)),
     "denormal_values": Anomaly("pytorch#23862", "an exponential with denormal results", (16,), ("values of the operands",)),
     "idle_threads": Anomaly("pytorch PR 76868", "items are divided among threads: 3 for 2", (3, 5), ("idle threads",)),
-    "padded_rows": Anomaly("mlx#3852", "tiles of 32 rows: 33 cost as 64", (33,), (TILES, "more work than in proportion")),
+    "padded_rows": Anomaly("mlx#3852", "tiles of 32 rows: 33 cost as 64", (33,), (TILES, WORK)),
 }  # fmt: skip
 DEPTHS = {"switched_convolution": 2, "few_rows": 2, "idle_threads": 1, "denormal_values": 2}
 
@@ -104,21 +116,45 @@ for _name in ANOMALIES.keys() - globals().keys():
     globals()[_name] = functools.partial(_planted, _name)
 
 
-def run(name: str, folder: Path) -> dict[str, Any]:
-    """Diagnose one as a user would, and return what came first."""
-    words = [sys.executable, "-m", "curvescope", "diagnose", "--step", f"benchmarks.published_live:{name}", "--batch",
-             "1..64", "--json", "-o", str(folder / name)]  # fmt: skip
-    began_s = time.monotonic()
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{name}: {done.stderr[-2000:]}")
-    (folder / f"{name}.json").write_text(done.stdout)
-    return {**json.loads(done.stdout), "wall_s": time.monotonic() - began_s}
+def found(name: str, run: dict[str, Any]) -> tuple[bool, bool]:
+    """Whether the first answer on an anomaly is at the right size, and whether its confirmed cause is right."""
+    anomaly = ANOMALIES[name]
+    for answer in (one for one in run["answers"] if one["functional"]["kind"] != "fixed cost"):
+        functional = answer["functional"]
+        places = {functional["at"], functional["to"]}
+        right = not places.isdisjoint(anomaly.sizes)
+        return right, answer["verdict"] == "confirmed" and answer["cause"] in anomaly.causes
+    return False, False
+
+
+def row(name: str, run: dict[str, Any]) -> str:
+    """A row of the page."""
+    anomaly, answers = ANOMALIES[name], run["answers"]
+    said = (
+        f"{answers[0]['functional']['label']}: {answers[0]['cause']} ({answers[0]['verdict']})" if answers else "none"
+    )
+    size, cause = ("yes" if right else "no" for right in found(name, run))
+    return f"| {anomaly.source}: {anomaly.what} | {said} | {size} | {cause} | {run['wall_s']:.0f} |"
+
+
+def still() -> list[dict[str, Any]]:
+    """The kept runs of steps that nothing makes faster."""
+    lines = map(json.loads, STILL.read_text().splitlines())
+    return [run for run in lines if "saves" in run and run["name"] in ("waiting", "product")]
+
+
+def main() -> None:
+    """Diagnose the anomalies that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("anomalies", nargs="*", metavar="NAME", help=f"default: {', '.join(ANOMALIES)}")
+    parser.add_argument("--folder", type=Path, required=True, help="folder for the recordings")
+    args = parser.parse_args()
+    for name in args.anomalies or ANOMALIES:
+        run = kept(diagnose(f"benchmarks.published_live:{name}", "1..64", args.folder))
+        with KEPT.open("a") as file:
+            file.write(json.dumps(run) + "\n")
+        print(row(name, run), flush=True)
 
 
 if __name__ == "__main__":
-    out = Path(tempfile.mkdtemp())
-    print(out)
-    for name in sys.argv[1:] or ANOMALIES:
-        document = run(name, out)
-        print(name, f"{document['wall_s']:.0f} s", document["answers"][:1])
+    main()

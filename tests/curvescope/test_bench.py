@@ -115,7 +115,7 @@ def test_ceilings_are_kept_and_taken_along_by_later_recordings(tmp_path, monkeyp
     monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path / "data"))
     monkeypatch.setitem(ceilings.GEMM_EXTENTS, "cpu", 64)
     monkeypatch.setattr(ceilings, "MEMORY_KINDS", ("copy",))  # numba takes a second to compile each
-    levels = [MemoryLevel("L1", 65_536, 32_768), MemoryLevel("DRAM", None, 1_000_000)]
+    levels = [MemoryLevel("L1", 32_768), MemoryLevel("DRAM", 1_000_000)]
     monkeypatch.setattr(ceilings, "memory_levels", lambda device: levels)
     options = ["--device", "cpu", "--time-limit", "0.01", "--json", "-o"]
     assert main(["bench", "ceilings", *options, str(tmp_path / "c")]) == 0

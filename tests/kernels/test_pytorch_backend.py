@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -155,26 +155,16 @@ def test_before_ampere_there_is_no_tf32_or_bf16(precision):
 
 def test_launches_on_cuda_are_asked_for_in_four_ways(monkeypatch):
     edge = CudaEdge((9, 0))
-    captured = []
-
-    class Graph:
-        def replay(self):
-            captured[0](500)
-
-    class Capture:
-        def __init__(self, graph):
-            self.graph = graph
-
-        def __enter__(self):
-            self.before = number.item()
-
-        def __exit__(self, *_):
-            captured.append(lambda count: number.add_(count))
-            number.fill_(self.before)  # what is captured is not run
-
     number = torch.zeros(1)
+
+    @contextmanager
+    def capture(graph):
+        before = number.item()
+        yield
+        number.fill_(before)  # what is captured is not run
+
     edge.from_numpy = lambda array: SimpleNamespace(to=lambda device, dtype: number)
-    edge.cuda.CUDAGraph, edge.cuda.graph = Graph, Capture
+    edge.cuda.CUDAGraph, edge.cuda.graph = lambda: SimpleNamespace(replay=lambda: number.add_(500)), capture
     backend = TorchBackend(edge, "cuda:0")
     seen = {}
     for kind in ("call", "synchronize", "throughput", "graph"):

@@ -42,25 +42,17 @@ Cost = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Scenario:
-    """A sweep with one cause.
+    """A sweep with one cause."""
 
-    Attributes:
-        cause: name of the cause.
-        at: its thresholds here, in words.
-        plan: the sweep; its term is `TERM`.
-        term_ms: time of the term alone, by batch size.
-        removing: times by factor where the cause is right, of the term or of the step.
-        wrong: time of the term alone where it is wrong, if that differs at the sizes that were not recorded.
-        dtype: type of the term's operands, by batch size.
-    """
-
-    cause: str
-    at: str
-    plan: Plan
-    term_ms: Cost
+    cause: str  # name of the cause
+    at: str  # its thresholds here, in words
+    plan: Plan  # the sweep; its term is `TERM`
+    term_ms: Cost  # time of the term alone, by batch size
+    # Times by factor where the cause is right, of the term or of the step.
     removing: Mapping[str, Cost] = field(default_factory=dict)
+    # Time of the term alone where it is wrong, if that differs at the sizes that were not recorded.
     wrong: Cost | None = None
-    dtype: Callable[[int], str] = lambda _: "float"
+    dtype: Callable[[int], str] = lambda _: "float"  # type of the term's operands, by batch size
 
     def step_ms(self, batch: int) -> float:
         """Time of the complete step."""
@@ -215,17 +207,11 @@ SCENARIOS = (
 
 @dataclass(frozen=True)
 class Decided:
-    """What decided on a cause.
+    """What decided on a cause."""
 
-    Attributes:
-        scope: `term` or `step`; None if nothing did.
-        factor: name of the factor.
-        seconds: expected time of all experiments until then.
-    """
-
-    scope: str | None
-    factor: str | None
-    seconds: float
+    scope: str | None  # `term` or `step`; None if nothing did
+    factor: str | None  # name of the factor
+    seconds: float  # expected time of all experiments until then
 
 
 def decide(scenario: Scenario, path: Path, *, right: bool) -> Decided:

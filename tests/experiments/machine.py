@@ -35,19 +35,11 @@ FACTS = {
 class Machine:
     """Runs experiments on a recording.
 
-    Attributes:
-        made: experiments run so far.
+    `costs` has, by (label of the term or "the step", factor or None), a function from batch size to ms. A factor that
+    is missing there is untested; a term that is missing cannot run. `noise` is that of the logarithm of a run's time.
     """
 
     def __init__(self, path, costs, noise=0.01):
-        """Take a recording.
-
-        Args:
-            path: folder of the recording.
-            costs: by (label of the term or "the step", factor or None): a function from batch size to ms. A factor that
-                is missing there is untested; a term that is missing cannot run.
-            noise: standard deviation of the logarithm of a run's time.
-        """
         self.path, self.costs, self.noise, self.made = path, costs, noise, []
 
     def label(self, experiment):

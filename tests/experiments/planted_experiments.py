@@ -40,14 +40,8 @@ def experiment(number=0, stage=Stage.CONFIRM, factors=("onednn",), **changed):
 def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0, slow=0.0):
     """Rows of the table `experiments`.
 
-    Args:
-        one: the experiment.
-        times_ms: by factor (None for none), the time at each batch size: a mapping, or a function.
-        rounds: number of rounds.
-        noise: standard deviation of the logarithm of a run's time.
-        per_visit: runs of each round, factor and batch size.
-        seed: seed of the noise.
-        slow: share of the visits in which the machine is slower by a third.
+    `times_ms` has, by factor (None for none), the time at each batch size: a mapping, or a function. `noise` is the
+    standard deviation of the logarithm of a run's time; in a share `slow` of the visits a third is added.
     """
     random, rows = np.random.default_rng(seed), []
     for round_ in range(rounds):

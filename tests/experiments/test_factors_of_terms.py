@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
@@ -13,23 +12,23 @@ import pytest
 
 from curvescope.experiments.factors import FACTORS, names_of, term_change
 from curvescope.experiments.replay.rebuild import rebuild
-from curvescope.experiments.replay.recorded_call import CallFamily, CannotReplay, RecordedCall, families
+from curvescope.experiments.replay.recorded_call import CannotReplay, RecordedCall, families
 from curvescope.experiments.replay.results import difference, try_call
 from curvescope.experiments.replay.runnable import Runnable
 from curvescope.profiling.hardware import heap
 from curvescope.profiling.recording.operand_numbers import CallNumbers, Numbers
-from curvescope.profiling.recording.operators import Argument, TensorArgument, TensorList, Value
+from curvescope.profiling.recording.operators import TensorArgument, TensorList, Value
 
 torch = pytest.importorskip("torch")
 
 BATCHES = (3, 4)  # no multiples of 8, and one that is not even
 
 
-def tensor(*shape: int, dtype: str = "float") -> TensorArgument:
+def tensor(*shape, dtype="float"):
     return TensorArgument(shape, dtype)
 
 
-def family(op: str, arguments: Callable[[int], tuple[Argument, ...]]) -> CallFamily:
+def family(op, arguments):
     (found,) = families([RecordedCall(op, arguments(batch), batch=batch) for batch in BATCHES])
     return found
 
@@ -99,9 +98,7 @@ _CUDA = "warm_caches cold_caches deterministic filled_wave"
         ("cuda", BATCH_NORM, f"no_cudnn channels_last split_batch padded_batch {_CUDA}"),
     ],
 )
-def test_the_factors_that_apply_to_an_operator(
-    device: str, call: CallFamily, applicable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_factors_that_apply_to_an_operator(device, call, applicable, monkeypatch):
     monkeypatch.setattr(heap, "can_change", lambda: True)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     of_calls = [name for name in names_of("term") if term_change(name).piece is None]
@@ -109,8 +106,8 @@ def test_the_factors_that_apply_to_an_operator(
     assert {name for name in fitting if term_change(name).reason_against(call) is None} == set(applicable.split())
 
 
-def test_recorded_kernels_decide_whether_a_call_runs_through_onednn() -> None:
-    def with_kernels(plain: CallFamily, *kernels: str) -> CallFamily:
+def test_recorded_kernels_decide_whether_a_call_runs_through_onednn():
+    def with_kernels(plain, *kernels):
         return replace(plain, calls={b: replace(call, kernels=kernels) for b, call in plain.calls.items()})
 
     reason = term_change("no_onednn").reason_against
@@ -121,7 +118,7 @@ def test_recorded_kernels_decide_whether_a_call_runs_through_onednn() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_results_with_a_factor_are_equal_or_said_to_differ(call: str) -> None:
+def test_results_with_a_factor_are_equal_or_said_to_differ(call):
     family, differing = CALLS[call], set()
     for name, batch in product(names_of("term"), BATCHES):
         change = term_change(name)
@@ -139,7 +136,7 @@ def test_results_with_a_factor_are_equal_or_said_to_differ(call: str) -> None:
     assert differing == ({"split_batch", "padded_batch"} if call == "batch norm" else set())
 
 
-def test_a_result_that_differs_beyond_rounding_is_said() -> None:
+def test_a_result_that_differs_beyond_rounding_is_said():
     plain = Runnable.of(LINEAR, rebuild(LINEAR.at(4)))
     expected = try_call(plain, "cpu")
     wrong = replace(plain, run=lambda: plain.run() * 1.0001)
@@ -148,7 +145,7 @@ def test_a_result_that_differs_beyond_rounding_is_said() -> None:
     assert difference(expected, try_call(wrong, "cpu"), tf32=True) is None
 
 
-def test_infinite_results_are_equal_only_to_infinite_ones() -> None:
+def test_infinite_results_are_equal_only_to_infinite_ones():
     root = family("aten::sqrt", lambda b: (tensor(b, 8),))
     plain = Runnable.of(root, rebuild(root.at(4)))
     plain.arguments[0].view(-1)[:2] = torch.tensor([-1.0, float("inf")])
@@ -158,7 +155,7 @@ def test_infinite_results_are_equal_only_to_infinite_ones() -> None:
     assert difference(expected, try_call(finite, "cpu"), tf32=False) == "other results are infinite or no numbers"
 
 
-def test_trying_a_call_leaves_its_operands_and_the_random_numbers_as_they_were() -> None:
+def test_trying_a_call_leaves_its_operands_and_the_random_numbers_as_they_were():
     plain = Runnable.of(OPTIMIZER, rebuild(OPTIMIZER.at(4)))
     before = plain.arguments[0][0].clone()
     torch.manual_seed(5)
@@ -173,16 +170,14 @@ def test_trying_a_call_leaves_its_operands_and_the_random_numbers_as_they_were()
 @pytest.mark.parametrize(
     ("batches", "padded"), [((1, 2, 4, 8), [8, 8, 8, 8]), ((8, 16, 24), [16, 16, 32]), ((16, 48), [32, 64])]
 )
-def test_a_batch_is_padded_to_the_smallest_multiple_that_not_all_batch_sizes_are(
-    batches: tuple[int, ...], padded: list[int]
-) -> None:
+def test_a_batch_is_padded_to_the_smallest_multiple_that_not_all_batch_sizes_are(batches, padded):
     pad = term_change("padded_batch").call
     assert pad is not None
     changed = [pad(Runnable.of(RELU, rebuild(RELU.at(batch))), batches) for batch in batches]
     assert [runnable.arguments[0].shape[0] for runnable in changed] == padded
 
 
-def test_a_view_that_leaves_out_a_part_of_its_memory_is_padded_too() -> None:
+def test_a_view_that_leaves_out_a_part_of_its_memory_is_padded_too():
     # every other half of each row, e.g. one of several projections that one product makes
     view = family("aten::relu", lambda batch: (TensorArgument((batch, 4), "float", (8, 1)),))
     pad = term_change("padded_batch").call
@@ -191,20 +186,20 @@ def test_a_view_that_leaves_out_a_part_of_its_memory_is_padded_too() -> None:
     assert (tuple(padded.shape), padded.stride()) == ((8, 4), (8, 1))
 
 
-def test_batch_sizes_that_are_multiples_of_32_are_not_padded() -> None:
+def test_batch_sizes_that_are_multiples_of_32_are_not_padded():
     pad = term_change("padded_batch").call
     assert pad is not None
     with pytest.raises(CannotReplay, match="every batch size is a multiple of 32"):
         pad(Runnable.of(RELU, rebuild(RELU.at(32))), (32, 64))
 
 
-def test_the_weights_are_stored_in_the_other_order() -> None:
+def test_the_weights_are_stored_in_the_other_order():
     store = term_change("other_layout").call
     assert store is not None
     assert store(Runnable.of(LINEAR, rebuild(LINEAR.at(4))), BATCHES).arguments[1].stride() == (1, 16)
 
 
-def test_images_and_filters_are_stored_channels_last() -> None:
+def test_images_and_filters_are_stored_channels_last():
     store = term_change("channels_last").call
     assert store is not None
     image, filters, bias = store(Runnable.of(CONV, rebuild(CONV.at(4))), BATCHES).arguments[:3]
@@ -213,7 +208,7 @@ def test_images_and_filters_are_stored_channels_last() -> None:
     assert bias.stride() == (1,)
 
 
-def _torch_state() -> dict[str, Any]:
+def _torch_state():
     return {
         "threads": torch.get_num_threads(),
         "onednn": torch.backends.mkldnn.enabled,
@@ -240,14 +235,12 @@ def _torch_state() -> dict[str, Any]:
         ("cublaslt", {"blas": "cublaslt"}),
     ],
 )
-def test_settings_hold_inside_the_context_and_are_restored(
-    name: str, inside: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_hold_inside_the_context_and_are_restored(name, inside, monkeypatch):
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     cleared: list[str | None] = []
     blas = ["cublas"]
 
-    def preferred(wanted: str | None = None) -> str:
+    def preferred(wanted=None):
         blas[0] = wanted or blas[0]
         return blas[0]
 
@@ -261,7 +254,7 @@ def test_settings_hold_inside_the_context_and_are_restored(
     before = _torch_state()
     found: dict[str, Any] = {}
 
-    def fail() -> None:
+    def fail():
         found.update(_torch_state())
         raise RuntimeError("the library fails")
 
@@ -278,44 +271,44 @@ class _FakeFunction:
 
     restype: Any = None
 
-    def __init__(self, run: Callable[..., Any]) -> None:
+    def __init__(self, run):
         self.run = run
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments):
         return self.run(*arguments)
 
 
 class _FakeGlibc:
     """Records the calls that change the heap; it has one free block, at address 1, and maps every further one."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.calls: list[tuple[int, ...]] = []
         self.free_blocks, self.mapped, self.freed = [1], 0, list[int | None]()
         self.malloc = _FakeFunction(self._malloc)
         self.mallinfo2 = _FakeFunction(lambda: SimpleNamespace(hblks=self.mapped))
 
-    def _malloc(self, _: Any) -> int:
+    def _malloc(self, _):
         if self.free_blocks:
             return self.free_blocks.pop()
         self.mapped += 1
         return 2
 
-    def free(self, address: Any) -> None:
+    def free(self, address):
         self.freed.append(address.value)
 
-    def gnu_get_libc_version(self) -> bytes:
+    def gnu_get_libc_version(self):
         return b"2.39"
 
-    def mallopt(self, name: int, value: int) -> int:
+    def mallopt(self, name, value):
         self.calls.append((name, value))
         return 1
 
-    def malloc_trim(self, pad: int) -> int:
+    def malloc_trim(self, pad):
         self.calls.append((pad,))
         return 1
 
 
-def test_freed_memory_is_kept_inside_and_given_back_after(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_memory_is_kept_inside_and_given_back_after(monkeypatch):
     library = _FakeGlibc()
     monkeypatch.setattr(heap, "_library", lambda: library)
     monkeypatch.setattr(heap, "_occupied", [])  # what real runs of other tests have taken stays theirs
@@ -338,7 +331,7 @@ def test_freed_memory_is_kept_inside_and_given_back_after(monkeypatch: pytest.Mo
         assert library.freed == [2, 1]
 
 
-def test_a_heap_whose_thresholds_are_set_from_outside_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heap_whose_thresholds_are_set_from_outside_is_left_alone(monkeypatch):
     monkeypatch.setattr(heap, "_library", _FakeGlibc)
     for name in heap.VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -380,7 +373,7 @@ def test_denormal_numbers_are_flushed_on_one_thread_only(monkeypatch):
     assert change.reason_against(found).startswith("2 threads run")
 
 
-def copying(found: CallFamily) -> CallFamily:
+def copying(found):
     """The family with a copy among its kernels."""
     return replace(found, calls={b: replace(call, kernels=("gemm", "aten::copy_")) for b, call in found.calls.items()})
 

@@ -235,28 +235,18 @@ def test_a_screen_in_little_time_leaves_out_first_what_the_device_does_not_have(
     assert 0 < len(shorter[-1]) <= len(whole) - len(idle)
 
 
-IDLE = Plan(kernel=lambda b: ("mkl_sgemm", 3.0 * b, {}), idle_ms=lambda b: 60.0, hardware=CPU)
-
-
-def test_the_step_without_the_code_between_its_operators_confirms_that_it_waits_for_the_host(record):
-    """Compiling it would take longer than the time that is left."""
-    path = record(IDLE)
-    whole = lambda b: 67.0 + 5.0 * b  # noqa: E731
-    costs = {("the step", None): whole, ("the step", "replayed_operators"): lambda b: 12.0 + 5.0 * b}
+@pytest.mark.parametrize(("left_ms", "verdict"), [(12.0, Verdict.CONFIRMED), (66.0, Verdict.UNDECIDED)])
+def test_the_step_without_the_code_between_its_operators_confirms_that_it_waits_for_the_host(record, left_ms, verdict):
+    """What stays of the host's work in a replay refutes nothing; compiling takes longer than the time that is left."""
+    path = record(Plan(kernel=lambda b: ("mkl_sgemm", 3.0 * b, {}), idle_ms=lambda b: 60.0, hardware=CPU))
+    costs = {
+        ("the step", None): lambda b: 67.0 + 5.0 * b,
+        ("the step", "replayed_operators"): lambda b: left_ms + 5.0 * b,
+    }
     machine = Machine(path, costs).run(seconds=30.0)
     assert machine.stages()[0] == ("the step", Stage.CONFIRM, ("replayed_operators",))
     answer = explain(open_recording(path)).answers[-1]
-    assert (answer.cause, answer.verdict) == ("launch- or host-bound", Verdict.CONFIRMED)
-    assert answer.remedy is None
-
-
-def test_what_stays_of_the_hosts_work_in_a_replay_refutes_nothing(record):
-    path = record(IDLE)
-    whole = lambda b: 67.0 + 5.0 * b  # noqa: E731
-    costs = {("the step", None): whole, ("the step", "replayed_operators"): lambda b: 66.0 + 5.0 * b}
-    Machine(path, costs).run(seconds=30.0)
-    answer = explain(open_recording(path)).answers[-1]
-    assert (answer.cause, answer.verdict) == ("launch- or host-bound", Verdict.UNDECIDED)
+    assert (answer.cause, answer.verdict, answer.remedy) == ("launch- or host-bound", verdict, None)
 
 
 def test_an_undecided_factor_gets_more_rounds_though_another_one_does_not_fit_the_time(record):
@@ -324,35 +314,28 @@ def test_a_long_screen_tries_some_factors_now_and_the_others_last(record):
     assert between
 
 
-def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next(record):
+@pytest.mark.parametrize("of_others", ["aten::mm", "aten::threshold"])
+def test_what_confirms_a_cause_in_one_term_is_tried_at_once_in_the_next_with_the_same_operators(record, of_others):
     def product(scale):
         return lambda b: ("mkl_sgemm", scale * jump(b), {"flops": 10**9 * b, "bytes_compulsory": 10**6 * b})
 
-    path = record(replace(JUMP, kernel=product(1.0), first=product(0.7)), ("conv1", "forward"))
+    plan = replace(JUMP, kernel=product(1.0), first=product(0.7))
+    path = record(plan, ("conv1", "forward"), of_others=of_others)
     costs = {("conv3 backward", None): jump, ("conv3 backward", "onednn"): line}
     costs |= {("conv1 forward", None): lambda b: 0.7 * jump(b), ("conv1 forward", "onednn"): lambda b: 0.7 * line(b)}
-    machine = Machine(path, costs).run()
-    assert next(one for one in machine.stages() if one[0] == "conv1 forward")[1:] == (Stage.CONFIRM, ("onednn",))
-    assert ("conv1 forward", Stage.SCREEN) not in {one[:2] for one in machine.stages()}
+    stages = Machine(path, costs).run().stages()
+    assert ("conv3 backward", Stage.CONFIRM, ("onednn",)) in stages
+    first = next(one for one in stages if one[0] == "conv1 forward")
+    if of_others != "aten::mm":
+        assert first[1] == Stage.ALONE
+        return
+    assert first[1:] == (Stage.CONFIRM, ("onednn",))
+    assert ("conv1 forward", Stage.SCREEN) not in {one[:2] for one in stages}
     diagnosis = explain(open_recording(path))
     assert "low library call in conv3 backward and 1 more makes 109 % of the excess" in headline({}, diagnosis)
     totals = {total.cause: total for total in diagnosis.explanations[0].attribution.causes}
     slow = totals["slow library call"]
     assert (slow.verdict, {one.label for one in slow.terms}) == (Verdict.CONFIRMED, {"conv3 backward", "conv1 forward"})
-
-
-def test_what_confirms_a_cause_in_one_term_is_not_tried_at_once_on_other_operators(record):
-    def product(scale):
-        return lambda b: ("mkl_sgemm", scale * jump(b), {"flops": 10**9 * b, "bytes_compulsory": 10**6 * b})
-
-    path = record(
-        replace(JUMP, kernel=product(1.0), first=product(0.7)), ("conv1", "forward"), of_others="aten::threshold"
-    )
-    costs = {("conv3 backward", None): jump, ("conv3 backward", "onednn"): line}
-    costs |= {("conv1 forward", None): lambda b: 0.7 * jump(b)}
-    machine = Machine(path, costs).run()
-    assert ("conv3 backward", Stage.CONFIRM, ("onednn",)) in machine.stages()
-    assert next(one for one in machine.stages() if one[0] == "conv1 forward")[1] == Stage.ALONE
 
 
 @pytest.mark.parametrize("best_holds", [True, False])

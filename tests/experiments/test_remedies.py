@@ -34,21 +34,12 @@ CANNOT = {"half_threads", "physical_cores", "channels_last", "inference_mode", "
 class Machine:
     """Runs the plan of remedies on complete steps of known times.
 
-    Attributes:
-        made: experiments that ran.
-        outcomes: their outcomes.
+    `saves` has, by factor, the share of a step that it saves: a function of the batch size. `noise` is the standard
+    deviation of the logarithm of a step's time, `between` that of a process, for all of its steps; in a share `slow` of
+    the visits the machine is slower by a third.
     """
 
     def __init__(self, saves, seed=0, noise=0.05, between=0.0, slow=0.0):
-        """Take the costs.
-
-        Args:
-            saves: by factor, the share of a step that it saves: a function of the batch size.
-            seed: seed of the noise.
-            noise: standard deviation of the logarithm of a step's time.
-            between: the same of a process, for all of its steps.
-            slow: share of the visits in which the machine is slower by a third.
-        """
         self.saves, self.noise, self.between, self.slow = saves, noise, between, slow
         self.random = np.random.default_rng(seed)
         self.made, self.outcomes = [], []

@@ -11,11 +11,11 @@ from curvescope.profiling.recording.operators import TensorArgument, Value
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 
-def tensor(*shape: int, strides: tuple[int, ...] | None = None) -> TensorArgument:
+def tensor(*shape, strides=None):
     return TensorArgument(shape, "float", strides)
 
 
-def linear(batch: int, tokens: int = 128) -> RecordedCall:
+def linear(batch, tokens=128):
     flat = tensor(batch * tokens, 768, strides=(768, 1))
     return RecordedCall("aten::linear", (flat, tensor(64, 768), None), "encoder", "forward", batch)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +22,8 @@ from curvescope.experiments.runner import Watch
 from curvescope.profiling.attribution.events import StepRows
 from curvescope.profiling.measure.loop import Progress
 from curvescope.profiling.recording.experiments import Experiment, Wave, experiments_of, factors_of
-from curvescope.profiling.recording.operators import Argument, TensorArgument, Value, encode_arguments
-from curvescope.profiling.recording.store import Recording, RecordingWriter, columns_of, open_recording
+from curvescope.profiling.recording.operators import TensorArgument, Value, encode_arguments
+from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
 from ...kernels.fakes import FakeTimer
 
@@ -37,15 +35,15 @@ LINEAR = "aten::linear"
 FUNCTIONAL = ((4, 1.0), (2, -2.0))
 
 
-def tensor(*shape: int, dtype: str = "float") -> TensorArgument:
+def tensor(*shape, dtype="float"):
     return TensorArgument(shape, dtype)
 
 
-def linear(batch: int) -> list[Argument]:
+def linear(batch):
     return [tensor(batch, 8), tensor(16, 8), tensor(16)]
 
 
-def row(batch: int, op: str, arguments: Sequence[Argument], **others: Any) -> dict[str, Any]:
+def row(batch, op, arguments, **others):
     entry = {"batch": batch, "layer": "fc", "phase": "forward", "op": op, "arguments": encode_arguments(arguments)}
     return {**entry, "calls": 1, "duration_ns": 1000, "kernels": None, "position": 0, "source": "torch", **others}
 
@@ -53,26 +51,26 @@ def row(batch: int, op: str, arguments: Sequence[Argument], **others: Any) -> di
 class Backend:
     """A timer whose runs all last 1 ms, and a flush that is counted."""
 
-    def __init__(self, cache_bytes: int = 0, durations_ns: Sequence[int] = (1_000_000,)) -> None:
+    def __init__(self, cache_bytes=0, durations_ns=(1_000_000,)):
         self.timer = FakeTimer(durations_ns)
         self.cache_bytes = cache_bytes
         self.flush_ns, self.flushes = 1_000_000, 0
 
-    def flush(self) -> None:
+    def flush(self):
         self.flushes += 1
 
-    def record(self, call: Any, layer: None, phase: None) -> StepRows | None:
+    def record(self, call, layer, phase):
         return None
 
 
 class PlanCache(Backend):
     """A GPU whose kernels are those of PyTorch's plan cache: its key has all settings but `benchmark`."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self._plans: dict[Any, str] = {}
 
-    def record(self, call: Any, layer: None, phase: None) -> StepRows:
+    def record(self, call, layer, phase):
         call()
         cudnn = torch.backends.cudnn
         key = cudnn.enabled, torch.are_deterministic_algorithms_enabled(), cudnn.allow_tf32
@@ -81,17 +79,17 @@ class PlanCache(Backend):
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> Iterator[RecordingWriter]:
+def writer(tmp_path):
     with RecordingWriter(tmp_path / "run", {"device": {"kind": "cpu"}}) as opened:
         yield opened
 
 
-def record(writer: RecordingWriter, rows: Sequence[dict[str, Any]]) -> Recording:
+def record(writer, rows):
     writer.write("operators", columns_of(rows))
     return open_recording(writer.path)
 
 
-def experiment(*names: str, batches: tuple[int, ...] = (2, 4), **others: Any) -> Experiment:
+def experiment(*names, batches=(2, 4), **others):
     return Experiment(
         number=0,
         stage="screen",
@@ -107,14 +105,19 @@ def experiment(*names: str, batches: tuple[int, ...] = (2, 4), **others: Any) ->
     )
 
 
-def visits(path: Path) -> Counter[tuple[str | None, int, int]]:
+def linears(writer, **others):
+    """A recording of a linear layer at two batch sizes."""
+    return record(writer, [row(b, LINEAR, linear(b), **others) for b in (2, 4)])
+
+
+def visits(path):
     """Number of timed runs by factor, batch size and round."""
     rows = open_recording(path).arrow("experiments").to_pylist()
     return Counter((row["factor"], row["batch"], row["round"]) for row in rows)
 
 
-def test_every_round_times_every_factor_and_none_at_every_batch_size(writer: RecordingWriter) -> None:
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+def test_every_round_times_every_factor_and_none_at_every_batch_size(writer):
+    recording = linears(writer)
     progress: list[Progress] = []
     watch = Watch(report=progress.append)
     done = run_term(recording, experiment("split_batch", "channels_last"), writer, watch, Backend())
@@ -131,7 +134,7 @@ def test_every_round_times_every_factor_and_none_at_every_batch_size(writer: Rec
     assert progress[0].doing == "round 1, unmodified, batch 2"
 
 
-def test_a_run_is_the_calls_of_a_step_in_its_order_and_as_often(writer: RecordingWriter) -> None:
+def test_a_run_is_the_calls_of_a_step_in_its_order_and_as_often(writer):
     rows = [
         row(2, "aten::relu", [tensor(2, 8)], position=5, calls=2),
         row(2, LINEAR, linear(2), position=1),
@@ -141,13 +144,13 @@ def test_a_run_is_the_calls_of_a_step_in_its_order_and_as_often(writer: Recordin
     backend, ran = Backend(), []
 
     class Log(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             ran.append(func.name())
             return func(*args, **(kwargs or {}))
 
     take = backend.timer.take
 
-    def take_logged(*arguments: Any) -> Any:
+    def take_logged(*arguments):
         with Log():
             return take(*arguments)
 
@@ -158,8 +161,8 @@ def test_a_run_is_the_calls_of_a_step_in_its_order_and_as_often(writer: Recordin
 
 
 def test_before_a_switch_larger_batch_sizes_run_in_pieces_with_the_smaller_ones_operators(
-    writer: RecordingWriter,
-) -> None:
+    writer,
+):
     """Linear at 2, a product at 4: then 4 is twice the linear layer of 2, with inputs of their own and one weight."""
     product = row(4, "aten::mm", [tensor(4, 8), tensor(8, 16)])
     recording = record(writer, [*(row(b, LINEAR, linear(b)) for b in (1, 2)), product])
@@ -186,9 +189,7 @@ NO_SWITCH = {"before_switch": "the kernel with the most time runs at all sizes"}
         (("a | b", "b"), {}),
     ],
 )
-def test_a_switch_is_another_kernel_with_the_most_time(
-    writer: RecordingWriter, kernels: tuple[str, str], untested: dict[str, str]
-) -> None:
+def test_a_switch_is_another_kernel_with_the_most_time(writer, kernels, untested):
     rows = [row(b, LINEAR, linear(b), kernels=names) for b, names in zip((2, 4), kernels, strict=True)]
     done = run_term(record(writer, rows), experiment("before_switch"), writer, backend=Backend())
     assert done.untested == untested
@@ -205,43 +206,38 @@ def test_a_switch_is_another_kernel_with_the_most_time(
         (("cold_caches",), 1000, 2 * 2 * 5),
     ],
 )
-def test_caches_are_flushed_before_each_run_unless_a_step_fits_them(
-    writer: RecordingWriter, names: tuple[str, ...], cache_bytes: int, flushes: int
-) -> None:
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+def test_caches_are_flushed_before_each_run_unless_a_step_fits_them(writer, names, cache_bytes, flushes):
+    recording = linears(writer)
     backend = Backend(cache_bytes)
     run_term(recording, experiment(*names), writer, backend=backend)
     assert backend.flushes == flushes
 
 
-@pytest.mark.parametrize(("cache_bytes", "fits"), [(1000, True), (600, False)])
-def test_caches_stay_warm_only_with_the_operands_of_a_term_that_fit_them(
-    cache_bytes: int, fits: bool, writer: RecordingWriter
-) -> None:
-    """Two layers of 640 bytes at batch 2: a step fits neither cache."""
-    recording = record(writer, [row(b, LINEAR, linear(b), layer=layer) for b in (2, 4) for layer in ("fc", "fc2")])
+@pytest.mark.parametrize(
+    ("layers", "cache_bytes", "why"),
+    [
+        # Two layers of 640 bytes at batch 2: a step fits neither of the first two caches.
+        (("fc", "fc2"), 1000, None),
+        (("fc", "fc2"), 600, "the operands of the term do not fit the last-level cache"),
+        (("fc",), 1000, "the operands of a whole step fit the cache, so they are there without a change"),
+    ],
+)
+def test_caches_stay_warm_only_with_the_operands_of_a_term_that_fit_them_and_of_a_step_that_do_not(
+    layers, cache_bytes, why, writer
+):
+    recording = record(writer, [row(b, LINEAR, linear(b), layer=layer) for b in (2, 4) for layer in layers])
     backend = Backend(cache_bytes)
     done = run_term(recording, experiment("warm_caches"), writer, backend=backend)
-    why = "the operands of the term do not fit the last-level cache"
-    assert done.untested == ({} if fits else {"warm_caches": why})
-    assert backend.flushes == (2 * 2 * 5 if fits else 0)
+    assert done.untested == ({"warm_caches": why} if why else {})
+    assert backend.flushes == (0 if why else 2 * 2 * 5)
 
 
-def test_a_cache_state_that_the_step_has_anyway_is_untested(writer: RecordingWriter) -> None:
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
-    done = run_term(recording, experiment("warm_caches"), writer, backend=Backend(cache_bytes=1000))
-    assert done.untested == {
-        "warm_caches": "the operands of a whole step fit the cache, so they are there without a change"
-    }
-
-
-def test_sizes_that_were_not_recorded_run_by_rule(writer: RecordingWriter) -> None:
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
-    run_term(recording, experiment(batches=(2, 3, 4, 8)), writer, backend=Backend())
+def test_sizes_that_were_not_recorded_run_by_rule(writer):
+    run_term(linears(writer), experiment(batches=(2, 3, 4, 8)), writer, backend=Backend())
     assert {batch for _, batch, _ in visits(writer.path)} == {2, 3, 4, 8}
 
 
-def test_a_size_between_two_other_operators_is_left_out_and_the_operators_stay(writer: RecordingWriter) -> None:
+def test_a_size_between_two_other_operators_is_left_out_and_the_operators_stay(writer):
     # at 4 another operator runs, so no rule says its shapes at 3, nor those of the first one there
     recording = record(writer, [row(2, LINEAR, linear(2)), row(4, "aten::relu", [tensor(4, 8)])])
     done = run_term(recording, experiment(batches=(2, 3, 4)), writer, backend=Backend())
@@ -250,17 +246,15 @@ def test_a_size_between_two_other_operators_is_left_out_and_the_operators_stay(w
     assert not any("is left out" in note for note in done.notes)
 
 
-def test_without_memory_to_keep_operands_every_visit_builds_them(
-    writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_memory_to_keep_operands_every_visit_builds_them(writer, monkeypatch):
     built: list[int] = []
 
-    def count(call: Any, *arguments: Any, **named: Any) -> Any:
+    def count(call, *arguments, **named):
         built.append(call.batch)
         return rebuild(call, *arguments, **named)
 
     monkeypatch.setattr(term, "rebuild", count)
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    recording = linears(writer)
     names = ("split_batch", "other_layout")
     run_term(recording, experiment(*names), writer, backend=Backend())
     assert built == [2, 4]
@@ -272,7 +266,7 @@ def test_without_memory_to_keep_operands_every_visit_builds_them(
     assert len(visits(writer.path)) == 3 * 2 * 2
 
 
-def test_operators_that_cannot_run_alone_are_left_out_with_their_share(writer: RecordingWriter) -> None:
+def test_operators_that_cannot_run_alone_are_left_out_with_their_share(writer):
     rows = [row(b, LINEAR, linear(b)) for b in (2, 4)]
     rows += [row(b, "mine::op", [tensor(b, 8)], duration_ns=3000, position=1) for b in (2, 4)]
     done = run_term(record(writer, rows), experiment("split_batch"), writer, backend=Backend())
@@ -283,7 +277,7 @@ def test_operators_that_cannot_run_alone_are_left_out_with_their_share(writer: R
     assert done.untested == {}
 
 
-def test_a_term_without_operators_that_can_run_leaves_all_factors_untested(writer: RecordingWriter) -> None:
+def test_a_term_without_operators_that_can_run_leaves_all_factors_untested(writer):
     recording = record(writer, [row(2, "mine::op", [tensor(2, 8)])])
     done = run_term(recording, experiment("split_batch"), writer, backend=Backend())
     assert done.untested == {"split_batch": "none of the term's operators can run in isolation"}
@@ -291,13 +285,13 @@ def test_a_term_without_operators_that_can_run_leaves_all_factors_untested(write
     assert not visits(writer.path)
 
 
-def test_a_term_that_the_recording_lacks_is_said(writer: RecordingWriter) -> None:
+def test_a_term_that_the_recording_lacks_is_said(writer):
     recording = record(writer, [row(2, LINEAR, linear(2), layer="other")])
     done = run_term(recording, experiment(), writer, backend=Backend())
     assert done.notes == ("The recording has no operator calls of this term.",)
 
 
-def test_a_factor_that_changes_results_is_said(writer: RecordingWriter) -> None:
+def test_a_factor_that_changes_results_is_said(writer):
     rows = [
         row(
             *(b, "aten::native_batch_norm"),
@@ -311,10 +305,8 @@ def test_a_factor_that_changes_results_is_said(writer: RecordingWriter) -> None:
     assert visits(writer.path)["split_batch", 4, 1]
 
 
-def test_a_factor_that_torch_refuses_is_untested_with_the_reason(
-    writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(runnable: Any, _: Any) -> Any:
+def test_a_factor_that_torch_refuses_is_untested_with_the_reason(writer, monkeypatch):
+    def refuse(runnable, _):
         if runnable.call.batch == 4:
             raise RuntimeError("could not create a primitive")
         return runnable
@@ -322,26 +314,22 @@ def test_a_factor_that_torch_refuses_is_untested_with_the_reason(
     split = FACTORS["split_batch"]
     assert split.term is not None
     monkeypatch.setitem(FACTORS, "split_batch", replace(split, term=replace(split.term, call=refuse)))
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
-    done = run_term(recording, experiment("split_batch"), writer, backend=Backend())
+    done = run_term(linears(writer), experiment("split_batch"), writer, backend=Backend())
     assert done.untested == {"split_batch": "could not create a primitive"}
     assert set(visits(writer.path)) == {(None, batch, round_) for batch in (2, 4) for round_ in (0, 1)}
 
 
 @pytest.mark.parametrize("name", [None, "split_batch"])
-def test_what_does_not_fit_the_memory_ends_alone(
-    name: str | None, writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_the_memory_ends_alone(name, writer, monkeypatch):
     visit = run.TermRunner._visit
 
-    def run_out(self: Any, condition: Any, round_: int) -> None:
+    def run_out(self, condition, round_):
         if condition == (name, 4):
             raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB.\nAnd more.")
         visit(self, condition, round_)
 
     monkeypatch.setattr(run.TermRunner, "_visit", run_out)
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
-    done = run_term(recording, experiment("split_batch"), writer, backend=Backend())
+    done = run_term(linears(writer), experiment("split_batch"), writer, backend=Backend())
     message = "atch size 4 does not fit the memory: CUDA out of memory. Tried to allocate 2 GiB"
     assert done.notes == ((f"B{message}.",) if name is None else ())
     assert done.untested == ({} if name is None else {"split_batch": f"b{message}"})
@@ -350,19 +338,17 @@ def test_what_does_not_fit_the_memory_ends_alone(
 
 
 @pytest.mark.parametrize("refused", [None, 6])
-def test_the_sizes_of_a_wave_run_unmodified_and_one_that_cannot_costs_only_their_factor(
-    refused: int | None, writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sizes_of_a_wave_run_unmodified_and_one_that_cannot_costs_only_their_factor(refused, writer, monkeypatch):
     built = term.ReplayedTerm.runnables
 
-    def runnables(self: Any, name: str | None, batch: int, batches: Any) -> Any:
+    def runnables(self, name, batch, batches):
         if batch == refused:
             raise CannotReplay("too large")
         return built(self, name, batch, batches)
 
     monkeypatch.setattr(term.ReplayedTerm, "runnables", runnables)
     monkeypatch.setitem(FACTORS, "filled_wave", replace(FACTORS["filled_wave"], refuses={}))
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    recording = linears(writer)
     wanted = experiment("filled_wave", "split_batch", waves=(Wave(2, 3, 5, 6, 0.5),))
     done = run_term(recording, wanted, writer, backend=Backend())
     assert done.done
@@ -374,33 +360,35 @@ def test_the_sizes_of_a_wave_run_unmodified_and_one_that_cannot_costs_only_their
     assert (verdicts["filled_wave"] == Verdict.UNTESTED) == bool(refused)
 
 
-def test_without_recorded_grids_no_wave_is_tested(writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_recorded_grids_no_wave_is_tested(writer, monkeypatch):
     monkeypatch.setitem(FACTORS, "filled_wave", replace(FACTORS["filled_wave"], refuses={}))
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
-    done = run_term(recording, experiment("filled_wave"), writer, backend=Backend())
+    done = run_term(linears(writer), experiment("filled_wave"), writer, backend=Backend())
     why = "no recorded grid of a kernel says at which batch sizes its last wave is full"
     assert done.untested == {"filled_wave": why}
 
 
-def conv(batch: int) -> list[Argument]:
+def conv(batch):
     geometry = [Value((1, 1)), Value((1, 1)), Value((1, 1)), Value(1)]
     return [tensor(batch, 3, 8, 8), tensor(4, 3, 3, 3), tensor(4), *geometry]
 
 
-def test_on_a_gpu_the_settings_of_a_factor_hold_while_its_runs_are_timed(
-    writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def on_gpu(monkeypatch):
     """The calls run on the CPU; everything around them does what it does for a GPU."""
     monkeypatch.setattr(run, "device_of", lambda _: "cuda:0")
     monkeypatch.setattr(run, "available_bytes", lambda _: 10**9)
     monkeypatch.setattr(term, "rebuild", lambda call, _, **others: rebuild(call, "cpu", **others))
     monkeypatch.setattr(torch.random, "fork_rng", lambda _: nullcontext())
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_on_a_gpu_the_settings_of_a_factor_hold_while_its_runs_are_timed(writer, monkeypatch):
     backend = Backend()
     cudnn, found, take = torch.backends.cudnn, Counter[tuple[bool, bool, bool]](), backend.timer.take
 
     tf32: set[bool] = set()
 
-    def take_noted(*arguments: Any) -> Any:
+    def take_noted(*arguments):
         tf32.add(torch.backends.cuda.matmul.allow_tf32 and cudnn.allow_tf32)
         found[cudnn.enabled, cudnn.benchmark, torch.are_deterministic_algorithms_enabled()] += 1
         return take(*arguments)
@@ -423,14 +411,9 @@ def test_on_a_gpu_the_settings_of_a_factor_hold_while_its_runs_are_timed(
     }
 
 
-def test_a_factor_that_leaves_the_kernels_of_a_gpu_as_they_are_is_untested(
-    writer: RecordingWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("on_gpu")
+def test_a_factor_that_leaves_the_kernels_of_a_gpu_as_they_are_is_untested(writer):
     """PyTorch finds cuDNN's plan of the unmodified call in its cache, whatever `benchmark` says then."""
-    monkeypatch.setattr(run, "device_of", lambda _: "cuda:0")
-    monkeypatch.setattr(run, "available_bytes", lambda _: 10**9)
-    monkeypatch.setattr(term, "rebuild", lambda call, _, **others: rebuild(call, "cpu", **others))
-    monkeypatch.setattr(torch.random, "fork_rng", lambda _: nullcontext())
     recording = record(writer, [row(b, "aten::conv2d", conv(b)) for b in (2, 4)])
     names = ("no_cudnn", "cudnn_benchmark", "deterministic", "cold_caches")
     done = run_term(recording, experiment(*names), writer, backend=PlanCache())
@@ -447,7 +430,7 @@ def test_a_factor_that_leaves_the_kernels_of_a_gpu_as_they_are_is_untested(
         ("aten::conv2d", conv, {"cublaslt", "small_workspace", "other_layout"}),
     ],
 )
-def test_every_factor_of_a_gpu_runs_there(tmp_path: Path, op: str, arguments: Any, others: set[str]) -> None:
+def test_every_factor_of_a_gpu_runs_there(tmp_path, op, arguments, others):
     with RecordingWriter(tmp_path / "gpu", {"device": {"kind": "cuda"}}) as writer:
         recording = record(writer, [row(b, op, arguments(b)) for b in (2, 4)])
         done = run_term(recording, experiment(*names_of("term")), writer)
@@ -458,7 +441,7 @@ def test_every_factor_of_a_gpu_runs_there(tmp_path: Path, op: str, arguments: An
     assert {name for name, *_ in visits(writer.path)} == {None, *names_of("term")} - set(done.untested) | same
 
 
-def test_a_recording_of_a_gpu_needs_one(tmp_path: Path) -> None:
+def test_a_recording_of_a_gpu_needs_one(tmp_path):
     with RecordingWriter(tmp_path / "gpu", {"device": {"kind": "cuda"}}) as writer:
         recording = record(writer, [row(2, LINEAR, linear(2))])
         if torch.cuda.is_available():
@@ -473,9 +456,7 @@ def test_a_recording_of_a_gpu_needs_one(tmp_path: Path) -> None:
     [({2: 12, 4: 30}, 32 << 20), ({2: 12, 4: 5000}, 512), ({2: None, 4: None}, 512)],
     ids=["few", "many at one size", "not counted"],
 )
-def test_a_replay_keeps_memory_as_the_recorded_steps_did(
-    writer: RecordingWriter, faults: dict[int, int | None], largest: int
-) -> None:
+def test_a_replay_keeps_memory_as_the_recorded_steps_did(writer, faults, largest):
     """Steps that take few page faults run in memory that their process kept, whatever the sizes of their operands."""
     steps = [
         {"step": b, "batch": b, "round": 0, "index": 0, "mode": "forward", "profiled": False, "page_faults": number}
@@ -483,6 +464,6 @@ def test_a_replay_keeps_memory_as_the_recorded_steps_did(
         for b, number in faults.items()
     ]
     writer.write("steps", columns_of(steps))
-    recording = record(writer, [row(b, LINEAR, linear(b)) for b in (2, 4)])
+    recording = linears(writer)
     of_fc = term.read_term(recording, "fc", "forward", "cpu", math.inf)
     assert max(of_fc.block_bytes) == largest

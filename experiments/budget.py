@@ -59,8 +59,7 @@ class Budget:
     time_left_s: float
     starts_s: tuple[float, ...] = ()  # what starts of complete steps took so far in this recording, seconds
     impossible: frozenset[str] = frozenset()  # names of factors that these complete steps are known to refuse
-    # Share of the device's memory that a process takes, by batch size; empty if unknown.
-    fullness: Mapping[int, float] = field(default_factory=dict)
+    fullness: Mapping[int, float] = field(default_factory=dict)  # share of memory that a process takes, by batch size
     total_s: float = 0.0  # seconds for experiments, of which some are left
 
     def refused(self, name: str) -> bool:

@@ -60,8 +60,7 @@ class Target:
 
     configuration: Configuration  # network or step, and how it runs, as in the recording
     batches: tuple[int, ...]
-    # By batch size, the peak memory of its steps as a share of that of the largest batch size; empty if unknown.
-    memory_shares: Mapping[int, float] = field(default_factory=dict)
+    memory_shares: Mapping[int, float] = field(default_factory=dict)  # peaks by batch size, of that of the largest
     phases: frozenset[str] = frozenset()
     operators: frozenset[str] = frozenset()  # names of the recorded operators; empty if unknown
     lowest_clock_hz: int | None = None  # lowest SM clock of the recorded steps at these batch sizes; None if unknown
@@ -85,19 +84,14 @@ class StepChange:
     screen_on: tuple[str, ...] = ("cpu", "cuda")  # kinds of devices whose screens have it
     common: int | None = None  # its place among what commonly helps, which every step is screened for
     setup_s: float = USUAL_SETUP_S  # expected seconds until the changed steps run
-    # The reason why these steps cannot be changed, as far as is known before a worker starts; None if they can.
-    reason_against: Callable[[Target], str | None] = lambda _: None
-    # What the change does to the results by its nature; with None, the results of the first steps are compared.
-    changed_results: Callable[[Target], str | None] = lambda _: None
+    reason_against: Callable[[Target], str | None] = lambda _: None  # known before a worker starts
+    changed_results: Callable[[Target], str | None] = lambda _: None  # by its nature, not to be compared
     # Changes the worker process before the steps are built; this and the next raise `CurvescopeError` with the reason
     # if the machine, the installation or the steps do not allow the change.
     prepare: Callable[[Target], object] = lambda _: None
-    # Changes the built steps, a workload of the target's configuration.
-    change: Callable[[Any, Target], Steps] = lambda workload, _: workload
-    # Variables with which the worker process starts; then it loads its libraries anew.
-    environment: Mapping[str, str] = field(default_factory=dict)
-    # The context of each visit, in the process of the experiment; it raises as `prepare` does.
-    around: Callable[[Target], AbstractContextManager[object]] = lambda _: nullcontext()
+    change: Callable[[Any, Target], Steps] = lambda workload, _: workload  # changes the built steps
+    environment: Mapping[str, str] = field(default_factory=dict)  # with which the worker loads its libraries anew
+    around: Callable[[Target], AbstractContextManager[object]] = lambda _: nullcontext()  # of each visit; it raises too
     # Why the change did not take effect, as a clause, from the rows of the unmodified and of the changed steps; None if
     # it did, or if nothing shows it.
     without_effect: Callable[[Sequence[StepRow], Sequence[StepRow]], str | None] = lambda _, __: None
@@ -109,8 +103,7 @@ class Factor:
 
     name: str
     what: str  # the change as a clause, see `FactorFacts`
-    # An instruction with {where} for the layer or the step; None if the change is an experiment only.
-    remedy: str | None = None
+    remedy: str | None = None  # an instruction with {where} for the layer or the step; None: an experiment only
     refuses: Mapping[str, str] = field(default_factory=dict)  # reasons by kind of device on which nothing changes
     term: TermChange | None = None  # change of the operators of a term; None if no term can be changed alone
     step: StepChange | None = None  # change of complete steps; None if they cannot be changed

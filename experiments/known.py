@@ -28,8 +28,7 @@ class Known:
 
     diagnosis: Diagnosis
     made: tuple[Experiment, ...]
-    # Names of the recorded operators, by layer and phase of their term.
-    replayable: Mapping[tuple[str | None, str | None], Collection[str]]
+    replayable: Mapping[tuple[str | None, str | None], Collection[str]]  # names of operators of a layer and phase
     budget: Budget
 
     @cached_property

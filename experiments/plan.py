@@ -36,8 +36,6 @@ _LEAST_TERM = 0.05  # of an anomaly; a smaller term is not worth rounds
 
 @dataclass(frozen=True)
 class _Row:
-    """One row of the plan."""
-
     turn: int  # all targets get their turn before the next turn begins
     of: slice | None  # what of a target has the row: its terms in this slice, or the complete step
     when: Callable[[TermCase], bool]  # whether it gets the experiments
@@ -169,7 +167,6 @@ def candidates(known: Known) -> Iterator[Experiment]:
 
 
 def _of_causes(known: Known, plan: Iterable[_Row]) -> Iterator[Experiment]:
-    """Experiments on the causes of anomalies and of the fixed cost."""
     for _, turn in groupby(plan, key=lambda row: row.turn):
         groups = [(of, list(rows)) for of, rows in groupby(turn, key=lambda row: row.of)]
         for target, terms in known.targets:

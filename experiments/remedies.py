@@ -86,7 +86,6 @@ class RemedyPlan:
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
-        """The smallest, the middle and the largest batch size."""
         sizes = sorted(int(condition) for condition in self.known.diagnosis.curve.conditions if condition != UNKNOWN)
         return tuple(dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1]))) if sizes else ()
 
@@ -148,7 +147,6 @@ class RemedyPlan:
         return self._experiment(Stage.REMEDY, new) if new else None
 
     def _fresh(self, name: str) -> int:
-        """Number of experiments on complete steps that had a change on fresh rounds."""
         outcomes = (
             outcome for outcome in self.known.diagnosis.outcomes if _is_of_steps(outcome, name) and outcome.gains
         )
@@ -161,8 +159,8 @@ class RemedyPlan:
         return self._experiment(Stage.REMEDY, open_) if open_ and len(made) == 1 else None
 
     def _is_open(self, name: str) -> bool:
-        verdict = self._saving[name].verdict if name in self._saving else None
-        return verdict == Verdict.UNDECIDED and self._gain(name) >= _ADDS
+        saving = self._saving.get(name)
+        return saving is not None and saving.verdict == Verdict.UNDECIDED and self._gain(name) >= _ADDS
 
     def _costly(self) -> Experiment | None:
         """Fresh rounds of a change with a long set-up, and of the set with it."""
@@ -171,7 +169,6 @@ class RemedyPlan:
         return replace(self._experiment(Stage.CONFIRM, [*new, *whole]), starts=_LEAST_FRESH) if new else None
 
     def _ordered(self, *, costly: bool) -> list[str]:
-        """What commonly helps, first what the recording suggests."""
         device = self.known.budget.device
         changes = ((name, factor.step, factor.refusal(device)) for name, factor in FACTORS.items())
         known = {name: (change, why) for name, change, why in changes if change is not None and change.common}
@@ -185,7 +182,6 @@ class RemedyPlan:
         return sorted((name for name in known if is_costly(name) == costly), key=place)
 
     def _claimed(self) -> dict[str, float]:
-        """The largest share of a step that the cause of each change claims."""
         owner, claimed = causes.factors(Scope.STEP), defaultdict[str, float](float)
         for target, _ in self.known.targets:
             step_ms = self.known.diagnosis.curve.at(target.functional.last).time_ms.value
@@ -260,7 +256,6 @@ class RemedyPlan:
         return added >= max(_ADDS, _ADDS_ERRORS * stdev(differences) / sqrt(len(differences)))
 
     def _gain(self, name: str) -> float:
-        """Mean saving over batch sizes on fresh rounds; 0 without any."""
         saving = self._saving.get(name)
         return fmean(gain.value for _, gain in saving.gains) if saving and saving.fresh else 0.0
 

@@ -25,8 +25,7 @@ class Watch:
 
     report: Callable[[Progress], object] = lambda _: None  # function that receives the progress after every visit
     clock_s: Callable[[], float] = time.monotonic
-    # Whether its rows so far decide it; asked after every round from the minimum on.
-    enough: Callable[[Sequence[Mapping[str, Any]]], bool] = lambda _: False
+    enough: Callable[[Sequence[Mapping[str, Any]]], bool] = lambda _: False  # asked of the rows after every round
 
 
 @dataclass
@@ -38,10 +37,8 @@ class Runner(ABC):
     watch: Watch
     device: str  # device of what runs, `cpu` or `cuda:N`
     rows: list[Row] = field(default_factory=list, init=False)
-    # Reason by name, for factors that could not be changed.
-    untested: dict[str, str] = field(default_factory=dict, init=False)
-    # Differences by name, for factors that change the results beyond rounding.
-    changed_results: dict[str, str] = field(default_factory=dict, init=False)
+    untested: dict[str, str] = field(default_factory=dict, init=False)  # why, by name
+    changed_results: dict[str, str] = field(default_factory=dict, init=False)  # how, by name
     notes: list[str] = field(default_factory=list, init=False)  # further observations; one sentence each
 
     def __post_init__(self) -> None:
@@ -168,6 +165,5 @@ class Runner(ABC):
 
 
 def _factor(name: str, scope: str) -> Factor | None:
-    """A factor that changes something of a scope; None without one."""
     factor = factor_of(name)
     return factor if factor and (factor.term if scope == Scope.TERM else factor.step) else None

@@ -135,7 +135,8 @@ class StepRunner(Runner):
             for name in group:
                 if name in self._running:
                     self._end(name)
-                    self._check_effect(name)
+                    if (why := step_change(name).without_effect(self.ran(None), self.ran(name))) is not None:
+                        self.untested[name] = why
         if not self._late:
             lost = [name for name in self.experiment.factors if not self.ran(name)]
             self.untested = dict.fromkeys(lost, _FAILED) | self.untested
@@ -199,7 +200,6 @@ class StepRunner(Runner):
         self.untested.update(dict.fromkeys(lost, f"{_FAILED} at {why}"))
 
     def _timed(self, name: str | None, batch: int) -> list[Row] | Empty:
-        """Rows of a visit; where the worker has to start for its turn, it does."""
         if name not in self._workers:
             for other in [*self._workers]:
                 self._workers.pop(other).end()
@@ -217,7 +217,6 @@ class StepRunner(Runner):
 
     @property
     def _stopped(self) -> bool:
-        """Whether the unmodified steps can no longer run."""
         return None not in self._running
 
     def _start_group(self, waiting: list[str]) -> list[str]:
@@ -248,7 +247,6 @@ class StepRunner(Runner):
         return peak is not None and available is not None and MARGIN * peak > available
 
     def _start(self, name: str | None) -> str | None:
-        """Start the worker of a factor and warm it up; returns the reason if that failed."""
         limit_s, elapsed_s = self.experiment.time_limit_s, self.elapsed_s
         # Compiling takes minutes on large networks; half of the time is left for the rounds.
         least_s = max(_LEAST_START_S, _START_FACTOR * self._start_s.get(None, 0.0))
@@ -318,10 +316,6 @@ class StepRunner(Runner):
             what = f"the result of a step of batch {batch}"
             self.changed_results[name] = f"{what} differs by {far[batch]:.2g} of its size"
 
-    def _check_effect(self, name: str) -> None:
-        if (why := step_change(name).without_effect(self.ran(None), self.ran(name))) is not None:
-            self.untested[name] = why
-
     def _compare_with_sweep(self) -> None:
         """Note batch sizes whose unmodified steps take another time than in the sweep.
 
@@ -342,7 +336,6 @@ class StepRunner(Runner):
 
 
 def _medians(rows: Iterable[StepRow], batch: int) -> list[float]:
-    """Median time of each round of a batch size, ns."""
     by_round: dict[int, list[int]] = {}
     for row in rows:
         if row["batch"] == batch:
@@ -351,7 +344,6 @@ def _medians(rows: Iterable[StepRow], batch: int) -> list[float]:
 
 
 def _difference(numbers: tuple[Number, ...], others: tuple[Number, ...]) -> float:
-    """Largest difference of two results, relative to their scale; infinite if they have different forms."""
     if len(numbers) != len(others):
         return math.inf
     return max((_relative(one, other) for one, other in zip(numbers, others, strict=True)), default=0.0)

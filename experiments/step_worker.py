@@ -74,8 +74,6 @@ class StepWorker:
 
 
 class _Server:
-    """The steps of one variant, in their process."""
-
     def __init__(self, target: Target, name: str | None) -> None:
         change = step_change(name)
         self._batches = target.batches
@@ -112,7 +110,6 @@ class _Server:
 
 
 def _seed() -> None:
-    """Start every generator of random numbers that a step may use."""
     import torch
 
     random.seed(SEED)
@@ -122,7 +119,6 @@ def _seed() -> None:
 
 
 def _random_state(device: str) -> tuple[Any, ...]:
-    """The states of torch's generators, to be compared."""
     import torch
 
     states = [torch.get_rng_state(), *([] if device == "cpu" else [torch.cuda.get_rng_state(device)])]

@@ -28,7 +28,6 @@ def size_before_switch(families: Sequence[CallFamily], batches: Sequence[int]) -
 
 
 def _kernels(call: RecordedCall) -> tuple[str, ...]:
-    """The kernels of a call, the longest first; the operator where they are unknown."""
     return call.kernels or (call.op,)
 
 

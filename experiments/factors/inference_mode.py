@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
 from ..changed_steps import StepsWithin
@@ -38,10 +36,6 @@ class _Inference(StepsWithin):
             raise CurvescopeError(f"they do not run in inference mode: {str(error).splitlines()[0]}") from error
 
 
-def _change(workload: Any, _: Target) -> _Inference:
-    return _Inference(workload, import_torch().inference_mode)
-
-
 FACTOR = Factor(
     name="inference_mode",
     what="forward passes run in inference mode",
@@ -50,6 +44,6 @@ FACTOR = Factor(
         how="with torch.inference_mode(): around the forward pass",
         common=9,
         reason_against=_reason_against,
-        change=_change,
+        change=lambda workload, _: _Inference(workload, import_torch().inference_mode),
     ),
 )

@@ -26,7 +26,6 @@ def multiple_of(batches: tuple[int, ...]) -> int | None:
 
 
 def _pad(runnable: Runnable, batches: tuple[int, ...]) -> Runnable:
-    """The call on operands padded with zeros before its time begins."""
     call, multiple = runnable.call, multiple_of(batches)
     assert call.batch is not None
     if multiple is None:

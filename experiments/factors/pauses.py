@@ -15,8 +15,6 @@ _LONGEST_S = 1.0
 
 
 class _RestedSteps(ChangedSteps):
-    """Steps that begin after a pause as long as the last step took."""
-
     _pause_s = 0.0
 
     def time_step(self) -> tuple[int, int]:

@@ -54,7 +54,6 @@ class _ReplayedSteps(ChangedSteps):
 
 
 def _compiled_frames() -> int:
-    """Number of functions that torch.compile has compiled in this process."""
     counted = sys.modules.get("torch._dynamo.utils")
     return 0 if counted is None else int(counted.counters["frames"]["ok"])
 

@@ -25,21 +25,16 @@ _ROUNDING = 1e-2  # of the size of a tensor
 
 
 class _Place(NamedTuple):
-    """A tensor over a result of the step."""
-
     result: int
     view: tuple[Any, ...] | None  # size, strides and offset; None for the result as the operator returned it
 
 
 @dataclass
 class _Call:
-    """One operator call."""
-
     run: Callable[..., Any]
     arguments: list[Any]  # its arguments; a result of the step is a `_Place`, also inside lists
     named: dict[str, Any]  # the same, by name
-    # Keys of the arguments and names of those in `named` with a `_Place`.
-    filled: tuple[tuple[int, ...], tuple[str, ...]]
+    filled: tuple[tuple[int, ...], tuple[str, ...]]  # where arguments and `named` have a `_Place`
     results: list[tuple[int, int]]  # position among the returned values and number of each new result
     freed: list[int]  # numbers of the results that the step freed before this call
 

@@ -35,8 +35,7 @@ class ReplayProblem:
 
     call: RecordedCall
     precision: str = "fp32"
-    # Indices of the arguments that depend on the batch size, which the step has just written.
-    inputs: tuple[int, ...] = ()
+    inputs: tuple[int, ...] = ()  # arguments that depend on the batch size, which the step has just written
 
     @property
     def label(self) -> str:
@@ -178,26 +177,18 @@ def _problems(
     return problems
 
 
-class Match:
-    """Whether a replayed call ran the kernels of the recorded one."""
-
-    SAME = "same"
-    OTHER = "other"
-    UNKNOWN = "unknown"
-
-
 def compare_kernels(recorded: Sequence[str] | None, replayed: Sequence[str] | None) -> str:
-    """Compare the kernels of a call in the step and alone, by their families; a value of `Match`. None: unknown.
+    """Compare the kernels of a call in the step and alone, by their families: same, other or unknown.
 
     Operators' own names, which stand for the work of the host itself, count only where no library is called. Copies
     and helpers do not count.
     """
     if not recorded or not replayed:
-        return Match.UNKNOWN
+        return "unknown"
     ours, theirs = _families(recorded), _families(replayed)
     if ours or theirs:
-        return Match.SAME if ours == theirs else Match.OTHER
-    return Match.SAME if recorded[0] in replayed else Match.OTHER
+        return "same" if ours == theirs else "other"
+    return "same" if recorded[0] in replayed else "other"
 
 
 def _families(names: Iterable[str]) -> set[str]:

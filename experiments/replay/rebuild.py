@@ -195,7 +195,6 @@ def _argument(torch: Any, values: Values, index: int, kind: Any, recorded: Any, 
 
 
 def _named_constant(torch: Any, kind: str, value: Any) -> Any:
-    """The value, or torch's constant where a schema takes a number for it."""
     if not isinstance(value, int):
         return value
     if kind == "ScalarType":

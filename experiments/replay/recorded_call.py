@@ -8,7 +8,7 @@ rules, which give the call at batch sizes that were not recorded.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -140,10 +140,8 @@ class CallFamily:
     """The same call over batch sizes."""
 
     calls: Mapping[int, RecordedCall]
-    # Rule by which each number of the arguments follows the batch size; None for a number without one.
-    rules: Mapping[NumberPath, FillRule | None]
-    # Reason that the call was not found, by recorded batch size.
-    missing: Mapping[int, str] = field(default_factory=dict)
+    rules: Mapping[NumberPath, FillRule | None]  # of each number of the arguments; None without one
+    missing: Mapping[int, str] = field(default_factory=dict)  # why, by recorded batch size
 
     @property
     def largest(self) -> RecordedCall:
@@ -185,7 +183,7 @@ class CallFamily:
             if value is None:
                 raise CannotReplay(f"{_describe(path)} follows no rule over the recorded batch sizes")
             numbers[path] = value
-        arguments = _with_numbers(nearest.arguments, numbers)
+        arguments = _mapped(nearest.arguments, lambda path, _: numbers[path])
         return replace(nearest, arguments=arguments, batch=batch, duration_ns=None, kernels=None)
 
 
@@ -235,18 +233,17 @@ def _predicted(family: CallFamily, rows: Sequence[RecordedCall], batch: int) -> 
         expected = family.at(batch).arguments
     except CannotReplay:
         return None
-    return next((row for row in rows if dict(_numbers(row.arguments)) == dict(_numbers(expected))), None)
+    return next((row for row in rows if _numbers(row.arguments) == _numbers(expected)), None)
 
 
 def _share(call: RecordedCall, family: CallFamily) -> RecordedCall:
-    """The part of a row of equal calls that belongs to one family."""
     calls = min(family.largest.calls, call.calls)
     duration_ns = None if call.duration_ns is None else round(call.duration_ns * calls / call.calls)
     return replace(call, calls=calls, duration_ns=duration_ns)
 
 
 def _rules(chosen: Mapping[int, RecordedCall]) -> dict[NumberPath, FillRule | None]:
-    numbers = {batch: dict(_numbers(call.arguments)) for batch, call in chosen.items()}
+    numbers = {batch: _numbers(call.arguments) for batch, call in chosen.items()}
     rules = {}
     for path in next(iter(numbers.values())):
         values = {batch: found[path] for batch, found in numbers.items()}
@@ -276,53 +273,29 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _numbers(arguments: Iterable[Argument]) -> Iterator[tuple[NumberPath, int]]:
-    """Every whole number of the arguments, with its path."""
-    for index, argument in enumerate(arguments):
-        if isinstance(argument, TensorArgument):
-            yield from _numbers_of(argument, (index,))
-        elif isinstance(argument, TensorList):
-            for inner, tensor in enumerate(argument.tensors):
-                yield from _numbers_of(tensor, (index, inner))
-        elif isinstance(argument, Value):
-            if _is_number(argument.value):
-                yield (index, "value"), argument.value
-            elif isinstance(argument.value, tuple):
-                for at, value in enumerate(argument.value):
-                    if _is_number(value):
-                        yield (index, "value", at), value
+def _mapped(value: Any, change: Callable[[NumberPath, int], int], path: NumberPath = ()) -> Any:
+    """Arguments with each whole number changed, which has a path."""
+    if isinstance(value, TensorArgument):
+        shape = tuple(change((*path, "shape", at), extent) for at, extent in enumerate(value.shape))
+        strides = value.strides and tuple(change((*path, "strides", at), one) for at, one in enumerate(value.strides))
+        return replace(value, shape=shape, strides=strides)
+    if isinstance(value, TensorList):
+        return TensorList(tuple(_mapped(one, change, (*path, at)) for at, one in enumerate(value.tensors)))
+    if isinstance(value, Value):
+        return Value(_mapped(value.value, change, (*path, "value")))
+    if isinstance(value, tuple):
+        return tuple(_mapped(one, change, (*path, at)) for at, one in enumerate(value))
+    return change(path, value) if _is_number(value) else value
 
 
-def _numbers_of(tensor: TensorArgument, path: NumberPath) -> Iterator[tuple[NumberPath, int]]:
-    for kind, extents in (("shape", tensor.shape), ("strides", tensor.strides or ())):
-        for dimension, extent in enumerate(extents):
-            yield (*path, kind, dimension), extent
-
-
-def _with_numbers(arguments: Sequence[Argument], numbers: Mapping[NumberPath, int]) -> tuple[Argument, ...]:
-    def tensor(one: TensorArgument, path: NumberPath) -> TensorArgument:
-        shape = tuple(numbers[(*path, "shape", at)] for at in range(len(one.shape)))
-        strides = one.strides and tuple(numbers[(*path, "strides", at)] for at in range(len(one.strides)))
-        return replace(one, shape=shape, strides=strides)
-
-    changed: list[Argument] = []
-    for index, argument in enumerate(arguments):
-        if isinstance(argument, TensorArgument):
-            changed.append(tensor(argument, (index,)))
-        elif isinstance(argument, TensorList):
-            changed.append(TensorList(tuple(tensor(one, (index, at)) for at, one in enumerate(argument.tensors))))
-        elif isinstance(argument, Value) and isinstance(argument.value, tuple):
-            inner = (numbers.get((index, "value", at), value) for at, value in enumerate(argument.value))
-            changed.append(Value(tuple(inner)))
-        elif isinstance(argument, Value):
-            changed.append(Value(numbers.get((index, "value"), argument.value)))
-        else:
-            changed.append(argument)
-    return tuple(changed)
+def _numbers(arguments: Sequence[Argument]) -> dict[NumberPath, int]:
+    """Every whole number of the arguments, by its path."""
+    found: dict[NumberPath, int] = {}
+    _mapped(arguments, found.setdefault)
+    return found
 
 
 def _describe(path: NumberPath) -> str:
-    """A number of an argument in words, e.g. `extent 0 of argument 2`."""
     words = {"shape": "extent", "strides": "stride", "value": "value"}
     kind = next(part for part in path if isinstance(part, str))
     return f"{words[kind]} {path[-1]} of argument {path[0]}" if path[-1] != kind else f"value of argument {path[0]}"

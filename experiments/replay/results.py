@@ -45,8 +45,7 @@ class Tried:
     """One run of a call from a fixed state."""
 
     results: list[Any]  # the operands that the call wrote, then what it returned besides
-    # Products in one element of each result, estimated from the sizes; the root of it scales rounding.
-    terms: list[float]
+    terms: list[float]  # products in one element of each, estimated from sizes; their root scales rounding
 
 
 def try_call(runnable: Runnable, device: str) -> Tried:

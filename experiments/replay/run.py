@@ -195,7 +195,6 @@ class TermRunner(Runner):
         return run
 
     def _time(self, calls: Sequence[Runnable], caches: Caches, discarded: int) -> Iterator[dict[str, Any]]:
-        """Discard runs, then time some; columns of the table `experiments`."""
         inputs = [] if caches is not Caches.AS_IN_STEP else self._inputs(calls)
         timer, kept, run = self._backend.timer, self._kept, self._run_of(calls)
         for _ in range(discarded):
@@ -243,14 +242,7 @@ class TermRunner(Runner):
         step_bytes = self._term.step_bytes_near(self.experiment.batches[0])
         return Caches.WARM if step_bytes <= self._backend.cache_bytes else Caches.AS_IN_STEP
 
-    def _fits_cache(self) -> bool:
-        """Whether the cache can keep the operands of the term from run to run, at the smallest batch size that runs."""
-        fitting = [batch for batch in self.experiment.batches if batch not in self._unfit]
-        calls = self._term.runnables(None, fitting[0], self.experiment.batches) if fitting else []
-        return bool(operand_bytes(calls) <= self._backend.cache_bytes)
-
     def _compare(self, name: str, plain: Sequence[Runnable], changed: Sequence[Runnable], change: TermChange) -> None:
-        """Compare the results with those without a change, at the first batch size where something changes."""
         if change.call is not None and all(one is other for one, other in zip(plain, changed, strict=True)):
             return
         self._compared.add(name)
@@ -285,8 +277,11 @@ class TermRunner(Runner):
         usual = self._caches(TermChange())
         if usual is Caches.WARM is change.caches:
             return "the operands of a whole step fit the cache, so they are there without a change"
-        if change.caches is Caches.WARM and not self._fits_cache():
-            return "the operands of the term do not fit the last-level cache"
+        if change.caches is Caches.WARM:
+            fitting = [batch for batch in self.experiment.batches if batch not in self._unfit]
+            calls = term.runnables(None, fitting[0], self.experiment.batches) if fitting else []
+            if operand_bytes(calls) > self._backend.cache_bytes:
+                return "the operands of the term do not fit the last-level cache"
         if usual is Caches.AS_IN_STEP and change.caches is Caches.COLD and not any(map(follows_batch, by_time)):
             return "no operand depends on the batch size, so the step leaves none in the caches"
         return None

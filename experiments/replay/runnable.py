@@ -17,8 +17,7 @@ class Runnable(Replayed):
     """One call of a term at one batch size, ready to run."""
 
     family: CallFamily
-    # Weights in another form, by factor and identity of the weights; calls at all batch sizes share it.
-    converted: dict[tuple[str, int], Any] = field(default_factory=dict)
+    converted: dict[tuple[str, int], Any] = field(default_factory=dict)  # other forms of weights, for all batch sizes
 
     @classmethod
     def of(cls, family: CallFamily, replayed: Replayed, **shared: Any) -> Runnable:

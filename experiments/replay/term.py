@@ -21,17 +21,12 @@ from .runnable import Runnable
 class ReplayedTerm:
     """The calls of one term."""
 
-    # The calls over batch sizes, in the order of the step; those that cannot run are removed.
-    families: list[CallFamily]
-    # Bytes of the operands of all calls of a step, counted at each use, by recorded batch size.
-    step_bytes: dict[int, int]
-    # Sizes of blocks that the process of the steps has freed: of their operands, and the largest that glibc keeps, if
-    # they took few page faults.
-    block_bytes: frozenset[int]
+    families: list[CallFamily]  # in the order of the step; those that cannot run are removed
+    step_bytes: dict[int, int]  # of operands of all calls, counted at each use, by recorded batch size
+    block_bytes: frozenset[int]  # sizes of blocks that the process of the steps has freed, see `read_term`
     device: str  # `cpu` or `cuda:N`
     budget_bytes: float  # memory for operands that are kept from visit to visit
-    # Families that cannot run, each with the reason.
-    left_out: list[tuple[CallFamily, str]] = field(default_factory=list)
+    left_out: list[tuple[CallFamily, str]] = field(default_factory=list)  # that cannot run, and why
     _built: dict[tuple[str | None, int], list[Runnable]] = field(default_factory=dict)
     _shared: dict[tuple[int, int], tuple[Any, Any]] = field(default_factory=dict)
     _converted: dict[tuple[str, int], Any] = field(default_factory=dict)
@@ -125,7 +120,6 @@ class ReplayedTerm:
         self._converted.clear()
 
     def _make_room(self, coming: Iterable[Runnable]) -> None:
-        """Free the operands that were built first, until the rest and the coming ones fit the budget."""
         while self._built:
             kept = [runnable for built in self._built.values() for runnable in built]
             if operand_bytes([*kept, *coming]) <= self.budget_bytes:

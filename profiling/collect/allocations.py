@@ -104,7 +104,6 @@ class Tensors:
                     self._note(value, STATE, parameter)
 
     def _note(self, tensor: Any, kind: str, owner: Any) -> None:
-        """Note a tensor; its layer is that of its owner, a parameter or buffer."""
         try:
             storage = tensor.untyped_storage()
             address, size, device = storage.data_ptr(), storage.nbytes(), storage.device

@@ -96,15 +96,11 @@ class ProcessChunks:
     started_ns: int = 0  # time at which the recording of the process began, from the name of the file
     names: list[str] = field(default_factory=list)  # texts by id
     threads: dict[int, _Array] = field(default_factory=dict)  # NVTX events of each thread, in order; dtype `EVENT`
-    # Number of events from the start of each ring to the end of its last chunk, by ring.
-    positions: dict[int, int] = field(default_factory=dict)
-    # Names of numbers: what ("category" or "thread"), domain, number, name; texts by id.
-    numbers: list[tuple[int, int, int, int]] = field(default_factory=list)
+    positions: dict[int, int] = field(default_factory=dict)  # events up to the end of the last chunk, by ring
+    numbers: list[tuple[int, int, int, int]] = field(default_factory=list)  # what, domain, number, name
     tables: dict[str, list[dict[str, Piece]]] = field(default_factory=dict)  # chunks of each table, by name
-    # Unparsed CUPTI buffers; the texts that their records point to are in the tables `raw_names` and `raw_calls`.
-    raw: list[RawBuffer] = field(default_factory=list)
-    # Numbers of dropped ranges and marks, of unnamed ones, and of those that could not be written to disk.
-    lost: tuple[int, int, int] = (0, 0, 0)
+    raw: list[RawBuffer] = field(default_factory=list)  # their texts: tables `raw_names` and `raw_calls`
+    lost: tuple[int, int, int] = (0, 0, 0)  # dropped ranges and marks, unnamed ones, and unwritten ones
     whole_bytes: int = 0  # size of the file up to the end of the last complete chunk
     torn_bytes: int = 0  # bytes after the last complete chunk, left by a kill during a write
 

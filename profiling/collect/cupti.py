@@ -33,6 +33,10 @@ _OVERHEADS = {
     7 << 16: "activity_buffer_request",
     8 << 16: "uvm_activity_init",
 }
+_DEVICE_COLUMNS = (
+    *("device", "sm_count", "memory_bytes", "l2_bytes"),
+    *("shared_memory_per_sm_bytes", "registers_per_sm", "warps_per_sm"),
+)
 _THROTTLE_UNSUPPORTED = 0x4000_0000
 _SPEED, _TEMPERATURE, _POWER = 1, 2, 3
 _ALLOCATION = 1
@@ -204,19 +208,13 @@ class ProcessColumns:
         return [
             {
                 "kind": "cuda",
-                "device": device,
                 "name": self._process.names[columns["name"][i]],
                 "compute_capability": f"{major[i]}.{minor[i]}",
-                "sm_count": columns["sm_count"][i],
-                "memory_bytes": columns["memory_bytes"][i],
                 "memory_bytes_per_s": columns["memory_bandwidth_kbyte_per_s"][i] * 1000,
-                "l2_bytes": columns["l2_bytes"][i],
                 "clock_hz": columns["sm_clock_khz"][i] * 1000,
-                "shared_memory_per_sm_bytes": columns["shared_memory_per_sm_bytes"][i],
-                "registers_per_sm": columns["registers_per_sm"][i],
-                "warps_per_sm": columns["warps_per_sm"][i],
+                **{name: columns[name][i] for name in _DEVICE_COLUMNS},
             }
-            for i, device in enumerate(columns["device"])
+            for i in range(len(first))
         ]
 
     def _times(self, part: TablePart) -> dict[str, pa.Array]:
@@ -275,7 +273,6 @@ class ProcessColumns:
 
 
 def _words(numbers: Integers, words: dict[int, str]) -> pa.Array:
-    """The name of each number; null if unknown."""
     return pa.array(list(words.values())).take(
         pa.array(np.searchsorted(list(words), numbers), mask=~np.isin(numbers, list(words)))
     )

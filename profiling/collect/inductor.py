@@ -117,7 +117,6 @@ def _switches() -> Iterator[dict[str, Any]]:
 
 
 def _compile_part(graph: Any, inputs: Any, **options: Any) -> Any:
-    """Compile one graph, e.g. that of a forward pass, and keep its kernels."""
     from torch._inductor import debug
     from torch._inductor.compile_fx import compile_fx_inner
 
@@ -155,7 +154,10 @@ def kernels_of(graph: Any, nodes_of: dict[str, list[str]]) -> tuple[FusedKernel,
         named = [node for node in computing if str(_operator(node)).rpartition("::")[2] in name.split(".")]
         computing = computing if generated or not named else named[:1]
         moving = [node for node in computing if _target(node) not in VIEWS] or computing
-        operators = tuple(FusedOperator(_layer(node), str(_operator(node)), _moved_bytes(node)) for node in moving)
+        operators = tuple(
+            FusedOperator(_layer(node), str(_operator(node)), sum(map(_bytes, (node, *node.all_input_nodes))))
+            for node in moving
+        )
         # A kernel of inputs alone changes their memory format for the operators that read them.
         operators = operators or tuple(_for_users(inside))
         flops, size = (_flops(computing), _size_of(inside)) if generated else (None, None)
@@ -170,7 +172,6 @@ def _for_users(inputs: Iterable[Any]) -> Iterable[FusedOperator]:
 
 
 def _target(node: Any) -> str | None:
-    """Name of the operator that a node calls, e.g. `aten::mul`; None for other nodes."""
     name = getattr(getattr(node.target, "_overloadpacket", None), "_qualified_op_name", None)
     return None if name is None else str(name)
 
@@ -205,10 +206,6 @@ def _bytes(node: Any) -> int:
     if not all(isinstance(extent, int) for tensor in tensors for extent in tensor.shape):
         return 0
     return sum(prod(tensor.shape) * int(tensor.dtype.itemsize) for tensor in tensors)
-
-
-def _moved_bytes(node: Any) -> int:
-    return _bytes(node) + sum(_bytes(operand) for operand in node.all_input_nodes)
 
 
 def _size_of(inside: list[Any]) -> int | None:
@@ -246,7 +243,6 @@ def _elements(node: Any) -> Elements | None:
 
 
 def _argument(value: Any) -> tuple[Any, str, Any]:
-    """Shape, type and value of an argument, as torch's profiler writes them."""
     if (tensor := next(iter(_tensors(getattr(value, "meta", {}).get("val"))), None)) is not None:
         is_static = all(isinstance(extent, int) for extent in tensor.shape)
         return list(tensor.shape) if is_static else [], _DTYPES.get(str(tensor.dtype), "") if is_static else "", ""

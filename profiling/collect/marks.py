@@ -163,7 +163,6 @@ class Marks:
         return self._borders[-1][2]
 
     def _cross(self, before_ns: int, place: int | None = None) -> None:
-        """End the current place; the next one is given, or that of the current layer and phase."""
         code = self._code(self._layer, self._phase) if place is None else place
         self._borders.append((before_ns, self._clock_ns(), code))
 

@@ -56,7 +56,7 @@ def merge_chunks(
     writer.count_lost("nvtx_unopened", counts.unopened)
     writer.update(
         collectors=_collectors(processes, columns, torch, ends, probed_process),
-        **_devices(columns, torch, _used_devices(processes) if probed_process is not None else []),
+        **_devices(columns, torch, processes if probed_process is not None else []),
         **_found(built),
     )
     if on_gpu and not any(process.table("calls").rows for process in processes):
@@ -85,7 +85,6 @@ def _profile(
 
 
 def _all_ranges(nvtx: Sequence[pa.Table], torch: Sequence[TorchProcess], names: RangeNames) -> pa.Table:
-    """The ranges of all processes, with torch's steps for processes that mark none themselves."""
     tables = [empty_ranges(), *nvtx, *(table for process in torch for table in process.ranges)]
     marked = {process for table in tables for process in _marked_processes(table, names)}
     tables += [process.steps_table() for process in torch if process.process not in marked]
@@ -120,13 +119,8 @@ def _collectors(
     return [*collectors, *({"process": process, **facts} for process, facts in by_process.items())]
 
 
-def _used_devices(processes: Sequence[ProcessChunks]) -> list[int]:
-    tables = (process.table("kernels") for process in processes)
-    return sorted({device for table in tables if table.rows for device in table["device"].tolist()})
-
-
 def _devices(
-    columns: Sequence[ProcessColumns], torch: Sequence[TorchProcess], used_here: Sequence[int]
+    columns: Sequence[ProcessColumns], torch: Sequence[TorchProcess], here: Sequence[ProcessChunks]
 ) -> dict[str, Any]:
     """The devices; those that this process used are read from the driver where CUPTI did not describe them.
 
@@ -136,8 +130,10 @@ def _devices(
     for process in columns:
         devices += [device for device in process.devices() if device not in devices]
     if not devices:
+        tables = (process.table("kernels") for process in here)
+        used = sorted({device for table in tables if table.rows for device in table["device"].tolist()})
         with suppress(BackendMissingError):
-            devices = [CudaDriver().describe(index) for index in used_here]
+            devices = [CudaDriver().describe(index) for index in used]
     if devices:
         return {"device": devices[0], "devices": devices, "ceilings": entry_for(devices[0])}
     threads = [process.cpu_threads for process in torch if process.kernels]

@@ -32,10 +32,8 @@ class Request:
     """What a tool shall record."""
 
     with_metrics: bool = False  # for nvprof: metrics of every kernel instead of a timeline; ncu always measures metrics
-    # For ncu: name of a start/end range; only kernels launched inside are measured. None: all kernels.
-    nvtx_range: str | None = None
-    # For ncu: compute capability of the device, e.g. 9.0, which names its metrics; None if unknown.
-    capability: str | None = None
+    nvtx_range: str | None = None  # for ncu: name of a start/end range to measure inside of; None: everywhere
+    capability: str | None = None  # for ncu: compute capability of the device, e.g. 9.0, which names its metrics
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,8 @@ class Tool:
     name: str
     where: str
     outputs: tuple[str, ...]  # files that it may write; the first existing one is imported
-    # Its command line before the user's command, from the output folder and the request.
-    arguments: Callable[[Path, Request], list[str]]
-    # Entries of `recording.json` that say under which conditions it measures.
-    meta: Mapping[str, str] = field(default_factory=dict)
+    arguments: Callable[[Path, Request], list[str]]  # its command line before the user's command
+    meta: Mapping[str, str] = field(default_factory=dict)  # conditions, for `recording.json`
 
 
 def _nsys(folder: Path, _request: Request) -> list[str]:

@@ -91,7 +91,6 @@ class _Ring(NamedTuple):
 
     @classmethod
     def read(cls, file: int, block: _Block) -> _Ring:
-        """Read a ring; the process may write to it meanwhile."""
         with mmap.mmap(file, block.bytes, access=mmap.ACCESS_READ, offset=block.at) as memory:
 
             def header() -> np.void:
@@ -217,7 +216,6 @@ def _drain_program(
 
 
 def _blocks(file: int) -> Iterator[tuple[tuple[int, int], _Block]]:
-    """Each block with the process and program that made it; freed ones are holes."""
     at = _STEP
     while True:
         try:
@@ -240,7 +238,6 @@ def _counts(file: int, block: _Block) -> np.void:
 
 
 def _log(file: int, block: _Block) -> bytes:
-    """The bytes of a block that were complete."""
     data = os.pread(file, block.bytes, block.at)
     used = int(np.frombuffer(data, _LOG, 1)["used"][0])
     return data[_LOG.itemsize : _LOG.itemsize + used]

@@ -61,8 +61,7 @@ class TorchProcess:
     thread: int = 0  # id of the thread of all step marks: the first thread that ran a step
     status: str | None = None  # reason why recording stopped early; None if it did not
     windows: int = 0
-    # Input of `attribution.assemble`: the program's ranges, and those that only attribute work.
-    ranges: list[pa.Table] = field(default_factory=list)
+    ranges: list[pa.Table] = field(default_factory=list)  # input of `assemble`
     steps: list[dict[str, Any]] = field(default_factory=list)  # marks of steps; not among `ranges`
     kernels: list[pa.Table] = field(default_factory=list)  # kernels of each window
 
@@ -163,7 +162,6 @@ def _ranges(window: dict[str, Any], process: int) -> pa.Table:
 
 
 def _kernels(ranges: pa.Table) -> pa.Table:
-    """The operators' own times as kernels."""
     thread, start, end = (ranges[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
     is_operator = pc.fill_null(pc.equal(ranges["role"], OPERATOR), False).to_numpy()
     start, end, span = own_time(nest(thread, start, end), is_operator)

@@ -60,7 +60,6 @@ def watching_calls(parameters: Mapping[int, str] | None = None, *, samples: bool
 
 
 def _sample(thread: int, mode: _Mode, end: threading.Event) -> None:
-    """Note again and again the line that a thread is in, but for the lines of a mode."""
     before_ns = time.time_ns()
     while not end.wait(_SAMPLE_S):
         frame = sys._current_frames().get(thread)
@@ -104,7 +103,6 @@ class _Mode(TorchDispatchMode):
 
 
 def _addresses(values: Iterable[Any]) -> Iterator[int]:
-    """Addresses of the storages of tensors, also in lists."""
     for value in values:
         if isinstance(value, (list, tuple)):
             yield from _addresses(value)
@@ -133,7 +131,6 @@ class _Lines:
         return self._forward.get(node._sequence_nr()) or self.of(frame)
 
     def of(self, frame: FrameType | None) -> SourceLine | None:
-        """The line of a stack, given by its innermost frame."""
         of_package = None
         while frame is not None:
             code = frame.f_code

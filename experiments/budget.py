@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
@@ -61,6 +61,11 @@ class Budget:
     impossible: frozenset[str] = frozenset()  # names of factors that these complete steps are known to refuse
     fullness: Mapping[int, float] = field(default_factory=dict)  # share of memory that a process takes, by batch size
     total_s: float = 0.0  # seconds for experiments, of which some are left
+
+    @property
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        """Repeated layers by the name of their group."""
+        return self.diagnosis.recorded.groups if self.diagnosis.recorded else {}
 
     def refused(self, name: str) -> bool:
         """Whether a factor only says why it does not apply to the device."""
@@ -157,8 +162,7 @@ class Budget:
         elif terms is None or key not in terms.keys:
             return np.zeros(len(at))
         else:
-            groups = self.diagnosis.recorded.groups if self.diagnosis.recorded else {}
-            members = len(groups.get(key.layer or "", ())) or 1  # one of them runs
+            members = len(self.groups.get(key.layer or "", ())) or 1  # one of them runs
             sizes, times = terms.conditions, terms.values_ms[:, terms.keys.index(key)] / members
         return np.asarray(np.interp(at, [float(size) for size in sizes], times))
 

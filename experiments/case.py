@@ -103,7 +103,7 @@ class TermCase:
     @property
     def is_in_context(self) -> bool:
         """Whether no cause of the target is confirmed, and its largest term alone does not show its share."""
-        first = [TermCase(self.known, self.target, self.terms, share) for share in self.terms[:1]]
+        first = (replace(self, share=share) for share in self.terms[:1])
         shown = any(case.shown == Reproduction.REPRODUCES for case in first)
         return not shown and not is_confirmed(self.target.attribution.causes)
 
@@ -135,10 +135,9 @@ class TermCase:
             if other is not target and fits:
                 also.append(other)
                 batches = wider
-        groups = known.diagnosis.recorded.groups if known.diagnosis.recorded else {}
-        members = groups.get(share.key.layer or "", ()) if share else ()
+        members = known.budget.groups.get(share.key.layer or "", ()) if share else ()
         return Experiment(
-            number=max((one.number for one in known.made), default=-1) + 1,
+            number=known.next_number,
             stage=stage,
             scope=scope,
             functional=target.functional.weights,
@@ -238,9 +237,7 @@ class TermCase:
                 continue
             case = TermCase(self.known, other, terms, of_term)
             if case.shows:
-                telling = [
-                    outcome for outcome in case.outcomes if outcome.taken is None or np.isfinite(outcome.taken.low)
-                ]
+                telling = [one for one in case.outcomes if one.taken is None or np.isfinite(one.taken.low)]
                 names += [name for name in hopeful(telling) if name not in self.known.confirmed_on_steps]
         return tuple(names)
 
@@ -281,8 +278,7 @@ class TermCase:
         tried = {name for one in made if one.scope == Scope.STEP and one.stage != Stage.SCREEN for name in one.factors}
         names: dict[str, float] = {}
         for share in self.terms:
-            outcomes = TermCase(self.known, self.target, self.terms, share).outcomes
-            for name, outcome in decisive(outcomes).items():
+            for name, outcome in decisive(replace(self, share=share).outcomes).items():
                 gain = outcome.gain
                 fresh = outcome.experiment.stage == Stage.CONFIRM
                 if fresh and gain and gain.low > 0 and gain.value >= _HELPS and FACTORS[name].step:
@@ -321,12 +317,8 @@ class TermCase:
         if self.earlier(Stage.SCREEN):
             yield from self.on_steps(Stage.CONFIRM, hopeful(self.outcomes))
             return
-        on_same = [
-            one
-            for one in self.known.made
-            if one.scope == Scope.STEP and one.functional == self.target.functional.weights
-        ]
-        tried = {name for one in on_same for name in one.factors}
+        on_steps, own = (one for one in self.known.made if one.scope == Scope.STEP), self.target.functional.weights
+        tried = {name for one in on_steps if one.functional == own for name in one.factors}
         changes = ((name, FACTORS[name].step) for name in names_of(Scope.STEP) if not self.known.budget.refused(name))
         usual = {n: c.screen for n, c in changes if c and c.screen and self.known.budget.device in c.screen_on}
         yield from self.on_steps(

@@ -110,8 +110,7 @@ def _run(
     from .replay.run import run_term
     from .step_variants import run_step
 
-    device = str((recording.meta.get("device") or {}).get("kind") or "cpu")
-    decided = _Decided(experiment, diagnosis, device)
+    decided = _Decided(experiment, diagnosis, device_kind(recording.meta))
     try:
         run = run_term if experiment.scope == Scope.TERM else run_step
         run(recording, experiment, writer, replace(watch, enough=decided))

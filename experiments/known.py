@@ -31,6 +31,11 @@ class Known:
     replayable: Mapping[tuple[str | None, str | None], Collection[str]]  # names of operators of a layer and phase
     budget: Budget
 
+    @property
+    def next_number(self) -> int:
+        """Number of the next experiment."""
+        return max((one.number for one in self.made), default=-1) + 1
+
     @cached_property
     def targets(self) -> list[tuple[Explanation, list[Share]]]:
         """Anomalies with the terms to test, in the order of the answers; then the fixed cost, which is usual."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..analysis import causes
 from ..analysis.decompose.repeated_layers import group_of
 from ..analysis.decompose.terms import work_label
+from ..base.arguments import device_kind
 from ..profiling.recording.experiments import TIME, Experiment, Scope, experiments_of
 from ..profiling.recording.store import Recording
 from .budget import Budget
@@ -144,10 +145,10 @@ def _known(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None
     names = group_of(diagnosis.recorded.groups if diagnosis.recorded else {})
     for row in recording.arrow("operators", ["layer", "phase", "op"]).to_pylist():
         replayable[names.get(row["layer"] or "", row["layer"]), row["phase"]].add(row["op"])
-    device = str((recording.meta.get("device") or {}).get("kind") or "cpu")
     made = experiments_of(recording.meta)
     starts_s = tuple(seconds for one in made for name, seconds in one.setup_s.items() if not is_costly(name))
-    budget = Budget(diagnosis, device, time_left_s, starts_s, impossible(recording), fullness(recording), total_s)
+    facts = starts_s, impossible(recording), fullness(recording), total_s
+    budget = Budget(diagnosis, device_kind(recording.meta), time_left_s, *facts)
     return Known(diagnosis, made, dict(replayable), budget)
 
 

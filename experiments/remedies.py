@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ..analysis import causes
 from ..analysis.decompose.curve import UNKNOWN
 from ..analysis.verdicts.words import Verdict
+from ..base.arguments import device_kind
 from ..base.errors import CurvescopeError
 from ..profiling.measure.configuration import configuration_of
 from ..profiling.recording.experiments import (
@@ -30,7 +31,7 @@ from ..profiling.recording.experiments import (
     name_together,
 )
 from .budget import STARTS_OF_TIMES, rounds_of
-from .factors import FACTORS, is_costly
+from .factors import COMMON, FACTORS, is_costly
 from .recorded_steps import target_of
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class RemedyPlan:
     def _experiment(self, stage: Stage, names: Iterable[str]) -> Experiment:
         turns = self.known.budget.takes_turns(self._sizes)  # then every round has processes of its own
         return Experiment(
-            number=max((one.number for one in self.known.made), default=-1) + 1,
+            number=self.known.next_number,
             stage=stage,
             scope=Scope.STEP,
             functional=(),
@@ -170,16 +171,13 @@ class RemedyPlan:
 
     def _ordered(self, *, costly: bool) -> list[str]:
         device = self.known.budget.device
-        changes = ((name, factor.step, factor.refusal(device)) for name, factor in FACTORS.items())
-        known = {name: (change, why) for name, change, why in changes if change is not None and change.common}
         claimed = self._claimed()
 
         def place(name: str) -> tuple[bool, float, int]:
-            change, why = known[name]
             share = claimed[name] if claimed[name] >= _SUGGESTED else 0.0
-            return why is not None, -share, change.common or 0
+            return FACTORS[name].refusal(device) is not None, -share, COMMON[name].common or 0
 
-        return sorted((name for name in known if is_costly(name) == costly), key=place)
+        return sorted((name for name in COMMON if is_costly(name) == costly), key=place)
 
     def _claimed(self) -> dict[str, float]:
         owner, claimed = causes.factors(Scope.STEP), defaultdict[str, float](float)
@@ -206,8 +204,8 @@ class RemedyPlan:
     @cached_property
     def _leaders(self) -> list[str]:
         """The changes that lead so far, the best first."""
-        singles = [one for one in self.known.diagnosis.remedies.tried if _is_common(one.factor)]
-        leads = {single.factor: self._suggested(single.factor) for single in singles}
+        tried = (one.factor for one in self.known.diagnosis.remedies.tried)
+        leads = {name: self._suggested(name) for name in tried if name in COMMON}
         leading = [name for name, gain in leads.items() if gain >= _LEADS]
         return sorted(leading, key=lambda name: (-leads[name], name))[:_MOST_LEADERS]
 
@@ -266,15 +264,8 @@ def impossible(recording: Recording) -> frozenset[str]:
         target = target_of(recording, configuration_of(recording.meta), ())
     except CurvescopeError:  # its steps cannot be built at all
         return frozenset()
-    device = str((recording.meta.get("device") or {}).get("kind") or "cpu")
-    usable = {name: factor.step for name, factor in FACTORS.items() if factor.refusal(device) is None}
-    tried = ((name, change) for name, change in usable.items() if change and change.common)
-    return frozenset(name for name, change in tried if change.reason_against(target) is not None)
-
-
-def _is_common(name: str) -> bool:
-    factor = FACTORS.get(name)
-    return factor is not None and factor.step is not None and factor.step.common is not None
+    tried = [name for name in COMMON if FACTORS[name].refusal(device_kind(recording.meta)) is None]
+    return frozenset(name for name in tried if COMMON[name].reason_against(target) is not None)
 
 
 def _is_of_steps(outcome: Outcome, name: str) -> bool:

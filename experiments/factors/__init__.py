@@ -11,6 +11,9 @@ from ..factor import USUAL_SETUP_S, Factor, StepChange, TermChange, together
 _MODULES = [importlib.import_module(f".{found.name}", __name__) for found in pkgutil.iter_modules(__path__)]
 _ALL = [value for module in _MODULES for value in vars(module).values() if isinstance(value, Factor)]
 FACTORS: dict[str, Factor] = {factor.name: factor for factor in sorted(_ALL, key=lambda factor: factor.name)}
+COMMON: dict[str, StepChange] = {  # what commonly helps complete steps
+    name: factor.step for name, factor in FACTORS.items() if factor.step is not None and factor.step.common is not None
+}
 
 
 def term_change(name: str | None) -> TermChange:

@@ -1,7 +1,5 @@
 """A machine of known costs, which runs experiments on a recording without running anything."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from curvescope.analysis.diagnosis.explain import explain, explain_again

@@ -1,7 +1,5 @@
 """Rows of experiments with known times."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """The catalogue of factors: what every one says, and what the budget and a recording know of it."""
 
-from __future__ import annotations
-
 import pkgutil
 from dataclasses import replace
 from itertools import chain, product
@@ -15,7 +13,9 @@ from curvescope.experiments.factors import FACTORS, names_of
 from curvescope.experiments.replay.operator_kinds import on_cuda
 from curvescope.profiling.hardware import heap
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
+from curvescope.profiling.recording.experiments import Scope, Stage
+
+from .planted_experiments import experiment
 
 EVERY = list(product(FACTORS, ("cpu", "cuda:0")))
 # Remedies that set something in one place, whatever they are for.
@@ -51,16 +51,7 @@ def test_a_factor_takes_no_time_of_the_plan_on_a_device_that_it_refuses(name, de
     factor, runs = FACTORS[name], FACTORS[name].refusal(device) is None
     budget = replace(BUDGET, device="cuda" if on_cuda(device) else "cpu")
     assert bool(budget.setup_s(name)) == (runs and factor.step is not None)
-    alone = Experiment(
-        number=0,
-        stage=Stage.SCREEN,
-        scope=Scope.TERM,
-        functional=((2, 1.0),),
-        functional_kind="excess",
-        batches=(2,),
-        layer="a",
-        phase="forward",
-    )
+    alone = experiment(stage=Stage.SCREEN, factors=())
     with_factor = replace(alone, factors=(name,))
     assert (budget.shortest_s(with_factor) > budget.shortest_s(alone)) == runs
 

@@ -1,7 +1,5 @@
 """What commonly helps, on real modules: each change does what it says, and says where it cannot be made."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

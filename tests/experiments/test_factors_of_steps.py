@@ -1,7 +1,5 @@
 """What each factor of complete steps does to a workload that only counts."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Factors: their facts, the calls to which they apply, and that results stay equal or are said to differ."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Waves of blocks: which further batch sizes tell what an empty last wave costs, and what is concluded from them."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """On a GPU every cause can be confirmed and refuted within the default time, at its own thresholds, on 80 GB."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Which experiment comes next, and the answer that comes out, on machines of known costs."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,12 +13,13 @@ from curvescope.experiments.budget import Budget
 from curvescope.experiments.plan import next_experiment, open_terms
 from curvescope.profiling.measure import visit
 from curvescope.profiling.measure.protocol import EXPERIMENT
-from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
+from curvescope.profiling.recording.experiments import Scope, Stage
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ..analysis.causes.planted_causes import CPU, Plan
 from ..curvescope.recordings import write_planted
 from .machine import Machine
+from .planted_experiments import experiment
 
 TERM = "conv3 backward"
 CPU_META = {"device": {"kind": "cpu", "name": CPU.name}}
@@ -385,14 +384,8 @@ class Steps:
         return self.now_ns - self.step_ns, self.step_ns
 
 
-EXCESS = Experiment(
-    number=0,
-    stage=Stage.CONFIRM,
-    scope=Scope.STEP,
-    functional=((16, 1.0), (8, -2.0)),
-    functional_kind="excess",
-    batches=(8, 16),
-)
+FACTS = {"functional": ((16, 1.0), (8, -2.0)), "functional_kind": "excess", "batches": (8, 16), "layer": None}
+EXCESS = experiment(scope=Scope.STEP, phase=None, **FACTS)
 
 
 def budget_of_steps(step_ms, **facts):

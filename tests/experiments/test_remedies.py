@@ -1,7 +1,5 @@
 """The plan of remedies on machines of known costs: what it tries, what it claims, and how often that is wrong."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import chain

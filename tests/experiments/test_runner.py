@@ -1,7 +1,5 @@
 """What experiments on terms and on complete steps have in common, on both."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Experiments on complete steps: what the loop does with workers that answer from a table, and real workers."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal
@@ -22,29 +20,21 @@ from curvescope.profiling.hardware import locked_clocks
 from curvescope.profiling.hardware.nvml import NvmlDevice
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Empty
-from curvescope.profiling.recording.experiments import Experiment, Scope, Stage, experiments_of, factors_of
+from curvescope.profiling.recording.experiments import Scope, Stage, experiments_of, factors_of
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
 from ..profiling.hardware.test_clocks import fake_nvml
 from ..profiling.measure.fake_clock import FakeClock
+from .planted_experiments import experiment as planted
 
 ALEXNET = Configuration("alexnet")
 GB = 10**9
 
 
 def experiment(*factors, batches=(1, 2), rounds=(3, 3), limit_s=None):
-    functional = tuple((batch, 1.0) for batch in batches)
-    return Experiment(
-        number=4,
-        stage=Stage.REMEDY,
-        scope=Scope.STEP,
-        functional=functional,
-        functional_kind="excess",
-        batches=batches,
-        factors=factors,
-        rounds=rounds,
-        time_limit_s=limit_s,
-    )
+    facts = {"functional": tuple((batch, 1.0) for batch in batches), "functional_kind": "excess", "batches": batches}
+    facts |= {"scope": Scope.STEP, "layer": None, "phase": None, "rounds": rounds, "time_limit_s": limit_s}
+    return planted(4, Stage.REMEDY, factors, done=False, **facts)
 
 
 def sweep_of(path, configuration=ALEXNET, step_ms=10, **columns):
@@ -153,8 +143,9 @@ def test_a_change_without_effect_is_untested_and_its_rows_stay(tmp_path, monkeyp
 
 def test_rows_have_what_the_workers_timed(tmp_path):
     workers = Workers(FakeClock(), {"one_thread": 3.0})
-    done, rows = run(tmp_path / "r", workers, experiment("one_thread"))
+    done, rows = run(tmp_path / "r", workers, experiment("one_thread"), reports=(got := []))
     assert (done.done, done.untested, done.changed_results, done.notes) == (True, {}, {}, ())
+    assert got[0].doing == "starting unmodified steps"
     assert {(row["factor"], row["batch"], row["duration_ns"]) for row in rows} == {
         (None, 1, 10_000_000),
         (None, 2, 20_000_000),
@@ -207,20 +198,6 @@ def test_first_steps_may_take_three_times_as_long_as_the_unmodified_ones(tmp_pat
     recording = sweep_of(tmp_path / "r", replace(ALEXNET, device="cuda:0"))
     done, _ = run(tmp_path / "r", workers, experiment("cudnn_benchmark", limit_s=20), recording)
     assert set(done.untested) == untested
-
-
-def test_the_time_limit_ends_the_rounds_after_their_minimum(tmp_path):
-    """A round takes 2 · (10 + 20) ms = 60 ms: the minimum of 3 rounds, and more until 310 ms."""
-    done, rows = run(
-        tmp_path / "r",
-        Workers(FakeClock()),
-        experiment("one_thread", rounds=(3, 25), limit_s=0.31),
-        reports=(got := []),
-    )
-    assert done.done
-    assert max(row["round"] for row in rows) == 4
-    assert got[-1].elapsed_s == pytest.approx(0.3)
-    assert got[0].doing == "starting unmodified steps"
 
 
 def test_without_the_unmodified_steps_nothing_is_tested(tmp_path):

@@ -1,7 +1,5 @@
 """Replays of a step's operators, against the step."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

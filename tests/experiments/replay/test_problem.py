@@ -1,7 +1,5 @@
 """Which recorded calls are replayed, and whether they ran the same kernels."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Rebuilt calls give results of the same shapes as the calls they were recorded from."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

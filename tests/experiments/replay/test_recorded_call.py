@@ -1,7 +1,5 @@
 """Calls of several batch sizes become families, whose rules give the call at other sizes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Experiments on a term alone, on small operators and a clock of lists."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from contextlib import nullcontext
@@ -21,18 +19,18 @@ from curvescope.experiments.replay.run import run_term
 from curvescope.experiments.runner import Watch
 from curvescope.profiling.attribution.events import StepRows
 from curvescope.profiling.measure.loop import Progress
-from curvescope.profiling.recording.experiments import Experiment, Wave, experiments_of, factors_of
+from curvescope.profiling.recording.experiments import Stage, Wave, experiments_of, factors_of
 from curvescope.profiling.recording.operators import TensorArgument, Value, encode_arguments
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
 from ...kernels.fakes import FakeTimer
+from ..planted_experiments import experiment as planted
 
 torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 LINEAR = "aten::linear"
-FUNCTIONAL = ((4, 1.0), (2, -2.0))
 
 
 def tensor(*shape, dtype="float"):
@@ -90,19 +88,8 @@ def record(writer, rows):
 
 
 def experiment(*names, batches=(2, 4), **others):
-    return Experiment(
-        number=0,
-        stage="screen",
-        scope="term",
-        functional=FUNCTIONAL,
-        functional_kind="excess",
-        batches=batches,
-        factors=names,
-        layer="fc",
-        phase="forward",
-        rounds=(2, 2),
-        **others,
-    )
+    facts = {"functional_kind": "excess", "layer": "fc", "rounds": (2, 2), "done": False, **others}
+    return planted(0, Stage.SCREEN, names, functional=((4, 1.0), (2, -2.0)), batches=batches, **facts)
 
 
 def linears(writer, **others):
@@ -120,16 +107,13 @@ def test_every_round_times_every_factor_and_none_at_every_batch_size(writer):
     recording = linears(writer)
     progress: list[Progress] = []
     watch = Watch(report=progress.append)
-    done = run_term(recording, experiment("split_batch", "channels_last"), writer, watch, Backend())
+    run_term(recording, experiment("split_batch", "channels_last"), writer, watch, Backend())
     # 1 ms and a flush of 1 ms: five runs fit a visit of 10 ms.
     expected = {(name, batch, round_): 5 for name in (None, "split_batch") for batch in (2, 4) for round_ in (0, 1)}
     assert visits(writer.path) == expected
     found = open_recording(writer.path).frame("experiments")
     assert set(found.duration_ns) == {1_000_000}
     assert found.cpu_time_ns.notna().all()
-    assert done.done
-    assert done.untested == {"channels_last": "it is no operator on images"}
-    assert experiments_of(writer.meta) == (done,)
     assert factors_of(writer.meta, "term")["split_batch"] == all_facts("term")["split_batch"]
     assert progress[0].doing == "round 1, unmodified, batch 2"
 

@@ -4,8 +4,6 @@
 `linked_correlation_id()` in the process.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The allocations of real steps on a CPU: sizes are counts, and depend on no time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """`curvescope.attach()` in programs that run: what they record of the steps that come after a request."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

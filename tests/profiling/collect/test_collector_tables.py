@@ -1,7 +1,5 @@
 """Arithmetic between the collector's chunks and the tables: clocks, columns as they were stored."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

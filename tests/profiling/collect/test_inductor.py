@@ -1,7 +1,5 @@
 """Layers and operators of the kernels that torch.compile generates."""
 
-from __future__ import annotations
-
 import contextlib
 import operator
 import sys

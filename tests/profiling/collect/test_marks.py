@@ -1,7 +1,5 @@
 """Marks at the borders of layers and phases, on a clock that only the layers move."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """Recording with NVIDIA's tools, through fakes on PATH that write what the real ones write."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 import os
 
 import pytest
 
 from curvescope.profiling.collect import onednn
-from curvescope.profiling.collect.onednn import MklCall, Primitive
+from curvescope.profiling.collect.onednn import MklCall, Primitive, VerboseLog
 
 # Lines as the libraries print them (oneDNN 3.12, 3.2 and 2.6; MKL 2024.2).
 CURRENT = (
@@ -26,34 +24,33 @@ GEMM = (
 )
 
 
-def test_primitives_carry_implementation_start_and_duration():
-    log = onednn.parse("\n".join([BANNER, TEMPLATE, CURRENT, OLDER]))
-    assert log.primitives == [
-        Primitive("convolution.forward_training jit:avx512_core", 1795236526763_952881, 25146),
-        Primitive("reorder jit:uni", 1795236526763_750000, 3906),
-    ]
-    assert log.untimed == 0
-    assert log.other == []
-
-
-def test_a_primitive_without_timestamp_is_counted():
-    log = onednn.parse(UNTIMED)
-    assert log.primitives == []
-    assert log.untimed == 1
-
-
-def test_mkl_calls_carry_shape_and_duration():
-    log = onednn.parse("MKL_VERBOSE oneMKL 2024.0 Product build 20240605 for Intel(R) 64\n" + GEMM)
-    assert log.mkl_calls == [MklCall("mkl SGEMM(T,N)", (10, 4, 4096), 157550)]
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            [BANNER, TEMPLATE, CURRENT, OLDER],
+            VerboseLog(
+                [
+                    Primitive("convolution.forward_training jit:avx512_core", 1795236526763_952881, 25146),
+                    Primitive("reorder jit:uni", 1795236526763_750000, 3906),
+                ]
+            ),
+        ),
+        ([UNTIMED], VerboseLog(untimed=1)),
+        (
+            ["MKL_VERBOSE oneMKL 2024.0 Product build 20240605 for Intel(R) 64", GEMM],
+            VerboseLog(mkl_calls=[MklCall("mkl SGEMM(T,N)", (10, 4, 4096), 157550)]),
+        ),
+        (["epoch 3, loss 0.5"], VerboseLog(other=["epoch 3, loss 0.5"])),
+    ],
+)
+def test_lines_give_primitives_with_start_calls_with_sizes_and_the_programs_own(lines, expected):
+    assert onednn.parse("\n".join(lines)) == expected
 
 
 @pytest.mark.parametrize(("text", "ns"), [("1.23ms", 1_230_000), ("40.36us", 40_360), ("700ns", 700), ("1s", 10**9)])
 def test_every_unit_of_mkl(text, ns):
     assert onednn.parse(GEMM.replace("157.55us", text)).mkl_calls[0].duration_ns == ns
-
-
-def test_lines_of_the_program_are_kept():
-    assert onednn.parse("epoch 3, loss 0.5\n" + CURRENT).other == ["epoch 3, loss 0.5"]
 
 
 def test_capture_reads_this_process_and_gives_standard_output_back(capfd):

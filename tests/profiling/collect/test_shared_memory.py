@@ -1,7 +1,5 @@
 """The reader of a ring, which a process may have left, or may be, between any two of its stores."""
 
-from __future__ import annotations
-
 import mmap
 import os
 

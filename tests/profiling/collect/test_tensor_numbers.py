@@ -1,7 +1,5 @@
 """The numbers in the operands of a watched step: shares that can be counted by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """What torch's profiler saw on a GPU, through the path of our own sweeps: events made of a trace of others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Page faults and lines of a step's operators, seen from inside: what is counted, and that the step runs the same."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import os

@@ -22,24 +22,19 @@ class ChangedSteps:
 
     @property
     def device(self) -> str:
-        """Device of the steps: `cpu` or `cuda:N`."""
         return str(self.workload.device)
 
     @property
     def model(self) -> Any:
-        """Module of the steps; None without one."""
         return self.workload.model
 
     def load(self, batch: int) -> None:
-        """Prepare steps of a batch size."""
         self.workload.load(batch)
 
     def submit(self) -> object:
-        """Run one step; returns its result."""
         return self.workload.submit()
 
     def time_step(self) -> tuple[int, int]:
-        """Run one step; returns its start and duration, ns."""
         start_ns, duration_ns = self.workload.time_step()
         return start_ns, duration_ns
 
@@ -57,12 +52,10 @@ class StepsWithin(ChangedSteps):
         self._context = context
 
     def submit(self) -> object:
-        """Run one step within the context."""
         with self._context():
             return super().submit()
 
     def time_step(self) -> tuple[int, int]:
-        """Run one step within the context; returns its start and duration, ns."""
         with self._context():
             return super().time_step()
 
@@ -75,7 +68,6 @@ class ChangedModule(ChangedSteps):
         self._change, self._changed = change, weakref.WeakSet[Any]()
 
     def load(self, batch: int) -> None:
-        """Prepare steps of a batch size, and change a module that was not changed yet."""
         super().load(batch)
         module = self.workload.model
         if module is None:

@@ -96,10 +96,7 @@ def confirm(
             _run(opened, experiment, diagnosis, writer, Watch(report=note, clock_s=clock_s))
         opened = opened.extended(writer.meta)
         left = rest(opened, explain_again(diagnosis, opened))
-        writer.update(
-            experiments_wait_for_time=bool(left.of),
-            experiments_rest=left.entry,
-        )
+        writer.update(experiments_wait_for_time=bool(left.of), experiments_rest=left.entry)
     return open_recording(opened.path)
 
 

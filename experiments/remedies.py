@@ -21,15 +21,7 @@ from ..analysis.verdicts.words import Verdict
 from ..base.arguments import device_kind
 from ..base.errors import CurvescopeError
 from ..profiling.measure.configuration import configuration_of
-from ..profiling.recording.experiments import (
-    TIME,
-    TIME_IS_UP,
-    Experiment,
-    Scope,
-    Stage,
-    members,
-    name_together,
-)
+from ..profiling.recording.experiments import TIME, TIME_IS_UP, Experiment, Scope, Stage, members, name_together
 from .budget import STARTS_OF_TIMES, rounds_of
 from .factors import COMMON, FACTORS, is_costly
 from .recorded_steps import target_of

@@ -143,7 +143,6 @@ class StepRunner(Runner):
         return not self._late
 
     def end(self) -> None:
-        """End all workers."""
         for name in [*self._workers]:
             self._end(name)
         self._running.clear()
@@ -154,7 +153,6 @@ class StepRunner(Runner):
             worker.end()
 
     def entry(self, *, done: bool) -> Experiment:
-        """The experiment as recorded, with what the starts of its workers took."""
         peaks = {name or "": ready.peak_bytes for name, ready in self._ready.items()}
         return replace(
             super().entry(done=done),
@@ -163,7 +161,6 @@ class StepRunner(Runner):
         )
 
     def finished(self, condition: Condition) -> bool:
-        """Whether a condition gets no more visits."""
         return self._stopped or condition[0] not in self._running
 
     def group(self, condition: Condition) -> Condition | str | None:
@@ -171,11 +168,9 @@ class StepRunner(Runner):
         return condition[0] if self._turns else condition
 
     def rows_to_decide(self) -> list[Row]:
-        """The rows of the variants that run."""
         return [row for row in self.rows if row["factor"] in self._running]
 
     def reason_against(self, name: str) -> str | None:
-        """The reason why a factor cannot be changed, as far as is known before a worker starts."""
         return step_change(name).reason_against(self._target)
 
     def visit(self, condition: Condition, round_: int) -> None:

@@ -38,10 +38,7 @@ BENCHMARK = Factor(
     ),
     # In the steps that are not recorded.
     step=StepChange(
-        how=_TIMING,
-        screen=3,
-        common=14,
-        prepare=lambda _: setattr(import_torch().backends.cudnn, "benchmark", True),
+        how=_TIMING, screen=3, common=14, prepare=lambda _: setattr(import_torch().backends.cudnn, "benchmark", True)
     ),
 )
 # At every batch size, so that no algorithm is lost where the memory is full.

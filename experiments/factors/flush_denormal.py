@@ -45,9 +45,6 @@ FACTOR = Factor(
     refuses={"cuda": "the work runs on the GPU"},
     term=TermChange(how=_HOW, needs_evidence=True, reason_against=_reason_against, around=_flushing),
     step=StepChange(
-        how=_HOW,
-        variables=lambda: {FLUSH_VARIABLE: "1", "PYTHONPATH": startup_path()},
-        common=12,
-        prepare=_prepare,
+        how=_HOW, variables=lambda: {FLUSH_VARIABLE: "1", "PYTHONPATH": startup_path()}, common=12, prepare=_prepare
     ),
 )

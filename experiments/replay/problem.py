@@ -39,7 +39,6 @@ class ReplayProblem:
 
     @property
     def label(self) -> str:
-        """Operator and shapes."""
         return self.call.label
 
     @property

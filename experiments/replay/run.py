@@ -104,17 +104,14 @@ class TermRunner(Runner):
         self.conditions += [(name, batch) for name in names for batch in batches if name not in (None, FILLED_WAVE)]
 
     def measure(self) -> bool:
-        """Make all rounds; returns whether they were the minimum number, or nothing is left to visit."""
         rounds = self.run_rounds(self.conditions)
         return rounds >= self.experiment.rounds[0] or all(map(self.finished, self.conditions))
 
     def finished(self, condition: Condition) -> bool:
-        """Whether a condition gets no more visits."""
         name, batch = condition
         return name in self.untested or batch in self._unfit or not self._term.families
 
     def visit(self, condition: Condition, round_: int) -> None:
-        """Time some runs of one condition."""
         if not self.finished(condition):  # an earlier visit of the round may have ended it
             self._guard(condition, lambda _: self._visit(condition, round_))
 
@@ -262,7 +259,6 @@ class TermRunner(Runner):
                 return
 
     def reason_against(self, name: str) -> str | None:
-        """The reason why a factor cannot be changed for any call of the term."""
         term, change = self._term, term_change(name)
         if not term.families:
             return "none of the term's operators can run in isolation"

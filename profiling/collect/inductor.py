@@ -32,11 +32,7 @@ _DTYPES = {f"torch.{dtype}": name for name, dtype in reversed(TORCH_DTYPES.items
 # Each switch, with the part of `torch._inductor.config` that has it: C++ kernels have events of the profiler; the nodes
 # of kernels are noted; and a graph is compiled even if an equal one of other modules is in the cache. Compiled C++ and
 # Triton code stays cached.
-_SWITCHES = {
-    "cpp.enable_kernel_profile": True,
-    "trace.provenance_tracking_level": 2,
-    "fx_graph_cache": False,
-}
+_SWITCHES = {"cpp.enable_kernel_profile": True, "trace.provenance_tracking_level": 2, "fx_graph_cache": False}
 _MOST_VERSIONS = 256  # of one function, for batch sizes; above torch's limit of 8 it would run uncompiled
 _ROOT = re.compile(r"^[LG]\['\w+'\]\.?")
 _SUBMODULE = re.compile(r"\.?_modules\['([^']+)'\]")

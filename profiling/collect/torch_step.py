@@ -110,10 +110,7 @@ def record_step(
         verbose as log,
         # torch.profiler.profile would build a Python object of every event, but only the raw events are read.
         profile(
-            use_device="cuda" if cuda else None,
-            record_shapes=True,
-            profile_memory=memory,
-            experimental_config=config,
+            use_device="cuda" if cuda else None, record_shapes=True, profile_memory=memory, experimental_config=config
         ) as profiler,
         tensors.noted() if tensors else contextlib.nullcontext(),
     ):

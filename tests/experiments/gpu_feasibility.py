@@ -106,11 +106,7 @@ def full(batch: int) -> float:
 
 SCENARIOS = (
     Scenario(
-        "algorithm switch",
-        "another kernel from batch 16 on",
-        _plan(kernel=_switch),
-        switched,
-        {"before_switch": line},
+        "algorithm switch", "another kernel from batch 16 on", _plan(kernel=_switch), switched, {"before_switch": line}
     ),
     Scenario(
         "wave and tile quantisation",

@@ -144,9 +144,7 @@ def test_a_run_is_the_calls_of_a_step_in_its_order_and_as_often(writer):
     assert ran == ["aten::t", "aten::addmm", "aten::relu", "aten::relu"] * runs
 
 
-def test_before_a_switch_larger_batch_sizes_run_in_pieces_with_the_smaller_ones_operators(
-    writer,
-):
+def test_before_a_switch_larger_batch_sizes_run_in_pieces_with_the_smaller_ones_operators(writer):
     """Linear at 2, a product at 4: then 4 is twice the linear layer of 2, with inputs of their own and one weight."""
     product = row(4, "aten::mm", [tensor(4, 8), tensor(8, 16)])
     recording = record(writer, [*(row(b, LINEAR, linear(b)) for b in (1, 2)), product])

@@ -25,18 +25,10 @@ _LAYOUTS = ("strided",)
 # c10::ScalarType by number; quantized types and those of bits have no place in a step.
 _SCALAR_TYPES = {
     **dict(enumerate(("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"))),
-    8: "complex32",
-    9: "complex64",
-    10: "complex128",
-    11: "bool",
+    **dict(enumerate(("complex32", "complex64", "complex128", "bool"), 8)),
     15: "bfloat16",
-    23: "float8_e5m2",
-    24: "float8_e4m3fn",
-    25: "float8_e5m2fnuz",
-    26: "float8_e4m3fnuz",
-    27: "uint16",
-    28: "uint32",
-    29: "uint64",
+    **dict(enumerate(("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"), 23)),
+    **dict(enumerate(("uint16", "uint32", "uint64"), 27)),
 }
 _POSITIONS = "List[Optional[Tensor]]"  # positions along the dimensions of a tensor, of `index` and its kin
 _NUMBERS = ("number", "Scalar", "complex")

@@ -149,7 +149,8 @@ class ProcessChunks:
 
 def read_chunks(path: Path) -> ProcessChunks:
     """Read every complete chunk of one file, up to the first incomplete one."""
-    chunks = ProcessChunks(started_ns=_started_ns(path))
+    started = path.name.split(".")[0].rpartition("-")[2]  # the name is the process id, a hyphen and the time
+    chunks = ProcessChunks(started_ns=int(started) if started.isdigit() else 0)
     size = path.stat().st_size
     if not size:
         return chunks
@@ -195,12 +196,6 @@ def read_chunks(path: Path) -> ProcessChunks:
     chunks.whole_bytes, chunks.torn_bytes = at, size - at
     chunks.threads = {thread: np.concatenate(pieces) for thread, pieces in events.items()}
     return chunks
-
-
-def _started_ns(path: Path) -> int:
-    """From the name, which is the process id, a hyphen and the time; 0 for a file of another name."""
-    time = path.name.split(".")[0].rpartition("-")[2]
-    return int(time) if time.isdigit() else 0
 
 
 def _raw_buffer(payload: memoryview) -> RawBuffer:

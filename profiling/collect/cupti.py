@@ -122,7 +122,8 @@ class ProcessColumns:
 
     def launches(self) -> Iterator[pa.Table]:
         """CUDA API calls, the runtime's first: the first of two with one correlation id counts."""
-        waits = self._waits()
+        table = self._process.table("waits")
+        waits = Waits(table["correlation_id"], table["type"].astype(np.int64), table["stream"])
         for is_driver in (0, 1):
             for part in self._process.parts("calls", _PART_ROWS):
                 chosen = np.flatnonzero(part["is_driver"] == is_driver)
@@ -232,10 +233,6 @@ class ProcessColumns:
             **{name: part[name] for name in ("device", "context", "stream", "correlation_id")},
             **self._graph_nodes.columns(process, part["graph_node_id"]),
         }
-
-    def _waits(self) -> Waits:
-        table = self._process.table("waits")
-        return Waits(table["correlation_id"], table["type"].astype(np.int64), table["stream"])
 
     def _calls(self, part: TablePart, chosen: Integers, waits: Waits) -> pa.Table:
         correlation, thread = part["correlation_id"], part["thread"]

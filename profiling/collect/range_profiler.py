@@ -141,7 +141,7 @@ class RangeProfiler:
             CurvescopeError: a metric is not one of this GPU, the user may not read counters, or CUPTI refuses.
         """
         self._call("cuptiProfilerInitialize")
-        chip = self._call("cuptiDeviceGetChipName", deviceIndex=device).pChipName
+        chip = self._call("cuptiDeviceGetChipName", device).pChipName
         available = self._availability(context)
         host = self._host(chip, available)
         try:
@@ -156,7 +156,7 @@ class RangeProfiler:
                 if ranges > _MOST_RANGES:
                     raise CurvescopeError(f"CUPTI lacks memory: it dropped {counted(dropped, 'kernel')} of a step.")
         finally:
-            self._call("cuptiProfilerHostDeinitialize", pHostObject=host)
+            self._call("cuptiProfilerHostDeinitialize", host)
 
     def host(self, chip: str) -> int:
         """Make the host half for a chip, e.g. GH100, which needs no GPU; CUPTI keeps it until the process ends."""
@@ -169,63 +169,37 @@ class RangeProfiler:
             CurvescopeError: a metric is not one of this chip.
         """
         names = _texts(metrics)
-        self._call("cuptiProfilerHostConfigAddMetrics", pHostObject=host, ppMetricNames=names, numMetrics=len(metrics))
-        size = self._call("cuptiProfilerHostGetConfigImageSize", pHostObject=host).configImageSize
+        self._call("cuptiProfilerHostConfigAddMetrics", host, names, len(metrics))
+        size = self._call("cuptiProfilerHostGetConfigImageSize", host).configImageSize
         config, address = _buffer(size)
-        self._call("cuptiProfilerHostGetConfigImage", pHostObject=host, configImageSize=size, pConfigImage=address)
-        passes = self._call("cuptiProfilerHostGetNumOfPasses", configImageSize=size, pConfigImage=address).numOfPasses
+        self._call("cuptiProfilerHostGetConfigImage", host, size, address)
+        passes = self._call("cuptiProfilerHostGetNumOfPasses", size, address).numOfPasses
         return config, int(passes)
 
     def _host(self, chip: bytes, available: Any) -> int:
         address = None if available is None else ctypes.addressof(available)
-        made = self._call(
-            "cuptiProfilerHostInitialize",
-            profilerType=_RANGE_PROFILER,
-            pChipName=chip,
-            pCounterAvailabilityImage=address,
-        )
-        return int(made.pHostObject)
+        return int(self._call("cuptiProfilerHostInitialize", _RANGE_PROFILER, chip, address).pHostObject)
 
     def _availability(self, context: int) -> Any:
         """The counters that the context may use, as CUPTI says it to its host half."""
-        size = self._call("cuptiProfilerGetCounterAvailability", ctx=context).counterAvailabilityImageSize
+        size = self._call("cuptiProfilerGetCounterAvailability", context).counterAvailabilityImageSize
         image, address = _buffer(size)
-        self._call(
-            "cuptiProfilerGetCounterAvailability",
-            ctx=context,
-            counterAvailabilityImageSize=size,
-            pCounterAvailabilityImage=address,
-        )
+        self._call("cuptiProfilerGetCounterAvailability", context, size, address)
         return image
 
     def _count(
         self, metrics: Sequence[str], context: int, config: Any, run: Callable[[], object], ranges: int
     ) -> tuple[int, Any]:
         """Run all passes; returns the number of kernels without room and the image of the counters."""
-        profiler = self._call("cuptiRangeProfilerEnable", ctx=context).pRangeProfilerObject
+        profiler = self._call("cuptiRangeProfilerEnable", context).pRangeProfilerObject
         try:
-            size = self._call(
-                "cuptiRangeProfilerGetCounterDataSize",
-                pRangeProfilerObject=profiler,
-                pMetricNames=_texts(metrics),
-                numMetrics=len(metrics),
-                maxNumOfRanges=ranges,
-                maxNumRangeTreeNodes=ranges,
-            ).counterDataSize
+            sizes = profiler, _texts(metrics), len(metrics), ranges, ranges
+            size = self._call("cuptiRangeProfilerGetCounterDataSize", *sizes).counterDataSize
             image, address = _buffer(size)
-            self._call(
-                "cuptiRangeProfilerCounterDataImageInitialize",
-                pRangeProfilerObject=profiler,
-                counterDataSize=size,
-                pCounterData=address,
-            )
+            self._call("cuptiRangeProfilerCounterDataImageInitialize", profiler, size, address)
             self._call(
                 "cuptiRangeProfilerSetConfig",
-                pRangeProfilerObject=profiler,
-                configSize=len(config),
-                pConfig=ctypes.addressof(config),
-                counterDataImageSize=size,
-                pCounterDataImage=address,
+                *(profiler, len(config), ctypes.addressof(config), size, address),
                 range=_AUTO_RANGE,
                 replayMode=_USER_REPLAY,
                 maxRangesPerPass=ranges,
@@ -235,42 +209,35 @@ class RangeProfiler:
                 targetNestingLevel=1,
             )
             for _ in range(_MOST_PASSES):
-                self._call("cuptiRangeProfilerStart", pRangeProfilerObject=profiler)
+                self._call("cuptiRangeProfilerStart", profiler)
                 run()
-                if self._call("cuptiRangeProfilerStop", pRangeProfilerObject=profiler).isAllPassSubmitted:
+                if self._call("cuptiRangeProfilerStop", profiler).isAllPassSubmitted:
                     break
             else:
                 raise CurvescopeError(f"CUPTI was not done after {_MOST_PASSES} passes.")
-            decoded = self._call("cuptiRangeProfilerDecodeData", pRangeProfilerObject=profiler)
+            decoded = self._call("cuptiRangeProfilerDecodeData", profiler)
             return int(decoded.numOfRangeDropped), image
         finally:
-            self._call("cuptiRangeProfilerDisable", pRangeProfilerObject=profiler)
+            self._call("cuptiRangeProfilerDisable", profiler)
 
     def _evaluate(self, host: int, metrics: Sequence[str], image: Any) -> list[dict[str, float]]:
-        where = {"pCounterDataImage": ctypes.addressof(image), "counterDataImageSize": len(image)}
-        count = self._call("cuptiRangeProfilerGetCounterDataInfo", **where).numTotalRanges
+        where = ctypes.addressof(image), len(image)
+        count = self._call("cuptiRangeProfilerGetCounterDataInfo", *where).numTotalRanges
         names, values = _texts(metrics), (ctypes.c_double * len(metrics))()
         # Percentages are of 100, everything else is in its own unit: bytes, nanoseconds, cycles, instructions.
         factors = [0.01 if ".pct" in name else 1.0 for name in metrics]
         counted = []
         for index in range(count):
-            self._call(
-                "cuptiProfilerHostEvaluateToGpuValues",
-                pHostObject=host,
-                **where,
-                rangeIndex=index,
-                ppMetricNames=names,
-                numMetrics=len(metrics),
-                pMetricValues=ctypes.addressof(values),
-            )
+            results = names, len(metrics), ctypes.addressof(values)
+            self._call("cuptiProfilerHostEvaluateToGpuValues", host, *where, index, *results)
             evaluated = zip(metrics, values, factors, strict=True)
             counted.append({name: value * factor for name, value, factor in evaluated if math.isfinite(value)})
         return counted
 
-    def _call(self, function: str, **values: Any) -> Any:
+    def _call(self, function: str, *values: Any, **named: Any) -> Any:
         """Call a function; returns its parameters, in which it answers."""
         kind = structure(function)
-        parameters = kind(structSize=structure_bytes(kind), **values)
+        parameters = kind(structure_bytes(kind), None, *values, **named)
         code = getattr(self._library, function)(ctypes.byref(parameters))
         if code in _REFUSALS:
             raise CurvescopeError(f"{function}: {NO_PERMISSION}")

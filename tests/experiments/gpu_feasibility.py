@@ -66,8 +66,12 @@ def step_of(kernel: Cost, other_ms: float = 7.0) -> Cost:
     return lambda b: kernel(b) + 2.0 * b + other_ms
 
 
-def switched(batch: int) -> float:
-    return (3.0 if batch < 16 else 7.0) * batch
+def from_16_on(above: float) -> Cost:
+    """3 ms per sample, and more at the largest size."""
+    return lambda b: (3.0 if b < 16 else above) * b
+
+
+line, doubled, switched = map(from_16_on, (3.0, 6.0, 7.0))
 
 
 def _switch(batch: int) -> Any:
@@ -90,14 +94,6 @@ def _plan(**changed: Any) -> Plan:
 
 def _last(value: float, usual: float) -> Cost:
     return lambda b: value if b == 16 else usual
-
-
-def doubled(batch: int) -> float:
-    return (3.0 if batch < 16 else 6.0) * batch
-
-
-def line(batch: int) -> float:
-    return 3.0 * batch
 
 
 def full(batch: int) -> float:
@@ -247,15 +243,11 @@ def _claims(target: Any, cause: str) -> bool:
     return any(amount * target.value.value > 0 for amount in claims)
 
 
-def _verdicts(target: Any) -> dict[str, Verdict]:
-    """The verdict on each cause of an anomaly; a refuted one is none of them."""
-    return {total.cause: total.verdict for total in target.attribution.causes}
-
-
 def _decisive(diagnosis: Any, functional: Any, cause: str, wanted: Verdict) -> Any:
     """The outcome of the cause's factors that gives the wanted verdict on an anomaly; None without one."""
     (target,) = (one for one in _targets(diagnosis) if one.functional == functional)
-    said = _verdicts(target).get(cause, Verdict.REFUTED)
+    verdicts = {total.cause: total.verdict for total in target.attribution.causes}
+    said = verdicts.get(cause, Verdict.REFUTED)  # a refuted cause is none of them
     on_step = outcomes_of_steps(functional, target.value, target.weighed, diagnosis.outcomes)
     of_cause = (*interventions()[cause].term, *interventions()[cause].step, *interventions()[cause].shared)
     tested = [one for one in diagnosis.outcomes if one.experiment.functional == functional.weights] + on_step

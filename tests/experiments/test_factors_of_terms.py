@@ -59,21 +59,12 @@ OPTIMIZER = family(
     "aten::_foreach_add_", lambda _: (TensorList((tensor(4, 4),)), TensorList((tensor(4, 4),)), Value(1))
 )
 FULL = family("aten::ones", lambda b: (Value((b, 8)),))
-CALLS = {
-    "linear": LINEAR,
-    "mm": MM,
-    "mm of the batch": MM_OF_BATCH,
-    "addmm": ADDMM,
-    "conv": CONV,
-    "conv backward": CONV_BACKWARD,
-    "batch norm": BATCH_NORM,
-    "pool": POOL,
-    "relu": RELU,
-    "relu in place": RELU_IN_PLACE,
-    "dropout": DROPOUT,
-    "optimizer": OPTIMIZER,
-    "full": FULL,
-}
+CALLS = "LINEAR MM MM_OF_BATCH ADDMM CONV CONV_BACKWARD BATCH_NORM POOL RELU RELU_IN_PLACE DROPOUT OPTIMIZER FULL"
+
+
+def changed(name, call, batch=4, batches=BATCHES):
+    """A call with a factor changed."""
+    return term_change(name).call(Runnable.of(call, rebuild(call.at(batch))), batches)
 
 
 _ANY = "one_thread reused_memory warm_caches cold_caches"
@@ -115,9 +106,9 @@ def test_recorded_kernels_decide_whether_a_call_runs_through_onednn():
     assert term_change("onednn").reason_against(through) == "it runs through oneDNN already"
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", CALLS.split())
 def test_results_with_a_factor_are_equal_or_said_to_differ(call):
-    family, differing = CALLS[call], set()
+    family, differing = globals()[call], set()
     for name, batch in product(names_of("term"), BATCHES):
         change = term_change(name)
         if FACTORS[name].refusal("cpu") or change.reason_against(family) is not None:
@@ -131,7 +122,7 @@ def test_results_with_a_factor_are_equal_or_said_to_differ(call):
         if difference(expected, found, tf32=False) is not None:
             differing.add(name)
     # The statistics of a batch normalisation are those of the batch that runs.
-    assert differing == ({"split_batch", "padded_batch"} if call == "batch norm" else set())
+    assert differing == ({"split_batch", "padded_batch"} if call == "BATCH_NORM" else set())
 
 
 def test_a_result_that_differs_beyond_rounding_is_said():
@@ -169,38 +160,28 @@ def test_trying_a_call_leaves_its_operands_and_the_random_numbers_as_they_were()
     ("batches", "padded"), [((1, 2, 4, 8), [8, 8, 8, 8]), ((8, 16, 24), [16, 16, 32]), ((16, 48), [32, 64])]
 )
 def test_a_batch_is_padded_to_the_smallest_multiple_that_not_all_batch_sizes_are(batches, padded):
-    pad = term_change("padded_batch").call
-    assert pad is not None
-    changed = [pad(Runnable.of(RELU, rebuild(RELU.at(batch))), batches) for batch in batches]
-    assert [runnable.arguments[0].shape[0] for runnable in changed] == padded
+    found = [changed("padded_batch", RELU, batch, batches).arguments[0] for batch in batches]
+    assert [len(one) for one in found] == padded
 
 
 def test_a_view_that_leaves_out_a_part_of_its_memory_is_padded_too():
     # every other half of each row, e.g. one of several projections that one product makes
     view = family("aten::relu", lambda batch: (TensorArgument((batch, 4), "float", (8, 1)),))
-    pad = term_change("padded_batch").call
-    assert pad is not None
-    (padded,) = pad(Runnable.of(view, rebuild(view.at(2))), BATCHES).arguments
+    (padded,) = changed("padded_batch", view, 2).arguments
     assert (tuple(padded.shape), padded.stride()) == ((8, 4), (8, 1))
 
 
 def test_batch_sizes_that_are_multiples_of_32_are_not_padded():
-    pad = term_change("padded_batch").call
-    assert pad is not None
     with pytest.raises(CannotReplay, match="every batch size is a multiple of 32"):
-        pad(Runnable.of(RELU, rebuild(RELU.at(32))), (32, 64))
+        changed("padded_batch", RELU, 32, (32, 64))
 
 
 def test_the_weights_are_stored_in_the_other_order():
-    store = term_change("other_layout").call
-    assert store is not None
-    assert store(Runnable.of(LINEAR, rebuild(LINEAR.at(4))), BATCHES).arguments[1].stride() == (1, 16)
+    assert changed("other_layout", LINEAR).arguments[1].stride() == (1, 16)
 
 
 def test_images_and_filters_are_stored_channels_last():
-    store = term_change("channels_last").call
-    assert store is not None
-    image, filters, bias = store(Runnable.of(CONV, rebuild(CONV.at(4))), BATCHES).arguments[:3]
+    image, filters, bias = changed("channels_last", CONV).arguments[:3]
     assert image.stride() == (192, 1, 24, 3)
     assert filters.stride() == (27, 1, 9, 3)
     assert bias.stride() == (1,)
@@ -391,8 +372,7 @@ def test_a_shared_matrix_is_multiplied_once_with_all_rows():
 def test_operands_are_stored_where_a_copy_was_recorded():
     strided = family("aten::bmm", lambda b: (TensorArgument((b, 4, 8), "float", (32, 1, 4)), tensor(b, 8, 6)))
     change = term_change("stored_operands")
-    stored = change.call(Runnable.of(strided, rebuild(strided.at(4))), BATCHES)
-    assert stored.arguments[0].is_contiguous()
+    assert changed("stored_operands", strided).arguments[0].is_contiguous()
     assert change.reason_against(copying(strided)) is None
     assert change.reason_against(strided) == "no copy of its operands is recorded"
     assert change.reason_against(LINEAR) == "its operands are contiguous already"

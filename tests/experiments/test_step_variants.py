@@ -57,23 +57,12 @@ class Workers:
     `starts_s` the seconds that these take.
     """
 
-    def __init__(
-        self,
-        clock,
-        speed=None,
-        fails=None,
-        never_ready=None,
-        results=None,
-        memory=None,
-        draws=False,
-        available=64 * GB,
-        ms_per_sample=10,
-        starts_s=None,
-    ):
-        self.starts_s = starts_s or {}
-        self.clock, self.speed, self.fails, self.never_ready = clock, speed or {}, fails or {}, never_ready or {}
-        self.results, self.memory, self.draws, self.available = results or {}, memory or {}, draws, available
-        self.running, self.most, self.visits, self.ms_per_sample = [], 0, [], ms_per_sample
+    fails, never_ready, results, memory, starts_s = {}, {}, {}, {}, {}
+    draws, available, ms_per_sample, most = False, 64 * GB, 10, 0
+
+    def __init__(self, clock, speed=None, **options):
+        self.clock, self.speed, self.running, self.visits = clock, speed or {}, [], []
+        vars(self).update(options)
 
     def start(self, _target, factor):
         workers = self

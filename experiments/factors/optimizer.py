@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from ...base.errors import CurvescopeError
+from ...profiling.collect.marks import optimizer_hooks
 from ..changed_steps import StepsWithin
 from ..factor import Factor, StepChange, Target
 
@@ -23,7 +22,7 @@ class _WatchedOptimizers(StepsWithin):
     """Steps whose optimizers of torch are changed when they make a step; a subclass says how."""
 
     def __init__(self, workload: Any) -> None:
-        super().__init__(workload, self._watched)
+        super().__init__(workload, lambda: optimizer_hooks(self._before_step, self._after_step))
         self._changed = weakref.WeakSet[Any]()
 
     def submit(self) -> object:
@@ -31,18 +30,6 @@ class _WatchedOptimizers(StepsWithin):
         if not self._changed:
             raise CurvescopeError(_NONE)
         return result
-
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-
-        before = register_optimizer_step_pre_hook(self._before_step)
-        after = register_optimizer_step_post_hook(self._after_step)
-        try:
-            yield
-        finally:
-            before.remove()
-            after.remove()
 
     def _before_step(self, optimizer: Any, *_: object) -> None:
         raise NotImplementedError

@@ -20,6 +20,7 @@ import numpy as np
 from ...base.standard_output import redirected
 from ..attribution.memory_peak import GRADIENTS, INPUTS, PARAMETERS, STATE, Allocations, KnownTensor
 from ..hardware.memory_usage import available_bytes
+from .marks import optimizer_hooks
 
 # A CPU's allocator prints this for each thousandth block that it does not know.
 _UNKNOWN_BLOCK = b"Memory block of unknown size was allocated before"
@@ -55,7 +56,6 @@ class Tensors:
     def noted(self) -> Iterator[Tensors]:
         """Note the tensors that exist now, and gradients and state whenever an optimizer runs until the block ends."""
         import torch
-        from torch.optim import optimizer
 
         parameters = self._note_all()
         held = sum({tensor.address: tensor.size_bytes for tensor in self.found}.values())
@@ -63,15 +63,10 @@ class Tensors:
         if free is not None:  # the step may also use what this process has already
             on_gpu = self._device.type != "cpu"
             self.available_bytes = free + (torch.cuda.memory_reserved(self._device) if on_gpu else held)
-        hooks = [
-            optimizer.register_optimizer_step_pre_hook(lambda *_: self._note_gradients(parameters)),
-            optimizer.register_optimizer_step_post_hook(lambda one, *_: self._note_state(one)),
-        ]
         try:
-            yield self
+            with optimizer_hooks(lambda *_: self._note_gradients(parameters), lambda one, *_: self._note_state(one)):
+                yield self
         finally:
-            for hook in hooks:
-                hook.remove()
             self._note_gradients(parameters)
 
     def _note_all(self) -> list[Any]:

@@ -128,8 +128,6 @@ class Marks:
         undo.callback(setattr, autograd, _BACKWARD, run)
 
     def _hook_optimizers(self, undo: contextlib.ExitStack) -> None:
-        from torch.optim import optimizer
-
         phases: list[Any] = []
 
         def begin(*_: Any) -> None:
@@ -139,8 +137,7 @@ class Marks:
         def end(*_: Any) -> None:
             phases.pop().__exit__(None, None, None)
 
-        undo.callback(optimizer.register_optimizer_step_pre_hook(begin).remove)
-        undo.callback(optimizer.register_optimizer_step_post_hook(end).remove)
+        undo.enter_context(optimizer_hooks(begin, end))
 
     def _in_input(self) -> contextlib.AbstractContextManager[None]:
         return self._inside(self._layer, INPUT) if get_ident() == self._thread else contextlib.nullcontext()
@@ -210,3 +207,14 @@ def around_batches(range_: Callable[[], contextlib.AbstractContextManager[Any]])
         yield
     finally:
         iterator.__next__ = following
+
+
+@contextlib.contextmanager
+def optimizer_hooks(before: Callable[..., None], after: Callable[..., None]) -> Iterator[None]:
+    """Call functions before and after each step of an optimizer of torch, which they get, until the block ends."""
+    from torch.optim import optimizer
+
+    with contextlib.ExitStack() as undo:
+        undo.callback(optimizer.register_optimizer_step_pre_hook(before).remove)
+        undo.callback(optimizer.register_optimizer_step_post_hook(after).remove)
+        yield

@@ -6,14 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from ...profiling.hardware.limits import Hardware
 from ..decompose.functionals import Functional
+from ..decompose.statistics import Floats
 from ..decompose.terms import Key, Share
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from ..decompose.statistics import LEVEL
+from ..decompose.statistics import LEVEL, Floats
 from ..decompose.terms import OVERHEAD
-from .case import Case, Claim, Evidence, Floats
+from .case import Case, Claim, Evidence
 
 CAUSE = "not significant"
 

@@ -26,6 +26,7 @@ from .statistics import Floats, Ints
 from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key
 
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"], "line": ["line"]}
+_COLUMNS = KEYS | {"line": KEYS["op"]}  # of `kernels`, which know no lines
 NO_LINES = (
     "This recording names no lines of a program: it is imported, compiled, modelled, or older than they are. Record "
     "the steps again with `curvescope diagnose --step`, or group by layer, op or kernel."
@@ -118,6 +119,9 @@ def recorded_breakdown(
     steps, classes = recording.frame("steps"), recording.meta.get("layer_classes")
     marked = None if steps.empty else marked_steps(recording.frame("marks"), steps, recording.statistic)
     work = device_work(recording, copied_bytes=True, device=device)
+    lines = lines_of(recording) if by == "line" else None
+    if lines is not None and (steps.empty or lines.empty):
+        raise CurvescopeError(NO_LINES)
     operators = None
     if by == "layer" and not by_instance:
         operators = recording.arrow("operators", ["batch", "layer", "phase", "op", "arguments", "calls"])
@@ -130,7 +134,7 @@ def recorded_breakdown(
         classes,
         marked,
         operators,
-        lines_of(recording) if by == "line" else None,
+        lines,
         partial(without_profiler, steps=steps, recording=recording),
     )
     busy_ms = {}
@@ -187,9 +191,7 @@ def break_down(
     times = correct(times) if marked is None else marked.settle(times)[0]
     busy = (times["name"] != IDLE).to_numpy()
     times["step"] = np.searchsorted(profiled["step"].to_numpy(), times["step"].to_numpy())
-    if by == "line":
-        if lines is None or lines.empty:
-            raise CurvescopeError(NO_LINES)
+    if lines is not None:
         times = by_line(times, lines[lines["batch"] == batch])
         busy = (times["line"] != f"{IDLE} at {NO_LINE}").to_numpy()
     rows = _rows(times[busy], by, classes, used, len(walls_ms))
@@ -221,8 +223,6 @@ def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple
 
 def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
     """Sums over a recording without steps, e.g. of Nsight Compute, whose kernels have durations but no start."""
-    if by == "line":
-        raise CurvescopeError(NO_LINES)
     groups = kernel_totals(work, _grouped_by(by), (*_AMOUNTS, _DURATION)).assign(step=0)
     if groups.empty:
         raise CurvescopeError(
@@ -246,7 +246,7 @@ def _named_kernels(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:
 
 def _grouped_by(by: str) -> list[str]:
     """Columns of `kernels` to group by: also the place, and the names, which tell communication and copies."""
-    return list(dict.fromkeys([*KEYS["op" if by == "line" else by], *KEYS["layer"], "name"]))
+    return list(dict.fromkeys([*_COLUMNS[by], *KEYS["layer"], "name"]))
 
 
 def _with_layer_labels(groups: pd.DataFrame, classes: Mapping[str, str]) -> pd.DataFrame:

@@ -8,13 +8,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...profiling.attribution.collectives import is_communication
 from ...profiling.attribution.kernel_names import short_name
 from ..decompose.idle import HOST_COLUMNS, StepHostSpans, find_gaps, reasons
 from ..decompose.kernel_times import COPIES, Work, kernels_of
+from ..decompose.statistics import Floats
 
 # A screen is about 2000 pixels wide: a span shorter than half a pixel is merged with its neighbour.
 _FINEST = 1 / 4000
@@ -23,8 +23,6 @@ _MOST_OTHERS = 2  # lanes of host threads, of streams with copies, and of stream
 _COLUMNS = ("step", "start_ns", "duration_ns", "name", "layer", "phase", "process", "device", "stream")
 
 _IDLE = "idle: "  # before the reason of a gap
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...base.words import Word
@@ -21,6 +20,8 @@ from ...profiling.recording.experiments import Experiment, FactorFacts
 from ..decompose.functionals import FIXED_COST
 from ..decompose.statistics import (
     Estimate,
+    Floats,
+    Ints,
     effective_rounds,
     estimate,
     faster_half,
@@ -33,8 +34,6 @@ from ..decompose.statistics import (
 )
 
 _LEAST_LEFT = 0.01  # of a time, where what is taken from it is a difference of times with noise
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Effect(Word):

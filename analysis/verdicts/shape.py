@@ -10,8 +10,8 @@ import pandas as pd
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import with_set_aside
 from ..decompose.functionals import bend
-from ..decompose.statistics import LEVEL, estimate, holm
-from .measurement import Floats, Measurement, functional_of, round_medians, times_of, used_rounds, used_times
+from ..decompose.statistics import LEVEL, Floats, estimate, holm
+from .measurement import Measurement, functional_of, round_medians, times_of, used_rounds, used_times
 
 _LEAST_JUMP = 0.02  # of the middle time of the grid; a smaller jump is not named
 _ONE_JUMP = 0.7  # share of all jumps that one of them makes where the curve is called a jump

@@ -28,11 +28,8 @@ class Focused(StoppingRule[int]):
     """The stopping rule of a sweep whose rounds end when no open verdict can be decided in the time.
 
     While a functional of the curve is open, rounds visit all batch sizes. After that they visit only those of the
-    largest anomaly, while terms that cannot be distinguished from 0 make a fifth of it or more. What further rounds are
-    not expected to decide is not open, see `findings.decidable`.
-
-    Attributes:
-        deciding: label of the anomaly whose batch sizes rounds visit; None for all.
+    largest anomaly, whose label is `deciding`, while terms that cannot be distinguished from 0 make a fifth of it or
+    more. What further rounds are not expected to decide is not open, see `findings.decidable`.
     """
 
     def __init__(

@@ -75,11 +75,7 @@ class Runner(ABC):
         return self.rows
 
     def run(self) -> Experiment:
-        """Run the experiment and record it; rows and entry are kept whatever happens.
-
-        Returns:
-            The experiment as recorded: factors that could not be changed, changed results and notes are filled in.
-        """
+        """Run the experiment and record it with what could not be changed; rows are kept whatever happens."""
         done = False
         try:
             done = self.measure()

@@ -53,11 +53,7 @@ def run_step(
     watch: Watch | None = None,
     start: Callable[[Target, str | None], StepWorker] = StepWorker,
 ) -> Experiment:
-    """Run an experiment on complete steps and record its timed steps, see `Runner.run`.
-
-    The watch's clock includes the start of the workers; `start` starts that of a factor, or of the unmodified steps for
-    None.
-    """
+    """Run an experiment on complete steps and record its timed steps, see `Runner.run`; `start` starts a worker."""
     try:
         configuration = configuration_of(recording.meta)
     except CurvescopeError as error:

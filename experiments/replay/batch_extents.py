@@ -21,11 +21,7 @@ def reason_against_other_batch(family: CallFamily) -> str | None:
 def slice_batch(
     arguments: Sequence[Any], call: RecordedCall, part: RecordedCall, skipped: RecordedCall | None
 ) -> list[Any]:
-    """The arguments of a call on consecutive samples, as views of those on all; `skipped` is on the samples before.
-
-    Raises:
-        CannotReplay: more than one extent of a tensor depends on the batch size.
-    """
+    """The arguments of a call on consecutive samples, as views of those on all; `skipped` is on the samples before."""
 
     def view(tensor: Any, whole: TensorArgument, wanted: TensorArgument, before: TensorArgument | None) -> Any:
         differing = [d for d, (a, b) in enumerate(zip(whole.shape, wanted.shape, strict=True)) if a != b]

@@ -45,11 +45,8 @@ class OperatorTape:
     def __init__(self, step: Callable[[], object], *, check: bool = True) -> None:
         """Record a step by running it; earlier calls made what it keeps, e.g. the state of an optimizer.
 
-        `check` replays it once from the same state, with copies of all that the step changes.
-
-        Raises:
-            CurvescopeError: it uses tensors that are no plain arrays, or does work that is no operator of PyTorch, so
-                that a replay returns or leaves something else.
+        `check` replays it once from the same state, with copies of all that the step changes. CurvescopeError says
+        where it uses tensors that are no plain arrays, or does work that is no operator of PyTorch.
         """
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         # The checking replay draws the random numbers of the step once more.

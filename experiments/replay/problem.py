@@ -131,13 +131,9 @@ class ReplayPlan:
 def plan_replay(
     found: Sequence[CallFamily], batches: Sequence[int] | None, share: float, precision: str = "fp32"
 ) -> ReplayPlan:
-    """Choose the calls to replay.
+    """Choose the calls to replay; without batch sizes, those recorded of each call.
 
-    Args:
-        found: families of the selected calls.
-        batches: None for the recorded ones of each call.
-        share: the calls with most time are replayed until they make this share of the time of all; 1 for all calls.
-        precision: of the recorded step.
+    The calls with most time are replayed until they make this share of the time of all; 1 for all calls.
     """
     total = sum(one.duration_ns for one in found)
     kept: list[CallFamily] = []

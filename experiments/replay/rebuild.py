@@ -68,10 +68,7 @@ def rebuild(
 ) -> Replayed:
     """Build a call that can run, with new tensors like the recorded ones, or those given by index of the argument.
 
-    `try_run` runs it once, to see that it does.
-
-    Raises:
-        CannotReplay: the operator or its arguments cannot be built, or running them fails.
+    `try_run` runs it once: what cannot be built or run raises CannotReplay.
     """
     torch = import_torch()
     overload = _find_overload(torch, call)

@@ -167,11 +167,7 @@ class CallFamily:
         return {index: tuple(dimensions) for index, dimensions in found.items()}
 
     def at(self, batch: int) -> RecordedCall:
-        """The call at a batch size: the recorded one, or else one by the rules, without duration and kernels.
-
-        Raises:
-            CannotReplay: the batch size was not recorded, and a number of the arguments has no rule.
-        """
+        """The call at a batch size: the recorded one, or else one by the rules, without duration and kernels."""
         if batch in self.calls:
             return self.calls[batch]
         if len(self.calls) < 2:

@@ -36,11 +36,7 @@ class ReplayedTerm:
         return self.step_bytes[self._nearest(batch)]
 
     def runnables(self, name: str | None, batch: int, batches: tuple[int, ...]) -> list[Runnable]:
-        """The calls of one step at a batch size, in its order, with a factor changed; `batches` are the experiment's.
-
-        Raises:
-            CannotReplay: the factor cannot be changed.
-        """
+        """The calls of one step at a batch size, in its order, with a factor changed; `batches`: the experiment's."""
         key = name, batch
         if key not in self._built:
             built = self._build(batch) if name is None else self._change(name, batch, batches)

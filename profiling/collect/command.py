@@ -25,9 +25,6 @@ def run_command(
 
     Returns:
         The exit code, or 128 + signal number after a signal, like in shells; and whether Ctrl-C ended the command.
-
-    Raises:
-        CurvescopeError: the program cannot be run.
     """
     interrupted, process = False, None
     try:

@@ -38,14 +38,7 @@ STARTUP = Path(__file__).parent / "startup"  # runs at the start of every Python
 
 
 def record_command(command: Sequence[str], path: AnyPath, options: Options | None = None) -> int:
-    """Run and record the command with the collector; after Ctrl-C, complete chunks are kept.
-
-    Returns:
-        The command's exit code, or 128 + signal number after a signal, like in shells.
-
-    Raises:
-        CurvescopeError: the program cannot be run, or the recording cannot be created.
-    """
+    """Run and record the command with the collector; after Ctrl-C, complete chunks are kept. Returns its exit code."""
     require_program(command[0])
     library = str(library_path())
     meta = {**_meta(), "argv": without_secrets(command)}

@@ -106,10 +106,6 @@ def record_with(
 
     Returns:
         The exit code (128 + signal number after a signal), and the import.
-
-    Raises:
-        BackendMissingError: the tool is not on PATH.
-        CurvescopeError: the program cannot be run, the tool wrote nothing, or the recording cannot be created.
     """
     tool = TOOLS[name]
     program = find_tool(name)

@@ -19,9 +19,6 @@ def record_by_plugin(name: str, command: Sequence[str], path: Path) -> tuple[int
 
     Returns:
         The exit code from the plugin, and the number of rows written, by table.
-
-    Raises:
-        CurvescopeError: the recorder does not exist, it failed, or the recording cannot be created.
     """
     recorders = {plugin.module.NAME: plugin for plugin in plugins.plugins(plugins.RECORDERS)}
     if name not in recorders:

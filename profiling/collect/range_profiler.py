@@ -124,14 +124,9 @@ class RangeProfiler:
     def count(
         self, metrics: Sequence[str], device: int, context: int, run: Callable[[], object], ranges: int = 4096
     ) -> list[dict[str, float]]:
-        """Count the kernels that a function launches.
+        """Count the kernels of a function, which runs once per pass, the same each time, and waits for the device.
 
-        Args:
-            metrics: names of metrics of Nsight Compute.
-            device: index of the CUDA device.
-            context: CUDA context in which the kernels run.
-            run: launches the same kernels each time and waits for the device; it runs once per pass.
-            ranges: number of kernels that there is room for; with more, all passes run again with more room.
+        With more kernels than ranges, all passes run again with more room.
 
         Returns:
             For each kernel in the order of the launches the values by metric, in bytes, nanoseconds and 1. What CUPTI
@@ -163,11 +158,7 @@ class RangeProfiler:
         return self._host(chip.encode(), None)
 
     def configure(self, host: int, metrics: Sequence[str]) -> tuple[Any, int]:
-        """The configuration, a buffer, of a GPU's counters for metrics, and the number of passes that it needs.
-
-        Raises:
-            CurvescopeError: a metric is not one of this chip.
-        """
+        """The configuration, a buffer, of a GPU's counters for metrics, and the number of passes that it needs."""
         names = _texts(metrics)
         self._call("cuptiProfilerHostConfigAddMetrics", host, names, len(metrics))
         size = self._call("cuptiProfilerHostGetConfigImageSize", host).configImageSize

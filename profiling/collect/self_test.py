@@ -40,20 +40,12 @@ class SelfTest:
 
 
 def run_self_test() -> SelfTest:
-    """Run the self-test in a process of its own, so that this one has no profiler attached.
-
-    Raises:
-        BackendMissingError: the process failed, e.g. because its device is in use exclusively.
-    """
+    """Run the self-test in a process of its own, so that this one has no profiler; BackendMissingError if it fails."""
     return SelfTest(**_run())
 
 
 def run_counter_test(cupti_path: str) -> int:
-    """How many of ten empty kernels CUPTI's range profiler counts, in a process of its own.
-
-    Raises:
-        BackendMissingError: they cannot be counted; the message is the reason.
-    """
+    """How many of ten empty kernels CUPTI's range profiler counts in its own process; BackendMissingError: none."""
     return int(_run(cupti_path)["counted"])
 
 

@@ -155,10 +155,8 @@ def drained_meanwhile(folder: Path) -> Iterator[None]:
 def drain_processes(folder: Path, *, only_ended: bool = False) -> list[ProcessEnd]:
     """Append to the chunk files what processes recorded and did not write, and free the memory of those that ended.
 
-    With `only_ended`, those that still run are left alone; else they write no more into the folder.
-
-    Returns:
-        The processes that were drained, now or before, in the order of their begin.
+    With `only_ended`, those that still run are left alone; else they write no more into the folder. Returned are the
+    processes that were drained, now or before, in the order of their begin.
     """
     try:
         file = os.open(folder / NAME, os.O_RDWR)

@@ -18,15 +18,9 @@ from ..recording.store import new_recording_path
 def trace_handler(folder: str | os.PathLike[str], batch: int | None = None) -> Callable[[Any], None]:
     """Create a function for `torch.profiler.profile(on_trace_ready=...)` that makes a recording of each trace.
 
-    Recordings are named by time under the folder; none is overwritten. A trace that cannot be recorded causes a
-    warning, and the profiled program continues. `record_shapes=True` and `with_modules=True` add information.
-
-    Args:
-        folder: folder of the recordings; created if missing.
-        batch: number of samples per step; default: derived from shapes.
-
-    Raises:
-        CurvescopeError: the folder cannot be created.
+    Recordings are named by time under the folder, which is made if it is missing; none is overwritten. A trace that
+    cannot be recorded causes a warning, and the program continues. `record_shapes=True` and `with_modules=True` add
+    information; without the number of samples per step, `batch`, it is derived from shapes.
     """
     root = Path(folder)
     try:

@@ -329,8 +329,8 @@ are shown.
 ## Published anomalies
 
 Anomalies that users of other projects reported, which a CPU shows, in small networks (`benchmarks/published_live.py`).
-`diagnose` gets the default sizes 1, 2, 4 ... 64. *Size* and *cause*: whether the answer on the largest anomaly is at
-the published size, and whether its published cause is confirmed.
+`diagnose` gets the sizes 1, 2, 4 ... 64. *Size* and *cause*: whether an answer is on an anomaly at the published size,
+and whether the published cause is confirmed there.
 
 | published | first answer | size | cause | seconds |
 |---|---|---|---|--:|

@@ -85,7 +85,7 @@ def padded_rows(batch: int) -> planted_steps.Step:
 
 @dataclass(frozen=True)
 class Anomaly:
-    """A published anomaly: where it was reported, what it is, and which sizes and causes are right."""
+    """A published anomaly: where it was reported, what it is, the sizes before and at its jump, and its right causes."""
 
     source: str
     what: str
@@ -95,15 +95,15 @@ class Anomaly:
 
 ANOMALIES = {
     "threads_begin": Anomaly("pytorch PR 26886", "additions use all threads from 32,768 elements on", (32, 33), ("start of threads",)),
-    "huge_blocks": Anomaly("pytorch PR 107697", "memory is mapped anew from 32 MiB on", (16,), ("page faults",)),
-    "switched_convolution": Anomaly("pytorch PR 2826", "NNPACK from batch 16 on", (16,), (SWITCH, "size of one call")),
-    "rows_fp32": Anomaly("pytorch#131734", "few rows are slower than one or many", (2, 3, 4), (SLOW, SWITCH)),
-    "dequantized": Anomaly("llama.cpp#5986", "BLAS from 32 rows on, with weights converted first", (32,), (SWITCH, WORK)),
-    "pointwise": Anomaly("pytorch, aten/src/ATen/native/Convolution.cpp", "1x1 convolutions through oneDNN from 16 samples on", (16,), (SWITCH, "size of one call")),
-    "few_rows": Anomaly("pytorch, aten/src/ATen/native/Distance.cpp", "cdist as a product from 26 rows on", (26,), (SWITCH, TILES)),
-    "denormal_values": Anomaly("pytorch#23862", "an exponential with denormal results", (16,), ("values of the operands",)),
-    "idle_threads": Anomaly("pytorch PR 76868", "items are divided among threads: 3 for 2", (3, 5), ("idle threads",)),
-    "padded_rows": Anomaly("mlx#3852", "tiles of 32 rows: 33 cost as 64", (33,), (TILES, WORK)),
+    "huge_blocks": Anomaly("pytorch PR 107697", "memory is mapped anew from 32 MiB on", (15, 16), ("page faults",)),
+    "switched_convolution": Anomaly("pytorch PR 2826", "NNPACK from batch 16 on", (15, 16), (SWITCH, "size of one call")),
+    "rows_fp32": Anomaly("pytorch#131734", "few rows are slower than one or many", (1, 2), (SLOW, SWITCH)),
+    "dequantized": Anomaly("llama.cpp#5986", "BLAS from 32 rows on, with weights converted first", (31, 32), (SWITCH, WORK)),
+    "pointwise": Anomaly("pytorch, aten/src/ATen/native/Convolution.cpp", "1x1 convolutions through oneDNN from 16 samples on", (15, 16), (SWITCH, "size of one call")),
+    "few_rows": Anomaly("pytorch, aten/src/ATen/native/Distance.cpp", "cdist as a product from 26 rows on", (25, 26), (SWITCH, TILES)),
+    "denormal_values": Anomaly("pytorch#23862", "an exponential with denormal results", (15, 16), ("values of the operands",)),
+    "idle_threads": Anomaly("pytorch PR 76868", "items are divided among threads: 3 for 2", (2, 3), ("idle threads",)),
+    "padded_rows": Anomaly("mlx#3852", "tiles of 32 rows: 33 cost as 64", (32, 33), (TILES, WORK)),
 }  # fmt: skip
 DEPTHS = {"switched_convolution": 2, "few_rows": 2, "idle_threads": 1, "denormal_values": 2}
 
@@ -117,14 +117,16 @@ for _name in ANOMALIES.keys() - globals().keys():
 
 
 def found(name: str, run: dict[str, Any]) -> tuple[bool, bool]:
-    """Whether the first answer on an anomaly is at the right size, and whether its confirmed cause is right."""
+    """Whether an answer on an anomaly is at the right size, and whether a right cause is confirmed there."""
     anomaly = ANOMALIES[name]
-    for answer in (one for one in run["answers"] if one["functional"]["kind"] != "fixed cost"):
-        functional = answer["functional"]
-        places = {functional["at"], functional["to"]}
-        right = not places.isdisjoint(anomaly.sizes)
-        return right, answer["verdict"] == "confirmed" and answer["cause"] in anomaly.causes
-    return False, False
+    bends = [answer for answer in run["answers"] if answer["functional"]["kind"] != "fixed cost"]
+    placed = [
+        answer
+        for answer in bends
+        if not {answer["functional"]["at"], answer["functional"]["to"]}.isdisjoint(anomaly.sizes)
+    ]
+    right = (one["verdict"] == "confirmed" and one["cause"] in anomaly.causes for one in placed)
+    return bool(placed), any(right)
 
 
 def row(name: str, run: dict[str, Any]) -> str:

@@ -88,8 +88,3 @@ def test_a_clock_that_cannot_be_unlocked_is_said_with_the_command_that_does(call
 def test_commands_refuse_to_lock_the_clock_of_a_cpu_before_they_measure(command, tmp_path, capsys):
     assert main([*command, "--device", "cpu", "--lock-clocks", "-o", str(tmp_path / "r")]) == 2
     assert "--lock-clocks is for a GPU" in capsys.readouterr().err
-
-
-def test_a_cpu_has_no_clock_to_lock():
-    with pytest.raises(CurvescopeError, match="for a GPU"), locked_clocks("cpu"):
-        pytest.fail("the block must not run")

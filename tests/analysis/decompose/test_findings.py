@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.sequential_rounds import LOOKS, simulate
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find
 
@@ -49,3 +50,17 @@ def test_the_sign_of_a_curvature_is_named():
 def test_two_batch_sizes_have_an_excess_and_no_curvature():
     curve = cost_curve(timed_steps(lambda b: 3.0 * b, np.random.default_rng(0), batches=(2, 4)))
     assert [finding.shown.label for finding in find(curve)] == ["excess 2→4"]
+
+
+RUNS = 25
+
+
+@pytest.mark.parametrize(
+    ("noise", "effect", "least_saved"),
+    [("even", 0.0, 0.4), ("even", 0.2, 0.4), ("two states", 0.1, 0.3), ("skewed", 0.0, 0.3)],
+)
+def test_rounds_that_end_early_give_the_verdict_of_all(noise, effect, least_saved):
+    """An effect of 5 % or more of the step, from batch 16 on, in up to 30 rounds."""
+    counts = simulate(noise, effect, RUNS)
+    assert counts.early == counts.complete == (RUNS if effect else 0)
+    assert counts.rounds <= (1 - least_saved) * LOOKS[-1]

@@ -1,18 +1,11 @@
 """Aligns the device work of recordings: gives every group of kernels a row, the same row in each recording if possible.
 
-Without layers in common, two GPUs, two versions of a framework, or eager and compiled code still call operators. A
-group gets the first of these rows that all recordings have:
-
-1. its layer (only if rows are layers),
-2. its operator with the shapes that this takes; its kernel, if no operator is known,
-3. its operator with other shapes, or another number at the end of its name; the family of its kernel,
-4. an operator further inside, as one version calls `aten::addmm` where the other calls it through `aten::linear`,
-5. its kernel,
-6. its position, for two recordings: operators of both between the same two rows in common are one row, as their lowest
-   common ancestor in the tree of operators is the same. The order is that of the recordings.
-
-Rows 2 to 6 are those of one phase, if all recordings tell phases. What is in one recording only has a row of its own,
-and one row for all such rows that are below a hundredth of the time. The rows of a recording always add up to it.
+A group gets the first of these rows that all recordings have: its layer (only if rows are layers); its operator with
+the shapes that this takes, or its kernel, if no operator is known; its operator with other shapes, or another number at
+the end of its name, or the family of its kernel; an operator further inside, as one version calls `aten::addmm` where
+the other calls it through `aten::linear`; its kernel; its position, for two recordings: operators of both between the
+same two rows in common are one row. Rows but layers are those of one phase, if all recordings tell phases. What is in
+one recording only has a row of its own, and one row for all such rows that are below a hundredth of the time.
 """
 
 from __future__ import annotations

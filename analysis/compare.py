@@ -113,13 +113,10 @@ class Comparison:
 
 
 def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = None) -> Comparison:
-    """Compare every recording with the first.
+    """Compare every recording with the first; CurvescopeError if the batch size is not in all recordings.
 
     By default rows are layers if all recordings have one in common, else operators if all name them, else families;
     their batch size is the largest that all recordings profiled.
-
-    Raises:
-        CurvescopeError: no batch size, or not the requested one, is in all recordings.
     """
     common = _common(sides)
     if not common:

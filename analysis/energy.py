@@ -54,11 +54,7 @@ class EnergyDiagnosis:
 
 
 def explain_energy(recording: Recording, axis: str = "log2") -> EnergyDiagnosis:
-    """Test the curve of energy of a recording of a sweep; the axis of the curvatures is log2 or linear.
-
-    Raises:
-        CurvescopeError: no timed step has an energy, the message says why; or the axis is throughput.
-    """
+    """Test the curve of energy of a recording of a sweep; CurvescopeError says why if there is none."""
     if axis == "throughput":
         raise CurvescopeError("--curvature throughput is of times: of energies choose log2 or linear.")
     steps, source = with_set_aside(recording.frame("steps")), recording.meta.get("energy") or {}

@@ -106,12 +106,9 @@ class MemoryDiagnosis:
 def explain_memory(
     recording: Recording, axis: str = "log2", *, by_instance: bool = False, limit_bytes: int | None = None
 ) -> MemoryDiagnosis:
-    """Test the curve of peak memory of a recording, and split it over layers.
+    """Test the curve of peak memory of a recording, and split it over layers; CurvescopeError says why it cannot.
 
     The limit is by default what there was when the largest size was measured; the axis is log2 or linear.
-
-    Raises:
-        CurvescopeError: no step has its allocations, or the axis is throughput.
     """
     if axis == "throughput":
         raise CurvescopeError("--curvature throughput is of times: of memory choose log2 or linear.")

@@ -92,10 +92,8 @@ def recorded_roofline(recording: Recording, by: str = "kernel", batch: int | Non
 def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel", batch: int | None = None) -> Roofline:
     """Points and roofs at one batch size, by default the largest; by kernel, layer or phase.
 
-    The times are the result of `kernel_times`, or of `kernel_totals` without steps, e.g. from Nsight Compute.
-
-    Raises:
-        CurvescopeError: the batch size was not profiled, or no kernel has a time.
+    The times are the result of `kernel_times`, or of `kernel_totals` without steps, e.g. from Nsight Compute. The batch
+    size must be profiled, and some kernel have a time; else CurvescopeError.
     """
     if "step" not in kernel_times:
         rows, n_steps, batch = kernel_times, None, None

@@ -136,11 +136,7 @@ def is_corner(curve: Curve, finding: Finding) -> bool:
 
 
 def pool(listed: Sequence[TestedCurve], names: Sequence[str | None] | None = None) -> tuple[Pooled, ...]:
-    """Test each functional's mean over the curves that share a name, e.g. their network; by default the problem.
-
-    Returns:
-        The bends of five curves or more: anomalies first, the largest first.
-    """
+    """Test each functional's mean over five curves or more that share a name, e.g. the problem; anomalies first."""
     from scipy.special import stdtrit
 
     effects: dict[tuple[str, str], list[float]] = {}

@@ -98,13 +98,10 @@ def estimate_step(
     framework: Framework = FRAMEWORKS["torch"],
     precision: str = "fp32",
 ) -> Step:
-    """Cost of a step at every batch size.
+    """Cost of a step at every batch size; CurvescopeError for an operator or a precision that the model does not know.
 
     In fp16 and bf16, products and convolutions run on tensor cores; parameters, their gradients and the update stay in
     fp32. `memory_bytes` replaces the memory of the GPU (for what-if questions).
-
-    Raises:
-        CurvescopeError: the model does not support an operator, or the GPU has no tensor cores for the precision.
     """
     tensor = None if precision == "fp32" else tensor_machine(machine.device, precision)
     machine = machine if tensor is None else replace(machine, item_bytes=tensor.item_bytes)

@@ -63,11 +63,7 @@ def model_steps(
     framework: Framework = FRAMEWORKS["torch"],
     precision: str = "fp32",
 ) -> Step:
-    """Model the steps at every batch size.
-
-    Raises:
-        CurvescopeError: a batch size does not fit the memory, or the GPU has no tensor cores for the precision.
-    """
+    """Model the steps at every batch size, as `estimate_step`; CurvescopeError if one does not fit the memory."""
     machine = machine_for(device)
     step = estimate_step(operations, batches, machine, library, kind, framework=framework, precision=precision)
     if not step.fits.all():
@@ -94,14 +90,10 @@ def record_model(
     what_if: Mapping[str, float] | None = None,
     precision: str = "fp32",
 ) -> Step:
-    """Write the modelled steps as a recording of source `model`.
+    """Write the modelled steps as a recording of source `model`; CurvescopeError for what it cannot model or write.
 
     Each batch size has one unprofiled and one profiled step of exactly the same duration: a model has no noise. Its
     error is added when the recording is read, by `uncertainty`. `what_if` has changed facts of the GPU, e.g. sm_count.
-
-    Raises:
-        CurvescopeError: the GPU, a fact or the library is unknown, a batch size does not fit, or the folder is not
-            writable.
     """
     if kind not in MODES:
         raise CurvescopeError(f"--mode {kind}: choose one of {', '.join(MODES)}.")

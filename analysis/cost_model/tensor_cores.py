@@ -52,11 +52,7 @@ class TensorGpu(ModelledGpu):
 
 
 def tensor_machine(device: Device, precision: str, constants: Constants | None = None) -> TensorGpu:
-    """The tensor cores of a GPU, by default with the fitted constants.
-
-    Raises:
-        CurvescopeError: the GPU has no tensor cores for the precision, or their rate is unknown.
-    """
+    """The tensor cores of a GPU, by default with the fitted constants; CurvescopeError if they lack the precision."""
     if precision not in TENSOR_PRECISIONS or device.tensor_flops_per_s(precision) is None:
         raise CurvescopeError(
             f"The cost model has no tensor cores for {precision} on {device.name}: choose fp32, or one of "

@@ -161,10 +161,7 @@ def break_down(
     """Split the step at one batch size, by default the largest, by layer, kernel, phase, op or line.
 
     `operators` tell which layers are equal, see `repeated_layers`; None keeps all layers apart. `correct` is a function
-    of the times of steps without marks, e.g. `marked.without_profiler`.
-
-    Raises:
-        CurvescopeError: no such batch size, nothing was profiled there, or no work of the device was recorded.
+    of the times of steps without marks, e.g. `marked.without_profiler`. CurvescopeError if there is nothing to split.
     """
     if steps.empty:
         return _totals(work, by, layer_classes or {})
@@ -293,7 +290,7 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
         time_ms = float(per_step_ns[i].sum()) / 1e6
         flops, *_ = values = [None if pd.isna(amount) else float(amount) for amount in amounts]
         # Nanoseconds over milliseconds make the use of tensor pipes a share, too.
-        gflops, gbs, measured_gbs, tensor = map(_giga_per_s, values, rated_ms[:, i].tolist())
+        gflops, gbs, measured_gbs, tensor = map(giga_per_s, values, rated_ms[:, i].tolist())
         of_flops, of_bytes, of_measured, of_tensor = (
             None if value is None or not time_ms else min(ms / time_ms, 1.0)
             for value, ms in zip(values, known_ms[:, i].tolist(), strict=True)
@@ -327,5 +324,6 @@ def _spreads(per_step: Floats) -> list[float | None]:
     return [float(half) for half in (high - low) / 2]
 
 
-def _giga_per_s(amount: float | None, time_ms: float) -> float | None:
+def giga_per_s(amount: float | None, time_ms: float) -> float | None:
+    """A rate in 10⁹ per second; None without an amount or a time."""
     return None if amount is None or time_ms <= 0 else amount / time_ms / 1e6

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from ...profiling.attribution.collectives import algorithm, collective_of_kernel, is_communication
 from ...profiling.attribution.kernel_names import short_name
 from ...profiling.recording.schema import KERNELS as KERNELS_TABLE
+from .breakdown import giga_per_s
 from .kernel_times import Work, of_steps, profiled_steps
 from .statistics import Ints, normal_estimate
 
@@ -112,10 +113,9 @@ def communication(work: Work, steps: pd.DataFrame, batch: int | None) -> Communi
 def slow_downs(work: Work, steps: pd.DataFrame, names: Mapping[str, str] = MappingProxyType({})) -> pd.DataFrame:
     """The slow-down of kernels beside communication, by batch size, layer (or group of repeated layers) and phase.
 
-    Returns:
-        Columns batch, layer and phase; and, per step, expected_ms (time of the compared calls had they run alone),
-        excess_ms (their slow-down), error_ms (its standard error), own_ms (part of the slow-down in the exclusive time
-        of the kernels) and shared_ms (the other part, in that of the communication beside them).
+    Columns, per step, are expected_ms (time of the compared calls had they run alone), excess_ms (their slow-down),
+    error_ms (its standard error), own_ms (part of the slow-down in the exclusive time of the kernels) and shared_ms
+    (the other part, in that of the communication beside them).
     """
     rows = []
     profiled = profiled_steps(steps)
@@ -249,8 +249,8 @@ def _collectives(calls: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
         size = None if pd.isna(message) else int(message)
         group = None if pd.isna(ranks) else int(ranks)
         factor = None if group is None else bus_factor(str(name), group)
-        mean = _gb_per_s(size, time_ms / calls)
-        fastest = _gb_per_s(size, float(rows["ms"].min()))
+        mean = giga_per_s(size, time_ms / calls)
+        fastest = giga_per_s(size, float(rows["ms"].min()))
         collectives.append(
             Collectives(
                 name=str(name),
@@ -266,7 +266,3 @@ def _collectives(calls: pd.DataFrame, steps: int) -> tuple[Collectives, ...]:
             )
         )
     return tuple(sorted(collectives, key=lambda collective: -collective.time_ms))
-
-
-def _gb_per_s(size: int | None, time_ms: float) -> float | None:
-    return None if size is None else size / time_ms / 1e6

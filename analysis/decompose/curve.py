@@ -181,7 +181,7 @@ def steps_in_rounds(
 
 
 def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | None = None, by: str = "batch") -> Curve:
-    """Compute the curve of the unprofiled steps.
+    """Compute the curve of the unprofiled steps; CurvescopeError if no step was timed, or its batch size is unknown.
 
     A round that left out a condition, e.g. by an interruption, counts only for functionals of the conditions that it
     visited; if there are fewer than two complete rounds, it counts for the medians too. Visits that are set aside count
@@ -189,9 +189,6 @@ def cost_curve(steps: pd.DataFrame, statistic: str = "median", noise: float | No
 
     `noise` is the standard error of every T(b) as a share of it, for steps that were not repeated; the published spread
     of a row over the root of its averaged steps has precedence. Repeated steps have precedence over both.
-
-    Raises:
-        CurvescopeError: no step was timed, or steps have no batch size.
     """
     timed = with_set_aside(steps)
     timed = timed[~timed["profiled"].astype(bool)]

@@ -105,9 +105,8 @@ def kernel_times(
     layer that launched it; else a row per step. Unless `by_name`, only communication and copies are apart, each under
     one of their names.
 
-    Returns:
-        Columns step, batch, the keys, exclusive_ns, exclusive_ms, calls, the amounts, shared (see `split_fused`) and
-        kind (see `with_kind`); an unknown amount is NaN. Per step, exclusive_ns adds up to the step's wall time.
+    The columns are step, batch, the keys, exclusive_ns, exclusive_ms, calls, the amounts, shared (see `split_fused`)
+    and kind (see `with_kind`); an unknown amount is NaN. Per step, exclusive_ns adds up to the step's wall time.
     """
     profiled = profiled_steps(steps)
     places = ["layer", "phase"] if place_idle else []
@@ -213,10 +212,8 @@ def group_times(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Exclusive time of every group of kernels in every step, and the idle time, by places of the kernels after it.
 
-    Returns:
-        Columns step (its position in `profiled`), the keys, exclusive_ns, calls, the amounts and shared (see
-        `split_fused`); and the idle time: columns step, the places and exclusive_ns. Exclusive and idle times are whole
-        nanoseconds that add up to the step's wall time.
+    The columns are step (its position in `profiled`), the keys, exclusive_ns, calls, the amounts and shared (see
+    `split_fused`); and for idle time step, the places and exclusive_ns. Both are whole ns that add up to the wall time.
     """
     number, start, window = (profiled[c].to_numpy(np.int64) for c in ("step", "start_ns", "duration_ns"))
     exclusive, gaps = exclusive_and_gaps(work, number, start, window)

@@ -1,10 +1,9 @@
 """Intervals and tests for statistics of steps that were taken in rounds.
 
-Steps of one round share the state of the machine, so the round is the unit of resampling: a replicate draws rounds with
-replacement, the same for every batch size (which keeps common effects), then steps inside each. The spread of the
-central replicates gives a standard error; with few rounds it is too small by √(R/(R−1)) and is corrected by that
-factor, and Student's t with R−1 degrees of freedom replaces the normal distribution.
-Source of the scheme: Davison and Hinkley, Bootstrap Methods and their Application (1997), sections 2.4 and 3.8.
+Steps of one round share the state of the machine, so a replicate draws rounds with replacement, the same for every
+batch size, then steps inside each. The spread of the central replicates, times √(R/(R−1)) for R rounds, is the standard
+error of Student's t with R−1 degrees of freedom. Source of the scheme: Davison and Hinkley, Bootstrap Methods and their
+Application (1997), sections 2.4 and 3.8.
 """
 
 from __future__ import annotations
@@ -76,12 +75,10 @@ def medians(values: Floats, axis: int = -1) -> Any:
 def faster_half(values: Floats, axis: int = -1) -> Any:
     """Mean of the faster half of times along an axis, rounded up, without the NaN; every row holds a number.
 
-    What disturbs a step makes it slower: another thread on the same core, memory that others use, a lower clock. On a
-    machine that is slower by a third in 30 % of the visits, the median jumps to the slow state in some sweeps; this
-    does so only where more than half of the visits are slow, and has half of the median's spread. Without such states
-    it is as precise. It lies below the median by 0.8 standard deviations of a step's time, at all conditions alike.
-    Source for lower order statistics of disturbed times: Chen and Revels, Robust Benchmarking in Noisy Environments
-    (2016), arXiv:1608.04295.
+    What disturbs a step makes it slower. On a machine that is slower by a third in 30 % of the visits, the median jumps
+    to the slow state in some sweeps; this only where more than half of the visits are slow. Without such states it is
+    as precise. It lies below the median by 0.8 standard deviations of a step's time, at all conditions alike. Source
+    for lower order statistics: Chen and Revels, Robust Benchmarking in Noisy Environments (2016), arXiv:1608.04295.
     """
     ordered = np.moveaxis(np.sort(values, axis=axis), axis, -1)  # NaN last
     counts = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]

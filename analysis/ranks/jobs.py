@@ -54,10 +54,7 @@ def find_ranks(arguments: Sequence[str]) -> tuple[list[Job], Reduction]:
 
     Arguments are folders of recordings or profiles, folders above them, patterns, or URLs of these. The number of a
     rank is the one in its recording; else the number after `rank` in the file name, else the last number in the file
-    name, else the position in the list.
-
-    Raises:
-        CurvescopeError: no recording was found.
+    name, else the position in the list. CurvescopeError if there is no recording.
     """
     paths = sorted({path for text in arguments for path in _expand(text)}, key=lambda p: _natural(str(p)))
     if not paths:
@@ -160,10 +157,7 @@ class Reducer:
     def __init__(self, ranks: int, scheduler: str | None = None, workers: int | None = None) -> None:
         """Create a reducer of so many ranks, with a Dask scheduler (`tcp://host:8786`) or workers of this machine.
 
-        By default as many workers as cores and ranks justify; 1 is this process.
-
-        Raises:
-            BackendMissingError: a scheduler or several workers are requested, and Dask is not installed.
+        By default as many workers as cores and ranks justify; 1 is this process. BackendMissingError without Dask.
         """
         # Reductions at index k combine `_TOGETHER` to the k chunks each.
         self._finished: list[list[Reduction]] = []

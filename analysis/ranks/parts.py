@@ -118,10 +118,9 @@ class _Timeline:
 def rank_parts(ranks: Sequence[RankTables]) -> tuple[pd.DataFrame, int]:
     """Cut every profiled step of synchronised ranks.
 
-    Returns:
-        Columns layer, phase, name, op, batch, step (position among the shared steps), rank, kind (one of `KINDS`) and
-        exclusive_ms, which adds up to the wall time of each rank's step; and the number of steps whose collectives
-        differ between ranks, so that all of their time counts as communication.
+    Columns are layer, phase, name, op, batch, step (position among the shared steps), rank, kind (one of `KINDS`) and
+    exclusive_ms, which adds up to the wall time of each rank's step. And the number of steps whose collectives differ
+    between ranks, so that all of their time counts as communication.
     """
     timelines = [_Timeline(rank) for rank in ranks]
     pieces: list[list[tuple[int, int, _Rows, Floats]]] = [[] for _ in ranks]

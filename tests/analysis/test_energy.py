@@ -55,12 +55,6 @@ def test_constant_power_has_no_anomaly_and_a_fixed_energy(tmp_path):
     assert value.value == pytest.approx(1.0, rel=0.2)
 
 
-def test_noise_of_the_power_alone_is_no_anomaly(tmp_path):
-    random = np.random.default_rng(5)
-    found = explain_energy(write(tmp_path / "r", lambda batch: 200 * np.exp(0.02 * random.standard_normal())))
-    assert found.anomalies == ()
-
-
 def test_the_page_has_joules_and_says_what_cannot_be_split(tmp_path, capsys):
     show_energy(write(tmp_path / "r", lambda batch: 300 if batch == 16 else 200))
     said = " ".join(capsys.readouterr().out.split())

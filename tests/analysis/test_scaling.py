@@ -108,14 +108,6 @@ def test_worked_example_of_the_docs():
     assert by_kind(worked_example()) == EXPECTED
 
 
-@pytest.mark.parametrize("name", ["ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ncclKernel_AllReduce_RING_LL_Sum_float"])
-def test_nccl_kernels_are_cut_like_gloos_collectives(name):
-    ranks = worked_example()
-    for rank in ranks:
-        rank.kernels = [{**row, "name": row["name"].replace("gloo:all_reduce", name)} for row in rank.kernels]
-    assert by_kind(ranks) == EXPECTED
-
-
 @pytest.mark.parametrize("known", [True, False])
 def test_the_clock_of_another_node_changes_nothing(known):
     first, second = worked_example(node=1, clock_ns=7 * 10**9)

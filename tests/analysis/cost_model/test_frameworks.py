@@ -1,10 +1,8 @@
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.fitting.published import read_mxnet_operators
 from curvescope.analysis.cost_model.choice import get_library
 from curvescope.analysis.cost_model.frameworks import (
     ENGINE_S,
@@ -19,18 +17,10 @@ from curvescope.analysis.cost_model.networks import estimate_step, load_operatio
 from curvescope.analysis.cost_model.recording import _tables, machine_for
 from curvescope.profiling.hardware.devices import get_device
 
-PUBLISHED = Path(__file__).parents[3] / "benchmarks" / "published"
 # ResNet-50: 53 convolutions without bias, 53 batch normalisations, 49 ReLUs, 16 sums, a pool, a mean, a product with
 # bias, and the loss; 53 + 2 * 53 + 2 parameter tensors.
 OPERATORS, WITH_PARAMETERS, TENSORS = 175, 107, 161
 CHAINED_S = WAIT_S + ENGINE_S  # of an operator that the next one needs
-
-
-def test_a_wait_is_what_small_operators_take_beyond_their_kernel():
-    table = read_mxnet_operators(PUBLISHED)
-    median_s = table[table.elements == 10_000].forward_ms.median() * 1e-3
-    machine = machine_for(get_device("v100"))
-    assert median_s - machine.start_s == pytest.approx(WAIT_S, abs=1.5e-6)
 
 
 def test_a_framework_that_waits_for_every_operator_idles_for_each():
@@ -61,23 +51,6 @@ def test_what_is_waited_for_hides_its_launches_behind_its_own_kernels_only():
     assert waiting_s(two, FRAMEWORKS["mxnet0.9"], "forward+backward", apart) == pytest.approx(
         [4 * CHAINED_S + HOST_LAUNCH_S, 4 * CHAINED_S]
     )
-
-
-def test_a_convolution_without_work_takes_what_mxnet_publishes():
-    # 57.8 us forward and 112.1 us backward for 32 x 3 x 256 points, three taps and 64 filters with a bias on a V100
-    # (apache/mxnet 0269bc8, mxnet_operator_benchmark_results_gpu.md): two launches, and four.
-    # An operator's time holds nothing of the engine's.
-    convolution, operator_alone = {"operations": [{"op": "convolution", "inputs": [[], [], []]}]}, FRAMEWORKS["mxnet"]
-    operator_alone = replace(operator_alone, engine_s=0.0)
-    start = machine_for(get_device("v100")).start_s
-    work = {("forward", 0): (2, np.array(2 * start)), ("backward", 0): (4, np.array(4 * start))}
-
-    def beyond_s(phase):
-        only = {key: value for key, value in work.items() if key[0] == phase}
-        return float(waiting_s(convolution, operator_alone, "forward+backward", only)) - WAIT_S + only[phase, 0][1]
-
-    assert beyond_s("forward") == pytest.approx(57.8e-6, rel=0.2)
-    assert beyond_s("backward") == pytest.approx(112.1e-6, rel=0.2)
 
 
 def test_images_come_over_pcie_before_a_training_step_of_mxnet():

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.decompose.averaged_steps import Samples, averaged, mean_parts, undisturbed
-from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.decompose.functionals import Functional, excess
+from curvescope.analysis.decompose.functionals import Functional
 from curvescope.analysis.decompose.statistics import FASTER_HALF, faster_half
 from curvescope.analysis.decompose.terms import OVERHEAD, Key, terms_of
 from curvescope.analysis.diagnosis.split import diagnose
@@ -133,20 +132,6 @@ def test_a_layer_that_becomes_five_times_slower_has_its_star_in_a_quick_sweep(ro
     assert sum(first.shares[0].real for first in found) >= stars
 
 
-def test_a_terms_excess_has_nearly_the_narrowest_interval_that_the_noise_allows():
-    """Twelve rounds of a profiled step at each of two batch sizes: the best possible is t(11) on the known noise."""
-    random, widths = np.random.default_rng(2), []
-    for _ in range(60):
-        noise = np.exp(0.02 * random.standard_normal((2, 12, 2)))
-        samples = {
-            batch: Samples(batch * np.array([3.0, 0.5]) * noise[i], np.arange(12)) for i, batch in enumerate((8, 16))
-        }
-        share = terms_of((CONV, IDLE), samples).decompose(excess(8, 16))[0]
-        widths.append(share.value.high - share.value.low)
-    error_ms = 48 * 0.02 * math.sqrt((1 + 1) / 12)
-    assert np.mean(widths) / 2 == pytest.approx(2.201 * error_ms, rel=0.06)
-
-
 @pytest.mark.parametrize(
     "shape", ["independent", "shared inside a round", "a tenth of the steps disturbed", "busy neighbour"]
 )
@@ -161,13 +146,3 @@ def test_intervals_hold_what_they_promise(shape, rounds, monkeypatch):
     assert min(tally.held) >= 0.88 * 150
     # Not by being wide: within a fifth of what Student's t makes of the narrowest possible.
     assert tally.width < 1.35 * {4: 1.62, 12: 1.12}[rounds]
-
-
-def test_the_curve_may_have_any_condition_too():
-    steps = pd.DataFrame(
-        [(point, number, 10**6 * (5 if point == (2, 8) else 4)) for number in range(3) for point in ((1, 8), (2, 8))],
-        columns=["point", "round", "duration_ns"],
-    ).assign(profiled=False)
-    curve = cost_curve(steps, by="point")
-    assert curve.conditions == ((1, 8), (2, 8))
-    assert curve.evaluate(Functional("loss", (2, 8), None, (((2, 8), 1.0), ((1, 8), -1.0)))).value == 1.0

@@ -30,11 +30,7 @@ def timed_steps(cost_ms, random, *, batches=BATCHES, rounds=8, per_round=3, nois
 
 
 def profiled_step(step, batch, round_, kernels, idle_ms=1.0):
-    """A profiled step whose kernels run one after the other.
-
-    Args:
-        kernels: (layer, phase, name, time in ms[, further columns]) of each.
-    """
+    """A profiled step whose kernels, each (layer, phase, name, ms[, further columns]), run one after the other."""
     start = position = step * 10**12
     rows = []
     unknown = {"op": "aten::mm", "source": "torch", "flops": pd.NA, "bytes_compulsory": pd.NA}
@@ -48,12 +44,7 @@ def profiled_step(step, batch, round_, kernels, idle_ms=1.0):
 
 
 def sweep(cost_ms, layers, random, **options):
-    """Steps and kernels of a whole sweep.
-
-    Args:
-        cost_ms: time of a step over batch size.
-        layers: gives the kernels of one step at a batch size, as `profiled_step` takes them.
-    """
+    """Steps of `cost_ms(batch)` and kernels of `layers(batch)`, as `profiled_step` takes them, of a whole sweep."""
     steps = timed_steps(cost_ms, random, **options)
     rows, kernels = [], []
     for round_ in range(5):

@@ -1,6 +1,6 @@
 """Compare recordings of one network (devices, versions, configurations) by layer, operator, kernel family or kernel.
 
-The first recording is the base. A change is a ratio of times with an interval. Recordings are independent of each
+A change is a ratio of times to those of the first recording, with an interval. Recordings are independent of each
 other, so their replicates are paired at random; of versions that were measured together, replicates draw the same
 processes. All changes of one kind form one family (Holm). A row *follows the hardware* if its speed-up lies between the
 ratios of the devices' compute and DRAM roofs. On two GPUs of one model, a significant change whose interval in cycles

@@ -1,11 +1,8 @@
 """Products and convolutions on tensor cores, in fp16 and bf16: launches of tiles, with the rule of multiples of 8.
 
-Tensor cores take operands of 16 bytes at a time, i.e. 8 values of fp16. Where an extent is no multiple of 8, the
-library pads it (cuDNN) or the caller does (DeepBench), so the work is that of the padded extents. Winograd and FFT are
-not modelled: for all of DeepBench's 94 forward convolutions in fp16 on V100, cuDNN 7.6 took IMPLICIT_PRECOMP_GEMM.
-
-The constants are fitted to DeepBench in fp16 on one V100. No times in fp16 of other cards with tensor cores are at
-hand: on those, everything but peak, clock and bandwidth is V100's, so their times are predictions.
+Tensor cores take operands of 16 bytes at a time, i.e. 8 values of fp16: other extents are padded by the library (cuDNN)
+or the caller (DeepBench). Winograd and FFT are not modelled: for all of DeepBench's 94 forward convolutions in fp16 on
+V100, cuDNN 7.6 took IMPLICIT_PRECOMP_GEMM. The constants are fitted to that V100; for other cards they are predictions.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Collectives of a recording: messages, rates, overlap with other kernels, and how much they slow these down.
 
-Rates are those of nccl-tests (doc/PERFORMANCE.md there), of the time of the kernel, which waits for the last rank as
-well: they are lower bounds, and those of the fastest call are the nearest to the hardware.
-
-The slow-down of a kernel is its time beside communication (at least half of the call), with which it shares SMs and
-DRAM, minus the mean time of the same kernel (name, grid, block, FLOPs) at the same batch size where no communication
-runs. Kernels that never run alone are left out.
+Rates are those of nccl-tests (doc/PERFORMANCE.md there) over the time of the kernel, which waits for the last rank too:
+they are lower bounds. The slow-down of a kernel is its time beside communication (at least half of the call), with
+which it shares SMs and DRAM, minus the mean time of the same kernel (name, grid, block, FLOPs) at the same batch size
+where no communication runs. Kernels that never run alone are left out.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Find ranks that delay the others, layers out of balance, and collectives that wait, with the rank they wait for.
 
-A rank's *own time* in a step is its wall time without communication. A *straggler* has more of it than the median of
-the other ranks: on average, more than noise (bootstrap over steps, Holm over ranks) and by at least 2 % of the step;
-or, *at times*, in single steps by at least a tenth of the step and farther than any of as many normal deviates would
-be.
-
-The waiting of a rank in a collective is its duration minus the shortest duration of that collective on any rank: clocks
-need not agree. Where the ranks of a channel did not call the same collectives in a step, those are left out and
-counted.
+A *straggler* has more *own time*, wall time without communication, than the median of the other ranks: on average, more
+than noise (bootstrap over steps, Holm over ranks) and by at least 2 % of the step; or, *at times*, in single steps by
+at least a tenth of the step and farther than any of as many normal deviates would be. The waiting of a rank in a
+collective is its duration minus the shortest on any rank: clocks need not agree. See docs/ranks.md.
 """
 
 from __future__ import annotations

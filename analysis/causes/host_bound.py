@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .case import BatchFacts, Case, Claim, Evidence, Intervention, seen
+from .case import Case, Claim, Evidence, Intervention, seen
 
 CAUSE = "launch- or host-bound"
 INTERVENTION = Intervention(
@@ -34,11 +34,12 @@ def _idle(case: Case) -> Claim | None:
     ]
     if max(shares) < _LEAST_IDLE:
         return None
+    kernel_us = [1e3 * one.kernel_ms / one.kernel_calls if one.kernel_calls else None for one in (before, after)]
     evidence = [
         Evidence("idle per step", before.idle_ms, after.idle_ms, "ms", "kernels.start_ns, steps.duration_ns"),
         seen("share of the profiled step", shares, "1", "the same"),
         Evidence("kernels per step", before.kernel_calls, after.kernel_calls, "", "kernels"),
-        seen("mean time of a kernel", map(_mean_kernel_us, (before, after)), "µs", "kernels.duration_ns"),
+        seen("mean time of a kernel", kernel_us, "µs", "kernels.duration_ns"),
     ]
     for kind in ("synchronous copy", "synchronisation", "launch"):
         low, high = before.host.get(kind), after.host.get(kind)
@@ -51,7 +52,3 @@ def _idle(case: Case) -> Claim | None:
     refutation = "With the step replayed as one CUDA graph, or its input prefetched, idle does not shrink."
     amount = sum(use.share for use in case.uses)
     return Claim(CAUSE, amount, 0.6, tuple(evidence), refutation)
-
-
-def _mean_kernel_us(facts: BatchFacts) -> float | None:
-    return 1e3 * facts.kernel_ms / facts.kernel_calls if facts.kernel_calls else None

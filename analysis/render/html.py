@@ -28,11 +28,12 @@ def render_html(document: Mapping[str, Any]) -> str:
     """The page of a `report_document`."""
     style = (_ASSETS / "style.css").read_text(encoding="utf-8")
     script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     run = document["runs"][0]
     title = " · ".join(filter(None, (run["explain"].network or run["name"], run["device"], "Curvescope")))
     page = (_ASSETS / "page.html").read_text(encoding="utf-8")
     for name, text in {
-        "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_digest(script)}'",
+        "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         "TITLE": html.escape(escape_controls(title)),
         "VERDICTS": comparison_html(document["comparison"])
         + "\n".join(verdict_html(run, index) for index, run in enumerate(document["runs"])),
@@ -51,7 +52,3 @@ def json_block(document: Any) -> str:
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return text
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

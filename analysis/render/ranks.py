@@ -81,6 +81,7 @@ def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
         return []
     rows = table("rank", "node", "excess ms", "of step", "slow steps", "others wait ms", "where", words=("where",))
     for straggler in found.stragglers[:limit]:
+        most = [one for one in straggler.terms if one.excess_ms >= _LEAST_SHARE * straggler.excess_ms.value]
         rows.add_row(
             str(straggler.rank),
             "?" if straggler.node is None else str(straggler.node),
@@ -88,7 +89,7 @@ def _stragglers(found: Ranks, limit: int | None) -> list[RenderableType]:
             f"{straggler.share:+.1%}",
             Text(_when(straggler), "" if straggler.verdict == SLOW else "yellow"),
             number(straggler.waited_for_ms, 3),
-            Text(", ".join(_main_terms(straggler))),
+            ", ".join(f"{_term(term)} {signed(term.excess_ms)}" for term in most[:2]),
         )
     blocks: list[RenderableType] = [Text(f"Stragglers: {len(found.stragglers)}", "bold"), rows]
     blocks += hidden_note(len(found.stragglers) - len(found.stragglers[:limit]), "other straggler")
@@ -102,11 +103,6 @@ def _when(one: Straggler) -> str:
     if not one.slow_steps:
         return f"none of {one.steps} alone"
     return f"{len(one.slow_steps)} of {one.steps}, {one.slow_steps[0]} to {one.slow_steps[-1]}"
-
-
-def _main_terms(one: Straggler) -> list[str]:
-    named = [term for term in one.terms if term.excess_ms >= _LEAST_SHARE * one.excess_ms.value]
-    return [f"{_term(term)} {signed(term.excess_ms)}" for term in named[:2]]
 
 
 def _term(term: TermExcess) -> str:

@@ -104,21 +104,14 @@ def pytorch_json(events, launches, folder):
 
 def emitted_ranges(events, launches, folder):
     """Push/pop ranges of emit_nvtx as a CUDA profiler hands them over, launches joined by thread and time."""
+    place, call = {"process": 1, "kind": "push_pop"}, {"name": "cudaLaunchKernel", "process": 1}
     ranges = [
-        {
-            "name": name + (f", seq = {sequence}" if sequence >= 0 else ""),
-            "start_ns": start,
-            "end_ns": start + length,
-            "process": 1,
-            "thread": thread,
-            "thread_key": thread,
-            "kind": "push_pop",
-        }
+        {**place, "name": name + (f", seq = {sequence}" if sequence >= 0 else ""), "start_ns": start}
+        | {"end_ns": start + length, "thread": thread, "thread_key": thread}
         for name, start, length, thread, _, sequence, _ in events
     ]
     calls = [
-        {"name": "cudaLaunchKernel", "start_ns": moment, "end_ns": moment + 1, "process": 1, "thread_key": thread}
-        | {"correlation_id": 90 + i}
+        {**call, "start_ns": moment, "end_ns": moment + 1, "thread_key": thread, "correlation_id": 90 + i}
         for i, (thread, moment) in enumerate(launches)
     ]
     kernels = [
@@ -137,13 +130,8 @@ def emitted_ranges(events, launches, folder):
 def torch_windows(events, launches, folder):
     """A recorded command's window: what operators ran themselves, at the moments of the launches."""
     scopes = [(name, USER_SCOPE if is_range else 0) for name, *_, is_range, _, _ in events]
-    window = {
-        "version": 2,
-        "process": 1,
-        "thread": 1,
-        "window_ns": (0, 2000),
-        "cpu_threads": 1,
-        "clock_offset_ns": 0,
+    window = {"version": 2, "process": 1, "thread": 1, "window_ns": (0, 2000), "cpu_threads": 1, "clock_offset_ns": 0}
+    window |= {
         "boundaries": [(0, "training", 6)],
         "layer_classes": {},
         "events": [

@@ -125,10 +125,7 @@ SAID = {
     "curvescope.phase:backward": RangeName(None, True, "backward"),
     "curvescope.step": RangeName(None, True, None, True),
     "layer:conv1": RangeName("conv1"),
-    "ProfilerStep#12": RangeName(step=True),
-    "step 3": RangeName(step=True),
-    "Iteration_17": RangeName(step=True),
-    "train_step": RangeName(step=True),
+    **dict.fromkeys(("ProfilerStep#12", "step 3", "Iteration_17", "train_step"), RangeName(step=True)),
     "batch 4, batch_size=64": RangeName(step=True, batch=64),
     "stepper": RangeName("stepper"),
     "Backward pass": RangeName(phase="backward"),
@@ -154,24 +151,12 @@ SAID = {
 @pytest.mark.parametrize("name", SAID)
 def test_known_habits_of_names(name):
     assert RangeNames().read(name) == SAID[name]
+    assert RangeNames().read("features.0", "curvescope") == RangeName("features.0", True, "forward")
+    assert RangeNames().read("features.0 backward", "curvescope") == RangeName("features.0", True, "backward")
+    assert RangeNames().read("ncclAllReduce", "NCCL") == RangeName(op="ncclAllReduce")
 
 
-def test_domains_say_whose_ranges_they_are():
-    names = RangeNames()
-    assert names.read("features.0", "curvescope") == RangeName("features.0", True, "forward")
-    assert names.read("features.0 backward", "curvescope") == RangeName("features.0", True, "backward")
-    assert names.read("ncclAllReduce", "NCCL") == RangeName(op="ncclAllReduce")
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("/home/me/deep/net.py:3", "net.py:3"),
-        (r"C:\Users\me\net.py", "net.py"),
-        ("['/Users/me/a.py:1', 'b.py:2']", "['a.py:1', 'b.py:2']"),
-        ("encoder/layer/attention", "encoder/layer/attention"),
-        ("void f<int>(int, char/* c */)", "void f<int>(int, char/* c */)"),
-    ],
-)
-def test_folders_of_people_are_cut_from_names(name, expected):
-    assert scrub(name) == expected
+def test_folders_of_people_are_cut_from_names():
+    same = ["encoder/layer/attention", "void f<int>(int, char/* c */)"]
+    names = ["/home/me/deep/net.py:3", r"C:\Users\me\net.py", "['/Users/me/a.py:1', 'b.py:2']", *same]
+    assert list(map(scrub, names)) == ["net.py:3", "net.py", "['a.py:1', 'b.py:2']", *same]

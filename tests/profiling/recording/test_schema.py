@@ -14,9 +14,7 @@ UNIT_WORDS = {"ns": "ns", "B": "bytes", "Hz": "hz", "W": "w", "°C": "c", "FLOP"
 
 
 def test_the_page_is_the_schemas():
-    assert PAGE.read_text() == schema_page(), (
-        "run `python -m curvescope.profiling.recording.schema_doc > docs/schema.md`"
-    )
+    assert PAGE.read_text() == schema_page(), "run `python docs/generate_reference.py`"
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)

@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any
 from ..base.arguments import default_experiments_s, device_kind
 from ..base.errors import CurvescopeError
 from ..profiling.measure.loop import Progress
-from ..profiling.recording.experiments import TIME, Experiment, Scope, Stage, experiments_of, record_experiment
+from ..profiling.recording.experiments import (
+    TIME,
+    Experiment,
+    Scope,
+    Stage,
+    experiments_of,
+    record_experiment,
+    why_not_replayed,
+)
 from ..profiling.recording.remote_store import AnyPath, RemotePath
-from ..profiling.recording.replayable import why_not_replayed
 from ..profiling.recording.store import Recording, RecordingWriter, open_recording
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rich.text import Text
 from ...base.counted import counted
 from ...base.numbers import signed
 from ...profiling.recording.axis import Axis
-from ...profiling.recording.replayable import why_not_replayed
+from ...profiling.recording.experiments import why_not_replayed
 from ...profiling.recording.store import Recording, is_modelled
 from ..decompose.statistics import Estimate
 from ..diagnosis.answer import Answer, Remedy, TermEvidence

@@ -43,11 +43,7 @@ _Result = TypeVar("_Result")
 
 
 def assemble(profile: Profile, writer: RecordingWriter, options: Options) -> Timeline:
-    """Write every table of a profile; returns the joined timeline, with the steps.
-
-    Raises:
-        CurvescopeError: the profile has no work of the device that the user wants.
-    """
+    """Write every table; returns the timeline with the steps. CurvescopeError: the wanted device has no work."""
     return _Assembly(profile, writer, options).run()
 
 
@@ -189,7 +185,6 @@ class _Assembly:
             yield times.start_ns, placed.step
 
     def _collect(self) -> DeviceWork:
-        """The columns of all device work that the joins need."""
         marked = bool(self._timeline.marked)
 
         def place(table: str, batch: pa.Table) -> tuple[Timed, Placed, Ints, Ints, Bools, Bools]:
@@ -356,7 +351,6 @@ def _steps_by_work(outer: Ints, work: DeviceWork, steps: int) -> Ints:
 
 
 def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:
-    """Pairs of step and phase that occur together."""
     encoded = dictionary(phase)
     texts = encoded.dictionary.to_pylist()
     pairs = (step - NONE) * (len(texts) + 1) + code_column(encoded) + 1
@@ -365,7 +359,6 @@ def _phases(step: Codes, phase: pa.Array) -> set[tuple[int, str]]:
 
 
 def _captures(batch: pa.Table) -> Captures | None:
-    """Where work of CUDA graphs was captured; None if the profile does not say it."""
     if "capture_ns" not in batch.column_names:
         return None
     node, time_ns, thread = (int_column(batch, column) for column in _CAPTURE_COLUMNS)
@@ -373,7 +366,6 @@ def _captures(batch: pa.Table) -> Captures | None:
 
 
 def _streams(batch: pa.Table, process: Codes) -> Ints:
-    """A number for each stream, distinct over devices."""
     streams = process.astype(np.int64)
     for column in _STREAM_COLUMNS:
         streams = streams * 1_000_003 + int_column(batch, column)  # wraps around

@@ -1,9 +1,8 @@
 """Finds the shape that a convolution's arguments do not show, where a trace has shapes but no scalars.
 
-PyTorch before 2.1 wrote no strides and paddings, so that the result of `aten::conv2d` is unknown, and the call for each
-gradient has the size of one operand as a list of numbers. The backward call around it takes all three tensors: the
-image, the gradient of the result, which has its shape, and the weights. A forward call takes the image and the weights;
-its result is known if all backward calls with these two agree.
+PyTorch before 2.1 wrote no strides and paddings, and the size of one operand of a gradient as numbers. The backward
+call around it takes the image, the gradient of the result, and the weights. A forward call takes image and weights; its
+result is known if all backward calls with these two agree.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ def with_third_shapes(
 
 
 def _with_results(operations: Sequence[Operation]) -> list[Operation]:
-    """The operations, forward convolutions with their result."""
     results: dict[tuple[tuple[int, ...], ...], set[tuple[int, ...]]] = {}
     for one in operations:
         known = _tensors(one, *_BACKWARD)

@@ -1,8 +1,7 @@
-"""Joins kernels that a tool counted in one run to the kernels that a recording has of the same step.
+"""Joins kernels that a tool counted in one run to those that a recording has of the same step, in order of launch.
 
-Both lists are in the order of their launches. Kernels are equal if their names, without template arguments and
-parameters, and their grids and blocks are: tools print template arguments differently. Kernels without a counterpart
-in the same order stay unjoined; none is guessed.
+Kernels are equal if their names without template arguments and parameters, which tools print differently, and their
+grids and blocks are. Kernels without a counterpart in the same order stay unjoined.
 """
 
 from __future__ import annotations

@@ -88,13 +88,11 @@ class StepRows:
     kernels: list[dict[str, Any]]  # rows for the `kernels` table, without `step`
     windows: list[tuple[int, int]]  # (start_ns, duration_ns) of each step, in order
     lost: dict[str, int]  # named counts of events without a place
-    # (start_ns, duration_ns) of the ranges in which the steps fetched their batches
-    inputs: list[tuple[int, int]] = field(default_factory=list)
+    inputs: list[tuple[int, int]] = field(default_factory=list)  # as windows, where the steps fetched batches
     operator_calls: OperatorCalls | None = None  # the outermost operator calls of the first step; None without a step
     api_calls: list[dict[str, Any]] = field(default_factory=list)  # rows for the `api_calls` table, without `step`
     mkl_calls: list[MklCall] = field(default_factory=list)  # MKL calls of the operators, in order, without durations
-    # rows for the `peaks` table of the first step, without `batch`
-    peak: list[dict[str, Any]] = field(default_factory=list)
+    peak: list[dict[str, Any]] = field(default_factory=list)  # for `peaks`, of the first step, without `batch`
 
     @property
     def operators(self) -> list[dict[str, Any]]:
@@ -164,17 +162,10 @@ def kernel_rows(
     watched: Watched | None = None,
     allocations: Allocations | None = None,
 ) -> StepRows:
-    """Turn the events of some steps into kernel rows; all times are on one clock, in nanoseconds.
+    """Turn the events of some steps, in any order, into kernel rows; all times are on one clock, in nanoseconds.
 
-    Args:
-        host: events of every host thread, in any order.
-        device: events of the device, if there is one.
-        verbose: oneDNN primitives, and MKL calls in order.
-        count_work: function that gives the work of an operator call; default: rows without FLOPs and bytes.
-        host_rows: whether host operators are the work itself (CPU), or only launch it (device).
-        compiled: kernels of compiled graphs, by the graph's name.
-        watched: see `operator_calls`.
-        allocations: those of the device.
+    Without `count_work` rows have no FLOPs and bytes. `host_rows` says whether host operators are the work itself
+    (CPU), or only launch it (device); `compiled` are kernels of compiled graphs, by the graph's name.
     """
     events, fused = _with_compiled(list(host), compiled)
     spans = spans_of(events)
@@ -271,7 +262,6 @@ def _windows(events: Sequence[HostEvent], name: str) -> list[tuple[int, int]]:
 def _host_rows(
     events: Sequence[HostEvent], spans: HostSpans, placement: Placement, verbose: VerboseLog, lost: Counter[str]
 ) -> tuple[list[dict[str, Any]], list[MklCall]]:
-    """The rows of operators and their library calls, and the MKL calls among these."""
     is_operator, nested = spans.is_operator, placement.nest
     calls = LibraryCalls(_operators(events, is_operator, nested.parent, nested.end_ns), own_time(nested, is_operator))
     calls.place(verbose)

@@ -1,11 +1,8 @@
 """Kernels that a compiler (torch.compile, with Inductor) generated, and the operators that it fused into each.
 
-The column `kernels.fused` lists the operators of such a kernel as JSON, `[[layer, operator, share], ...]`, the largest
-share first. A profiler times only the whole kernel, so a share is modelled: the bytes that the operator alone would
-move (operands read, results written) over those of all of them; equal parts where the shapes are unknown.
-
-Where the compiler's own graphs are not at hand, as in a profile of another process, the kernel's name tells the
-operators (torch/_inductor/codegen): `triton_poi_fused_add_relu_3` is a pointwise kernel of `add` and `relu`.
+The column `kernels.fused` lists these as JSON, `[[layer, operator, share], ...]`, the largest share first. A share of
+the kernel's time is modelled: the bytes that the operator alone would move over those of all; equal parts where shapes
+are unknown. Without the compiler's own graphs, the kernel's name tells the operators (torch/_inductor/codegen).
 """
 
 from __future__ import annotations
@@ -55,8 +52,7 @@ class FusedOperator:
 class FusedKernel:
     """A kernel in a compiled graph."""
 
-    # name of a generated kernel, or of an operator of a library that the graph calls, e.g. `extern_kernels.addmm`
-    name: str
+    name: str  # of a generated kernel, or of a library's operator that the graph calls, e.g. `extern_kernels.addmm`
     operators: tuple[FusedOperator, ...]  # operators in it
     generated: bool = True  # whether the compiler generated it
     flops: int | None = None  # FLOPs of the operators; None if unknown

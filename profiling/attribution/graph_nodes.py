@@ -1,8 +1,7 @@
-"""Where the nodes of CUDA graphs were captured.
+"""Where the nodes of CUDA graphs were captured: a launch replays clones of them.
 
-A launch of a graph replays clones of the captured nodes: instantiation clones the whole graph, and a child graph is
-cloned into its parent before. Profilers record every creation with its thread and time, and every clone with its
-original. An update of an executable graph keeps its nodes, so they stay those of the first capture.
+Instantiation clones the whole graph, and a child graph is cloned into its parent before; profilers record every
+creation and the original of every clone. An update of an executable graph keeps its nodes: those of the first capture.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Parses kernel names: family (by a table of the libraries' names), library and tile.
 
-A family is an algorithm or a kind of work; a change of family between two batch sizes is an algorithm switch. Sources
-say where the example occurs: in a profile, or in the library that writes it. Names do not distinguish cuDNN's tiled FFT
-from its FFT of complete images (both launch `fft2d_*` kernels), nor a GEMM inside a non-fused Winograd or FFT
-convolution from any other: these stay GEMM, and complex GEMMs count as FFT.
+A family is an algorithm or a kind of work; another family at another batch size is an algorithm switch. Names do not
+tell cuDNN's tiled FFT from its FFT of whole images, nor a GEMM inside a Winograd or FFT convolution from any other:
+these stay GEMM, and complex GEMMs count as FFT.
 """
 
 # ruff: noqa: E501 - one rule per line keeps the table readable

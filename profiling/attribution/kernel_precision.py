@@ -1,8 +1,7 @@
 """The precision of the products that a kernel computes, from its name: the roof of its rate.
 
-Libraries write the type of the operands into the names of their matrix products, convolutions and attention kernels. A
-name without one (Triton's, or cuDNN's algorithms as the cost model calls them) leaves it unknown, as do the names of
-kernels that compute no products: these move data, whatever its type.
+Libraries write the type of the operands into the names of such kernels; a name without one leaves it unknown, as do
+those of kernels that compute no products: these move data, whatever its type.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Splits the time of operators on the CPU into their own time and the calls of oneDNN and MKL that they make.
 
-The own time of an operator is its time without its children and library calls, in rows of its own. So the rows of one
-thread never overlap, and their sum with idle is the step.
+Own time is that without children and library calls. So the rows of one thread never overlap, and with idle add up.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ class MklCall:
 
     name: str  # function, with its letters, e.g. `mkl SGEMM(T,N)`
     sizes: tuple[int, ...]  # its leading integer arguments: m, n, k of a GEMM
-    # its time; None of a call that another step made, which takes all the own time of its operator
-    duration_ns: int | None
+    duration_ns: int | None  # None of a call of another step, which takes all the own time of its operator
 
 
 @dataclass
@@ -178,7 +176,6 @@ class LibraryCalls:
         self._calls.append(Stretch(span, start, end, name, source))
 
     def _free_of(self, span: int) -> list[tuple[int, int]]:
-        """The own time of an operator that no call took."""
         if span not in self._free:
             rows = self._by_span[slice(*np.searchsorted(self._spans, (span, span + 1)).tolist())]
             self._free[span] = list(zip(*(column[rows].tolist() for column in self._own[:2]), strict=True))

@@ -1,7 +1,7 @@
 """Which tensors hold the memory of a device when it is fullest in a step: rows of the table `peaks`.
 
-Every allocation of the step is known, with its address. A block that no operator frees again inside itself is a tensor;
-what was allocated before the step is known from the tensors that the program holds, or as a sum from the allocator.
+A block that no operator frees again inside itself is a tensor; what was allocated before the step is known from the
+tensors that the program holds, or as a sum from the allocator.
 """
 
 from __future__ import annotations
@@ -44,10 +44,8 @@ class Allocations:
     thread: Ints  # thread of each event, as of the spans
     size_bytes: Ints  # bytes allocated; below 0 for freed ones
     address: Ints  # addresses
-    # bytes that are allocated after each event; None if the allocator counts from the recording's start
-    total_bytes: Ints | None = None
-    # bytes that the allocator keeps after each event, in use or not; None if it keeps none
-    reserved_bytes: Ints | None = None
+    total_bytes: Ints | None = None  # allocated after each event; None if counted from the recording's start
+    reserved_bytes: Ints | None = None  # kept by the allocator after each event, in use or not; None if none are
     tensors: list[KnownTensor] = field(default_factory=list)  # tensors that the program held at some time
     used: set[int] | None = None  # addresses of the storages that operators took; None if unknown
     available_bytes: int | None = None  # memory that the step could have had at most; None if unknown

@@ -121,7 +121,6 @@ def _levels(depth: Ints, parent: Ints) -> list[Ints]:
 
 
 def _groups(key: Ints) -> list[tuple[int, Ints]]:
-    """Rows of each distinct key."""
     if not len(key):
         return []
     if (key == key[0]).all():

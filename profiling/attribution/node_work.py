@@ -1,11 +1,8 @@
 """FLOPs of the nodes of a compiled graph, e.g. of the operators that torch.compile fused into one kernel.
 
-The nodes are what a compiler reduced the program's operators to. An element-wise node counts by the elements of its
-result, so broadcast operands count as often as they are used, and a reduction by the elements that it reads. An
-arithmetic function is one FLOP, e.g. a sum, a square root or an exponential; sigmoid and tanh are four, and a variance
+An element-wise node counts by the elements of its result, so broadcast operands count as often as they are used, and a
+reduction by the elements that it reads. An arithmetic function is one FLOP; sigmoid and tanh are four, and a variance
 is one beyond its mean, as in `operator_work`. Integers, comparisons and copies are none.
-
-A kernel's name alone tells no FLOPs: it lists each operator once, however many there are.
 """
 
 from __future__ import annotations

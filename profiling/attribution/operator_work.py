@@ -1,10 +1,9 @@
 """Computes the FLOPs and compulsory bytes of an operator call from the shapes of its arguments.
 
-Conventions: one FMA is two FLOPs; every convolution counts as the direct algorithm; compulsory bytes move each operand
-once: inputs and weights read, results written. Unknown values are None, never 0. Attention counts as torch's own
-counter does (torch/utils/flop_counter.py): the two products of the forward pass, five of the backward pass, which
-computes the scores again. With a causal mask only the pairs that it leaves count; where the recording does not say
-whether there is one, all do, so that the FLOPs are an upper bound.
+One FMA is two FLOPs; every convolution counts as the direct algorithm; compulsory bytes move each operand once. Unknown
+values are None, never 0. Attention counts as torch's own counter does (torch/utils/flop_counter.py): two products
+forward, five backward, which computes the scores again; with a causal mask only the pairs that it leaves, or all where
+the recording does not say whether there is one, as an upper bound.
 """
 
 from __future__ import annotations
@@ -121,13 +120,11 @@ def _embedding_backward(call: Call) -> Work:
 
 
 def _attention(query: int, causal: int, backward: bool = False, heads_last: bool = False) -> Callable[[Call], Work]:
-    """Rule for scaled dot-product attention.
+    """Rule for scaled dot-product attention: query, key and value from argument `query` on.
 
-    Args:
-        query: index of the query, which key and value follow.
-        causal: index of `is_causal`, or of `custom_mask_type`, which is 0 for no mask.
-        backward: whether the call computes the gradients of the three, and the output's gradient is argument 0.
-        heads_last: whether the shapes are (batch, length, heads, size) and not (..., heads, length, size).
+    `causal` is the index of `is_causal`, or of `custom_mask_type`, which is 0 for no mask; argument 0 of a backward
+    call is the output's gradient; shapes are (batch, length, heads, size) if `heads_last`, else (..., heads, length,
+    size).
     """
 
     def rule(call: Call) -> Work:

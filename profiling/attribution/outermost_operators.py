@@ -1,9 +1,8 @@
 """Finds the outermost operator calls of a step: rows of the table `operators`.
 
-An operator calls others (`aten::linear` calls `aten::addmm`); the outermost one is what a program calls, and running it
-again runs the others too. Autograd nodes and ranges are no operators. Mixed precision adds one level: an operator that
-casts its operands and calls itself on the cast ones is not outermost; its casts and the inner call are. Nor is an
-operator whose arguments no profiler records in full, if all it does is call others.
+The outermost operator is what a program calls; running it again runs those that it calls, too. Autograd nodes and
+ranges are no operators. An operator that casts its operands and calls itself on the cast ones (mixed precision) is not
+outermost, nor is one whose arguments no profiler records in full, if all it does is call others.
 """
 
 from __future__ import annotations
@@ -69,8 +68,7 @@ class OperatorCalls:
     rows: list[dict[str, Any]]  # rows of the table `operators`, without `batch` and `source`
     row_of: list[int]  # index of the row of each call, in the order of their starts
     faults: list[int] | None = None  # page faults inside each call; None if they were not counted
-    # rows of the table `lines`, without `batch`; none of a step that was not watched
-    lines: list[dict[str, Any]] = field(default_factory=list)
+    lines: list[dict[str, Any]] = field(default_factory=list)  # rows of the table `lines`, without `batch`
 
     @property
     def names(self) -> list[tuple[Any, ...]]:
@@ -89,14 +87,8 @@ def operator_calls(
 ) -> OperatorCalls:
     """The outermost operator calls of one step.
 
-    Args:
-        spans: spans with the arguments of operator calls.
-        placement: their layers and phases.
-        outer: result of `outermost_operators`.
-        kernels: kernels of the step.
-        inside: whether each span belongs to the step, shape (spans,).
-        watched: what was seen inside the operators, on the spans' clock; None if nothing watched.
-        thread: thread of the step, which was sampled.
+    `outer` is the result of `outermost_operators`, `inside` says whether each span belongs to the step, `watched` is
+    what was seen inside the operators, on the spans' clock, and `thread` that of the step, which was sampled.
     """
     rows = np.flatnonzero((outer == np.arange(len(outer))) & inside)
     rows = rows[np.argsort(spans.start_ns[rows], kind="stable")]

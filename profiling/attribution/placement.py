@@ -214,7 +214,6 @@ def _is_shape(shape: Any) -> bool:
 
 
 def _inherit(own: Ints, nested: Nest) -> Ints:
-    """The span's own value, or else that of the innermost span around it that has one."""
     value, parent = own.copy(), nested.parent
     for rows in nested.levels:
         value[rows] = np.where(value[rows] == NONE, value[parent[rows]], value[rows])
@@ -279,13 +278,11 @@ def _follow(layer: Ints, thread: Ints, start_ns: Ints, backward: Bools, leads: B
 
 
 def _layer_paths(spans: HostSpans) -> _Paths:
-    """Paths of layers; a name that is a complete path begins a new one."""
     texts, part = spans.coded([meaning.layer for meaning in spans.meanings])
     return _Paths(texts, part, spans.where(lambda meaning: meaning.whole_layer) & (part != NONE), "/")
 
 
 def _operator_paths(spans: HostSpans) -> tuple[_Paths, Bools]:
-    """Paths of operators, and the spans that begin a new one."""
     ops, own = spans.coded([meaning.op for meaning in spans.meanings])
     begins = spans.where(lambda one: one.op.startswith(COMMUNICATION) if one.op is not None else one.role is not None)
     return _Paths(ops, own, begins, OPERATOR_SEPARATOR), begins

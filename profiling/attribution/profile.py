@@ -46,20 +46,15 @@ class Options:
     """The user's options for a profile."""
 
     batch: int | None = None  # samples per step; default: from marks or shapes
-    # regular expression for range names, see `range_names.RangeNames`; default: known conventions
-    range_pattern: str | None = None
-    # how to find steps: `AUTO`, `WHOLE`, `REPETITION`, or `marks:` and a regular expression that the names of the
-    # ranges match which mark a step
-    steps: str = AUTO
+    range_pattern: str | None = None  # regular expression for `RangeNames`; default: known conventions
+    steps: str = AUTO  # or `WHOLE`, `REPETITION`, `marks:` and a regular expression for names of ranges that mark steps
     device: int | None = None  # number of the only device whose work is read; None for all
     capture: Path | None = None  # trace of the capture of the CUDA graphs that the profile replays; None without one
     graph_data: Path | None = None  # JSON of `CUDAGraph.get_graph_data()` of these graphs; None without it
-    # column `fused` of generated kernels by name, where the compiler's own code tells more than the name
-    fused: Mapping[str, str] = field(default_factory=dict)
+    fused: Mapping[str, str] = field(default_factory=dict)  # column `fused` by name, where the compiler's code tells it
     # FLOPs of a launch of generated kernels by name, where that code tells them
     fused_flops: Mapping[str, int] = field(default_factory=dict)
-    # callback for progress; takes the activity, the amount done, and the total amount
-    report: Callable[[str, int, int], None] = lambda _what, _done, _total: None
+    report: Callable[[str, int, int], None] = lambda _what, _done, _total: None  # shows progress
 
     @property
     def names(self) -> RangeNames:
@@ -87,12 +82,10 @@ class Profile:
     source: str  # value of the `source` columns
     ranges: pa.Table  # all ranges
     launches: Callable[[], Iterator[pa.Table]]  # function that reads API calls, batch by batch
-    # function that reads kernels, batch by batch; called twice if no range marks the steps or if operators have shapes
-    kernels: Batches
+    kernels: Batches  # reads kernels; called twice if no range marks the steps or if operators have shapes
     memory: Batches  # function that reads memcpys and memsets, batch by batch
     count: int  # number of launches, kernels, memcpys and memsets, for the progress report
-    # whether kernels were replayed for metrics, so that their times are not those of normal execution
-    replayed: bool = False
+    replayed: bool = False  # whether kernels were replayed for metrics: times are not those of normal execution
     allocations: Allocations | None = None  # those of one device, with the ranges' threads; None if the format has none
 
 

@@ -80,7 +80,6 @@ def read_spans(table: pa.Table, options: Options, lost: Counter[str]) -> tuple[p
 
 
 def _coded(table: pa.Table, column: str) -> tuple[Ints, list[str]]:
-    """Codes of a text column, `NONE` for null, and its texts."""
     if column not in table.column_names:
         return np.full(table.num_rows, NONE, np.int64), []
     encoded = dictionary(table[column])

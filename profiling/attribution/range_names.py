@@ -247,11 +247,8 @@ def _pyprof(name: str) -> RangeName:
 
 
 def fold_counters(meanings: Sequence[RangeName], uses: Sequence[int] | npt.NDArray[np.int64]) -> list[RangeName]:
-    """The meanings, with one layer for ranges that a program numbers, e.g. `Compute 30`: the number counts calls.
-
-    Such names occur once each (`uses` is the number of ranges of each name), and there are more of them than a model
-    has layers of one kind.
-    """
+    """The meanings, with one layer for ranges that a program numbers, e.g. `Compute 30`: the number counts calls."""
+    # Such names occur once each (`uses`), and there are more of them than a model has layers of one kind.
     folded = list(meanings)
     numbered: dict[str, list[int]] = {}
     for index, (one, count) in enumerate(zip(meanings, uses, strict=True)):

@@ -98,6 +98,5 @@ def _integers(match: re.Match[str]) -> dict[str, int | None]:
 
 
 def _sum(*values: int | None) -> int | None:
-    """Sum of the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

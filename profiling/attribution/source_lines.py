@@ -38,8 +38,7 @@ class Watched:
     """What a step that is watched from inside shows."""
 
     calls: list[WatchedCall] = field(default_factory=list)  # calls of operators
-    # (time, line, nanoseconds since the sample before) of the step's thread, whatever it did
-    samples: list[tuple[int, SourceLine, int]] = field(default_factory=list)
+    samples: list[tuple[int, SourceLine, int]] = field(default_factory=list)  # time, line, ns since the one before
     used: set[int] = field(default_factory=set)  # addresses of the storages that operators took
 
 
@@ -63,11 +62,7 @@ def line_rows(
     watched: Watched,
     thread: int,
 ) -> list[dict[str, Any]]:
-    """Rows of the table `lines` of one step, without `batch`.
-
-    `outer` is the result of `outermost_operators`; `operators` are the spans of the step's outermost calls in the order
-    of their starts, with `durations_ns`; `thread` is that of the step.
-    """
+    """Rows of the table `lines` of one step, without `batch`: of its outermost `operators`, in order, and `thread`."""
     times: Counter[tuple[int, int, str | None, SourceLine]] = Counter()
     numbers: dict[tuple[int, int, str | None, SourceLine], int] = defaultdict(int)
     inside = calls_inside(spans, operators, watched)

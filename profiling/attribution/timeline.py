@@ -20,17 +20,13 @@ from .profile import AUTO, REPETITION, WHOLE, Options
 
 
 class Timeline:
-    """Joins ranges first, then API calls, then device work batch by batch, and keeps the results."""
+    """Joins ranges first, then API calls, then device work batch by batch, and keeps the results.
+
+    `spans` are operators, push/pop ranges, start/end ranges and marks, `nested` the first two, `names` those of
+    `spans.meanings`. CurvescopeError: no range matches the user's pattern for step marks.
+    """
 
     def __init__(self, spans: HostSpans, nested: HostSpans, names: Sequence[str], options: Options) -> None:
-        """Place the spans.
-
-        Args:
-            spans: operators, push/pop ranges, start/end ranges and marks.
-            nested: the operators and push/pop ranges among them.
-            names: name of each entry of `spans.meanings`.
-            options: the user's; CurvescopeError if no range matches their pattern for step marks.
-        """
         marks, self.steps_from = _marks(spans, names, options)
         self.marked = steps.MarkedSteps(marks)  # the steps that ranges mark
         self.placement = place(nested)
@@ -72,14 +68,9 @@ class Timeline:
     ) -> Placed:
         """Ranges and marked steps of device work, for `take`; several threads may call it at once.
 
-        Args:
-            start_ns: starts, 0 if missing.
-            timed: whether each has a start and an end.
-            process: numbers of the processes.
-            correlation: correlation ids of the launches.
-            thread: thread of work that the host itself does without a launch, else `NONE`; None without such work.
-            captures: where work of CUDA graphs was captured; None if unknown. A launch replays a whole graph, so the
-                range of such work is the one around its capture, if there is one.
+        Starts are 0 where there is none. `thread` is that of work that the host itself does without a launch, else
+        `NONE`. A launch replays a whole CUDA graph, so the range of such work is the one around its capture, where that
+        is known.
         """
         launches = self._launches
         if len(launches.start_ns):

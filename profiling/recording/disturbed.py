@@ -1,8 +1,7 @@
 """Visits that something disturbed, by counters of their steps, never by their time.
 
-Threads that spin at a barrier wait for one that has no core, so a step takes 10 to 1,000 times as long while other work
-holds a core for a moment. The visit of such a step, with its marked and profiled steps, is set aside: it stays in the
-recording and is counted, but no estimate uses it. A visit is one condition, measured once: it is disturbed where
+Threads that spin at a barrier wait for one that has no core, so a step may take 10 to 1,000 times as long. The visit of
+such a step is set aside: it stays in the recording and is counted, but no estimate uses it. It is disturbed where
 
 - its threads waited for a core for more than 5 % of the time, all their waits together;
 - the GPU lowered its clock, by a reason that it gives or by more than 5 % below its usual one for the condition;
@@ -72,9 +71,7 @@ class Disturbances:
     visits: int  # number of all visits
     disturbed: int  # number of disturbed ones
     set_aside: bool  # whether estimates leave these out; False where too few rounds would be left, so that all are used
-    # whether half of the visits of a condition or more are disturbed and used, so that its times are those of disturbed
-    # steps
-    prevail: bool
+    prevail: bool  # whether half of a condition's visits or more are disturbed and used, so that its times are theirs
     reasons: tuple[Disturbance, ...]  # what disturbed them, the commonest first; a visit may have several
     sentence: str = field(init=False)  # the same in a sentence
 
@@ -146,8 +143,6 @@ def most_disturbed(rows: Sequence[dict[str, Any]]) -> int:
 
 @dataclass(frozen=True)
 class _Visits:
-    """The visits of a table."""
-
     number: Ints  # visit of every row of the table, shape (rows,)
     condition: Ints  # number of the condition of every visit, shape (visits,)
     round_: Ints  # round of every visit, shape (visits,)
@@ -159,7 +154,6 @@ class _Visits:
 
     @property
     def by_condition(self) -> Ints:
-        """Number of disturbed visits of every condition."""
         return np.bincount(self.condition, self.disturbed).astype(np.int64)
 
     @property
@@ -172,7 +166,6 @@ class _Visits:
 
     @classmethod
     def of(cls, steps: pd.DataFrame) -> _Visits | None:
-        """The visits of a table; None if it has no counters."""
         timed = ~steps["profiled"].astype(bool) if "profiled" in steps else steps["duration_ns"].notna()
         if not any(name in steps and steps.loc[timed, name].notna().any() for name in _COUNTERS):
             return None

@@ -1,7 +1,6 @@
 """Experiments of a recording: what each one runs, as entries of `recording.json`.
 
-Analysis plans an experiment, kernels and profiling run it, and its timed runs are rows of the table `experiments`. The
-verdict is computed from the rows whenever it is shown, so that a recording gives the same answer on any machine.
+The verdict is computed from the rows of the table `experiments` whenever it is shown.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.words import Word
 
 if TYPE_CHECKING:
-    from .store import RecordingWriter
+    from .store import Recording, RecordingWriter
 
 
 TIME_IS_UP = "the time for experiments was up"  # reason for what is untested
@@ -195,3 +194,20 @@ def record_experiment(writer: RecordingWriter, experiment: Experiment, facts: It
     factors = dict(writer.meta.get("factors", {}))
     factors[experiment.scope] = {**factors.get(experiment.scope, {}), **{fact.name: asdict(fact) for fact in facts}}
     writer.update(experiments=entries, factors=factors)
+
+
+def why_not_replayed(recording: Recording) -> str | None:
+    """The reason why nothing of a recording can run again, as a clause without a subject; None if something can."""
+    kind, imported = recording.meta.get("recording_type"), recording.meta.get("imported_from")
+    if kind == "model":
+        return "is modelled: nothing ran, so there is nothing to run again"
+    if kind not in ("sweep", "profile"):
+        return f"is no recording of a sweep ({kind}): there is no anomaly to test"
+    if recording.meta.get("torch_device") is not None or recording.count_rows("operators"):
+        return None
+    if imported is not None:
+        return (
+            f"was imported from {imported}, which does not name the operators with their shapes, so nothing can run "
+            "again. A trace of torch.profiler with record_shapes=True does; `curvescope diagnose` measures with it"
+        )
+    return "does not say how to run its steps again: measure with `curvescope diagnose` or `sweep` of this version"

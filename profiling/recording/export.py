@@ -1,8 +1,7 @@
 """Exports a recording to other formats: a Chrome trace for Perfetto, CSV, Parquet files.
 
 The trace keeps everything: rows with a start time become events with every column as an argument, rows without one
-become metadata events, which viewers ignore. Slices and counters that are no rows are drawn beside them. `curvescope
-import` reads the trace back row by row.
+metadata events, which viewers ignore.
 """
 
 from __future__ import annotations
@@ -59,15 +58,8 @@ def export_trace(
     """Write a Chrome trace, compressed if the name ends in `.gz`; returns the number of rows without a start time.
 
     Times are microseconds with three decimals since the recording's first event; a float represents these exactly to
-    the nanosecond for 52 days.
-
-    Args:
-        recording: the recording; `import` reads its rows back from the trace.
-        target: file to create; CurvescopeError if it exists, or is not writable.
-        report: function that shows progress.
-        draw: function that gives further slices and counters of a recording.
-        others: names of further recordings, e.g. other ranks, and these: each begins at time 0.
-        name: name of the first recording among them.
+    the nanosecond for 52 days. `import` reads the recording's rows back; `draw` gives further slices and counters of
+    one, and `others` are named further recordings, e.g. other ranks, each of which begins at time 0.
     """
     _refuse_existing(target)
     base = _first_ns(recording)
@@ -203,8 +195,6 @@ def _text(value: Any) -> str:
 
 
 class _Tracks:
-    """Process and thread ids for viewers, with their names."""
-
     def __init__(self) -> None:
         self.owner, self.is_first = "", True  # name of the recording whose tracks these are, if there are several
         self._processes: dict[tuple[str, int | None], int] = {}

@@ -1,8 +1,4 @@
-"""Names of lost data, each with its severity and a sentence for users.
-
-Writers count by name (`RecordingWriter.count_lost`). `recording.json` stores the sentence with the count, so that a
-recording is readable without this module, and old recordings keep their sentences.
-"""
+"""Names of lost data, each with its severity and a sentence, which `recording.json` keeps with the count."""
 
 from __future__ import annotations
 
@@ -61,18 +57,15 @@ _SENTENCES = {
     Severity.PARTIAL: {
         # The collector.
         "nvtx_unnamed": "events without their name, after a million names or 64 MiB of names",
-        "memory_not_shared": (
-            "parts of processes' memory that could not be shared: ranges in them are lost if their process is killed"
-        ),
+        "memory_not_shared": "parts of processes' memory that could not be shared: ranges in them are lost if their "
+            "process is killed",
         "nvtx_unclosed": "ranges without a recorded end, e.g. because the process was killed; they are left out",
         "nvtx_unopened": "ends of ranges without a recorded begin, e.g. of ranges that were open during a fork",
         "records_of_unknown_kind": "GPU records of a kind that Curvescope does not know",
         # Joining GPU work to ranges and steps.
         "device_work_without_launch": f"{_WORK} whose launch was not recorded; layer and phase are unknown",
-        "graph_work_without_capture": (
-            f"{_WORK} of CUDA graphs whose capture was not recorded, e.g. because it was before the recording; layer, "
-            "phase and operator are those around the graph's launch"
-        ),
+        "graph_work_without_capture": f"{_WORK} of CUDA graphs whose capture was not recorded, e.g. because it was "
+            f"before the recording; layer, phase and operator are those around the graph's launch",
         "device_work_without_range": f"{_WORK} launched outside every range; layer and phase are unknown",
         "device_work_without_operator": f"{_WORK} launched outside every operator; the operator is unknown",
         "device_work_outside_steps": f"{_WORK} that belong to no step; no step counts them",
@@ -89,23 +82,18 @@ _SENTENCES = {
         "kernels_without_operator": "kernels whose launching operator is unknown; layer and phase are unknown",
         "kernels_without_counters": "kernels of counted steps that join no counted kernel by order, name and geometry",
         # Files of other profilers.
-        "invalid_numbers": (
-            "numbers that are NaN or infinite, which JSON does not allow; events with such a time are left out"
-        ),
+        "invalid_numbers": "numbers that are NaN or infinite, which JSON does not allow; events with such a time are "
+            "left out",
         "rows_of_other_kinds": f"rows other than {_WORK}, e.g. page faults of unified memory; they are left out",
         "events_of_unknown_category": "events of a category that Curvescope does not know; they are left out",
         "counter_ranges": "kernels replayed for counters, without a time of their own; they are left out",
-        "graphs_without_kernels": ("CUDA graphs recorded without their kernels; record with `--cuda-graph-trace=node`"),
+        "graphs_without_kernels": "CUDA graphs recorded without their kernels; record with `--cuda-graph-trace=node`",
         "metrics_averaged": "kernels whose metrics are the mean over their invocations",
         "metrics_unreadable": "metrics with an unreadable value or unit; they are missing from their columns",
-        "metrics_without_name": (
-            "values of metrics and events that the file numbers without naming them; export them by name with "
-            "`nvprof --csv --print-gpu-trace -i FILE` and import that"
-        ),
-        "kernels_without_known_metric": (
-            "kernels with no metric that fills a column; record with `ncu --set roofline` or "
-            f"`nvprof --metrics {_ROOFLINE_METRICS}`"
-        ),
+        "metrics_without_name": "values of metrics and events that the file numbers without naming them; export them "
+            "by name with `nvprof --csv --print-gpu-trace -i FILE` and import that",
+        "kernels_without_known_metric": f"kernels with no metric that fills a column; record with `ncu --set "
+            f"roofline` or `nvprof --metrics {_ROOFLINE_METRICS}`",
         "flops_partly_counted": "kernels whose measured FLOPs lack the precisions that were not recorded",
     },
     Severity.REPAIRED: {
@@ -114,7 +102,7 @@ _SENTENCES = {
         "steps_cut": "step marks that begin before the previous step ends and end after it; they begin at that end now",
         "stray_commas": "lists or objects that end in a comma, which JSON does not allow; nothing was lost",
     },
-}
+}  # fmt: skip
 LOSSES = {
     name: Loss(severity, sentence)
     for severity, sentences in _SENTENCES.items()

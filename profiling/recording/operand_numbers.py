@@ -1,7 +1,6 @@
 """What the numbers in the operands of a recorded call were like: the JSON text in the column `operators.numbers`.
 
-Kernels take longer for some numbers: a processor for denormal ones, a gather for indices that are far apart. A replay
-fills its operands alike.
+Kernels take longer for some, e.g. denormal ones or indices that are far apart. A replay fills its operands alike.
 """
 
 from __future__ import annotations
@@ -16,12 +15,10 @@ class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
 
     elements: int  # elements of the tensor
     dtype: str  # their type, as PyTorch's profiler names it
-    # name of the parameter of the model that is the tensor, or a view of it; None for other tensors
-    parameter: str | None = None
+    parameter: str | None = None  # name of the model's parameter that is the tensor, or a view of it; None for others
     zeros: float = 0.0  # share of zeros
     denormals: float = 0.0  # share of denormal numbers
-    # equally distant order statistics; empty unless an operand or a result of the call has denormal numbers
-    order: tuple[float, ...] = ()
+    order: tuple[float, ...] = ()  # equally distant order statistics; empty unless the call has denormal numbers
     distinct: float | None = None  # share of distinct numbers; None unless they are whole
     ascending: bool = False  # whether they never decrease
 

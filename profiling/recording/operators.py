@@ -21,28 +21,15 @@ from typing import Any, TypeAlias
 import msgspec
 
 # torch's types by the names that its profiler writes.
-TORCH_DTYPES = {
-    "double": "float64",
-    "float": "float32",
-    "c10::Half": "float16",
-    "c10::BFloat16": "bfloat16",
-    "long int": "int64",
-    "long": "int64",
-    "int": "int32",
-    "short int": "int16",
-    "short": "int16",
-    "signed char": "int8",
-    "unsigned char": "uint8",
-    "bool": "bool",
-    "c10::complex<double>": "complex128",
-    "c10::complex<float>": "complex64",
-    "c10::complex<c10::Half>": "complex32",
-    "c10::Float8_e4m3fn": "float8_e4m3fn",
-    "c10::Float8_e5m2": "float8_e5m2",
-    "short unsigned int": "uint16",
-    "unsigned int": "uint32",
-    "long unsigned int": "uint64",
+TORCH_DTYPES = {"double": "float64", "float": "float32", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
+TORCH_DTYPES |= {"long int": "int64", "long": "int64", "int": "int32", "short int": "int16", "short": "int16"}
+TORCH_DTYPES |= {"signed char": "int8", "unsigned char": "uint8", "bool": "bool"}
+TORCH_DTYPES |= {
+    f"c10::complex<{part}>": name
+    for part, name in (("double", "complex128"), ("float", "complex64"), ("c10::Half", "complex32"))
 }
+TORCH_DTYPES |= {f"c10::Float8_{kind}": f"float8_{kind}" for kind in ("e4m3fn", "e5m2")}
+TORCH_DTYPES |= {"short unsigned int": "uint16", "unsigned int": "uint32", "long unsigned int": "uint64"}
 
 
 # Products of matrices, without `aten::`.
@@ -56,8 +43,7 @@ class TensorArgument:
 
     shape: tuple[int, ...]  # extents; empty for a tensor of one number
     dtype: str  # type of an element, as PyTorch's profiler names it; empty for tensors of a list of unknown type
-    # elements between neighbours in each dimension; None if unknown, which means contiguous
-    strides: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None  # elements between neighbours, by dimension; None: taken as contiguous
 
 
 @dataclass(frozen=True)

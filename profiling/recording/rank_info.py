@@ -1,8 +1,6 @@
-"""Rank of one process among many, from torchrun or Slurm, and its entry in `recording.json`.
+"""Rank of one process among many, from torchrun or Slurm, and its entry `distributed` in `recording.json`.
 
-A recording of one rank has the entry `distributed` with `rank`, `world_size`, `local_rank` and `node`, and `clock` if
-the clocks of the ranks were compared (see `clock_alignment`). Nodes are numbered in the order of their first rank;
-host names are not stored.
+Nodes are numbered in the order of their first rank; host names are not stored.
 """
 
 from __future__ import annotations

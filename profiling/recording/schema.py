@@ -1,7 +1,6 @@
 """The trace schema, written once as data: validators, the store and the reference page are generated from it.
 
-Conventions of every table: missing is null, never 0 or -1; time is int64 nanoseconds; every column with a number has a
-unit; one FMA is two FLOPs, and every algorithm counts the FLOPs of direct convolution.
+Missing is null, never 0 or -1; time is int64 nanoseconds; every column with a number has a unit.
 """
 
 from __future__ import annotations
@@ -104,12 +103,8 @@ KERNELS = Table(
     (
         _key("name", _TEXT, "Kernel name from the profiler, demangled.", nullable=False),
         _START, _DURATION, _PROCESS, _DEVICE, _STREAM, _CORRELATION,
-        _key("grid_x", _I32, "Blocks in x."),
-        _key("grid_y", _I32, "Blocks in y."),
-        _key("grid_z", _I32, "Blocks in z."),
-        _key("block_x", _I32, "Threads per block in x."),
-        _key("block_y", _I32, "Threads per block in y."),
-        _key("block_z", _I32, "Threads per block in z."),
+        *(_key(f"grid_{axis}", _I32, f"Blocks in {axis}.") for axis in "xyz"),
+        *(_key(f"block_{axis}", _I32, f"Threads per block in {axis}.") for axis in "xyz"),
         _key("registers_per_thread", _I32, "Registers per thread."),
         _key("shared_memory_bytes", _I64, "Static plus dynamic shared memory of a block.", unit="B"),
         _STEP, _PHASE, _LAYER,

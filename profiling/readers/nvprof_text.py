@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
+from ..attribution.columns import constant
 from ..attribution.profile import Options, describe_steps, profile_of_tables, table_of_rows
 from ..attribution.range_names import scrub
 from ..recording.schema import KERNELS
@@ -225,17 +226,13 @@ class _Output:
         self._lost["kernels_without_known_metric"] += 0 if columns else count
         self._lost["flops_partly_counted"] += count if counted and len({*counted} - {"half precision"}) < 2 else 0
         self._lost["metrics_averaged"] += count if count > 1 else 0
-        kernel = scrub(kernel)
         row = {**self._take_device(device or ""), **columns}
+        arrays = {name: pa.array([cell], KERNELS.arrow.field(name).type) for name, cell in row.items()}
+        # A long name is stored once for ten million launches.
+        arrays |= {"name": constant(scrub(kernel), 1), "source": constant("nvprof", 1)}
         for first in range(0, count, _BATCH_ROWS):
-            size = min(_BATCH_ROWS, count - first)
-            arrays = {
-                name: pa.repeat(pa.scalar(cell, KERNELS.arrow.field(name).type), size) for name, cell in row.items()
-            }
-            once = pa.repeat(pa.scalar(0, pa.int32()), size)  # a long name is stored once for ten million launches
-            named = {"name": kernel, "source": "nvprof"}
-            arrays |= {name: pa.DictionaryArray.from_arrays(once, pa.array([text])) for name, text in named.items()}
-            self._writer.write("kernels", pa.table(arrays))
+            launches = pa.repeat(0, min(_BATCH_ROWS, count - first))
+            self._writer.write("kernels", pa.table(arrays).take(launches))
         self._measured += count
 
 

@@ -261,12 +261,10 @@ def _nullable(column: npt.NDArray[Any]) -> pa.Array:
 
 def _rank_info(information: Any) -> dict[str, Any] | None:
     """The rank of the trace; the profiler does not record the node."""
-    if not isinstance(information, dict):
-        return None
-    rank, world = information.get("rank"), information.get("world_size")
-    if not isinstance(rank, int) or not isinstance(world, int):
-        return None
-    return {"rank": rank, "world_size": world, "local_rank": None, "node": None}
+    facts = information if isinstance(information, dict) else {}
+    if isinstance(rank := facts.get("rank"), int) and isinstance(world := facts.get("world_size"), int):
+        return {"rank": rank, "world_size": world, "local_rank": None, "node": None}
+    return None
 
 
 def _device(properties: Any, used: set[int]) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import options
 from .analysis.render import terminal
 from .base.arguments import (
     FAST_TOTAL_S,
@@ -20,14 +21,16 @@ from .base.arguments import (
 )
 from .base.counted import counted
 from .base.errors import CurvescopeError
+from .base.torch_runtime import import_torch, pick_device
+from .profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol
+from .profiling.recording.axis import Axis, axis_of
+from .profiling.recording.remote_store import AnyPath, as_path
 
 _FAST_S = FAST_TOTAL_S - LEAST_EXPERIMENTS_S  # for rounds of fast steps
 
 if TYPE_CHECKING:
     from .analysis.diagnosis.result import Diagnosis
-    from .profiling.measure.protocol import Protocol
     from .profiling.measure.sweep import Precise
-    from .profiling.recording.remote_store import AnyPath
     from .profiling.recording.store import Recording
     from .profiling.workload.any_workload import AnyWorkload
 
@@ -81,11 +84,7 @@ def diagnose(
             step cannot be a CUDA graph.
     """
     from .analysis.diagnosis.explain import explain
-    from .base.torch_runtime import import_torch, pick_device
     from .profiling.measure.graphed_steps import GraphedSteps
-    from .profiling.measure.protocol import get_protocol
-    from .profiling.recording.axis import Axis
-    from .profiling.recording.remote_store import as_path
     from .profiling.recording.store import new_recording_path, open_recording
     from .profiling.workload.own_step import OwnStep
 
@@ -120,18 +119,11 @@ def _check(make_step: object, batches: Sequence[int]) -> None:
 
 
 def record_curve(name: str, args: argparse.Namespace, protocol_on: Callable[[str], Protocol]) -> Recording:
-    """Measure the one curve that the options describe, and record it; no experiments run.
-
-    Args:
-        name: name of the command.
-        args: options of `options.add_curve_arguments`, all or some.
-        protocol_on: the protocol on a device.
+    """Measure the one curve that the options of a command describe, and record it; no experiments run.
 
     Raises:
         CurvescopeError: the options describe several curves, or see `measure`.
     """
-    from . import options
-    from .base.torch_runtime import pick_device
     from .profiling.recording.store import new_recording_path, open_recording
 
     axes, device = options.axes_of(args), pick_device(args.device)
@@ -161,7 +153,7 @@ def measure(
     Args:
         workload: steps to measure.
         values: values of its axis, increasing.
-        protocol: number and length of visits.
+        protocol: how to measure.
         path: folder to create for the recording.
         experiments_s_of: gives the time limit of the experiments on a device, seconds; 0 for none, None for what
             measuring leaves, see `base.arguments`.
@@ -177,10 +169,8 @@ def measure(
     from .experiments.confirming import confirm_with_bars
     from .experiments.focusing import Focused, all_fast, focused
     from .profiling.hardware.host import describe_device
-    from .profiling.measure.protocol import PROTOCOLS
     from .profiling.measure.stopping import Complete, Until
     from .profiling.measure.sweep import run_sweep
-    from .profiling.recording.axis import axis_of
     from .profiling.recording.store import open_recording
 
     workload.try_step(values[0])

@@ -18,6 +18,8 @@ import tempfile
 import time
 from functools import cache
 
+import pytest
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _PATIENCE_S = 600.0
 _PATIENCE_TO_END_S = 30.0
@@ -34,6 +36,11 @@ os.execv(sys.argv[3], sys.argv[3:])
 def find_chromium():
     """Path of a Chromium or Chrome; None where there is none."""
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
+
+
+needs_browser = pytest.mark.skipif(
+    find_chromium() is None, reason="no Chromium here: install chromium to run browser tests"
+)
 
 
 class Browser:

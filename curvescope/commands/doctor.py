@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from importlib.util import find_spec
 
 from rich.text import Text
 
@@ -123,13 +124,10 @@ def _in_packages(path: str) -> str:
     return min(inside, key=len, default=path)
 
 
-def _tool(name: str, use: str) -> Callable[[], Check]:
-    def look() -> Check:
-        path = shutil.which(name)
-        detail = use if path is None else f"{_version(path)}, {path}"
-        return Check(name, path is not None, detail, "in NVIDIA's CUDA toolkit, or a separate download")
-
-    return look
+def _tool(name: str, use: str) -> Check:
+    path = shutil.which(name)
+    detail = use if path is None else f"{_version(path)}, {path}"
+    return Check(name, path is not None, detail, "in NVIDIA's CUDA toolkit, or a separate download")
 
 
 def _version(program: str) -> str:
@@ -142,14 +140,9 @@ def _version(program: str) -> str:
     return f"version {found[1]}" if found else "version unknown"
 
 
-def _package(name: str, extra: str, use: str) -> Callable[[], Check]:
-    def look() -> Check:
-        from importlib.util import find_spec
-
-        found = find_spec(name) is not None
-        return Check(name, found, "installed" if found else use, f"pip install 'curvescope[{extra}]'")
-
-    return look
+def _package(name: str, extra: str, use: str) -> Check:
+    found = find_spec(name) is not None
+    return Check(name, found, "installed" if found else use, f"pip install 'curvescope[{extra}]'")
 
 
 def _ceilings() -> Check:
@@ -184,20 +177,20 @@ def _store() -> Check:
     return Check("folder for recordings", os.access(".", os.W_OK), f"./runs, {free} free", remedy)
 
 
-_CHECKS: tuple[Callable[[], Any], ...] = (
+_CHECKS: tuple[Callable[[], Check], ...] = (
     _cpu,
     _torch,
     _cuda,
     _native,
     _nvrtc,
     _nvdisasm,
-    _tool("nsys", "reads and records Nsight Systems profiles"),
-    _tool("ncu", "measures DRAM traffic and FLOPs per kernel"),
-    _tool("nvprof", "NVIDIA's profiler for Kepler to Volta"),
-    _package("numba", "numba", "measures memory, load latency and the arithmetic peak of a CPU in `bench`"),
-    _package("cupy", "cuda12", "runs Curvescope's CUDA kernels in `bench`"),
-    _package("pycuda", "pycuda", "runs Curvescope's CUDA kernels in `bench`"),
-    _package("mcp", "mcp", "answers questions of agents about recordings (`curvescope mcp`)"),
+    partial(_tool, "nsys", "reads and records Nsight Systems profiles"),
+    partial(_tool, "ncu", "measures DRAM traffic and FLOPs per kernel"),
+    partial(_tool, "nvprof", "NVIDIA's profiler for Kepler to Volta"),
+    partial(_package, "numba", "numba", "measures memory, load latency and the arithmetic peak of a CPU in `bench`"),
+    partial(_package, "cupy", "cuda12", "runs Curvescope's CUDA kernels in `bench`"),
+    partial(_package, "pycuda", "pycuda", "runs Curvescope's CUDA kernels in `bench`"),
+    partial(_package, "mcp", "mcp", "answers questions of agents about recordings (`curvescope mcp`)"),
     _ceilings,
     _energy,
     _store,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -40,3 +41,33 @@ def run_command(*arguments, cwd):
 def command():
     """`run_command`, for tests and for the fixtures of modules."""
     return run_command
+
+
+@pytest.fixture
+def text_of(capsys):
+    """Run a command in the current folder; return what it prints."""
+
+    def run(*words, code=0):
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == code
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def document_of(text_of):
+    """Run a command with --json; return its document."""
+    return lambda *words, code=0: json.loads(text_of(*words, "--json", code=code))
+
+
+@pytest.fixture
+def refusal_of(capsys):
+    """Run a command that refuses; return its words, in one line."""
+
+    def run(*words):
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == 2
+        return " ".join(capsys.readouterr().err.split())
+
+    return run

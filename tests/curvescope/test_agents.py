@@ -115,12 +115,11 @@ def test_what_a_command_refuses_is_said_to_the_agent(tmp_path, ask):
     assert f"{tmp_path / 'none'}" in result.content[0].text
 
 
-def test_without_the_package_the_command_says_how_to_get_it(monkeypatch, capsys):
+def test_without_the_package_the_command_says_how_to_get_it(monkeypatch, refusal_of):
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     with pytest.raises(BackendMissingError, match="pip install"):
         agents.make_server()
-    assert main(["mcp"]) == 2
-    assert "curvescope[mcp]" in capsys.readouterr().err
+    assert "curvescope[mcp]" in refusal_of("mcp")
 
 
 def test_the_command_serves_over_standard_input_and_output(run):

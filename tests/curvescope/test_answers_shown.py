@@ -21,12 +21,11 @@ from curvescope.analysis.verdicts.words import Verdict
 from curvescope.cli import main
 from curvescope.profiling.recording.store import open_recording
 
-from ..browser import Page, find_chromium
+from ..browser import Page, needs_browser
 from .recordings import write_planted
-from .test_report import embedded
+from .test_report import embedded, reported
 from .tested_recording import BATCHES, GRID_MS, write_tested
 
-browser = pytest.mark.skipif(find_chromium() is None, reason="no Chromium here: install chromium to run browser tests")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "recordings" / "alexnet-cpu"
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -42,12 +41,6 @@ def page(tested):
     return tested.parent / "report.html"
 
 
-def explained(capsys, path, *options):
-    capsys.readouterr()
-    assert main(["explain", str(path), *options]) == 0
-    return capsys.readouterr().out
-
-
 def in_order(text, *wanted):
     """Whether the words stand in the text in this order, however its lines are broken."""
     text, at = " ".join(text.split()), 0
@@ -58,10 +51,10 @@ def in_order(text, *wanted):
     return True
 
 
-def test_what_was_noticed_while_measuring_is_said_before_the_curve(tmp_path, capsys):
+def test_what_was_noticed_while_measuring_is_said_before_the_curve(tmp_path, text_of):
     warning = "1 other process (process 40) used this GPU while it was measured."
     write_planted(tmp_path / "r", warnings=[warning])
-    assert in_order(explained(capsys, tmp_path / "r"), warning, "step ms") is True
+    assert in_order(text_of("explain", tmp_path / "r"), warning, "step ms") is True
 
 
 def test_the_headline_leads_with_the_confirmed_cause_that_makes_most_of_a_step(tested):
@@ -119,8 +112,8 @@ def test_advice_that_several_answers_share_is_written_once(tested):
     assert "How: as in 1." in shown.get()
 
 
-def test_the_terminal_leads_with_the_answers_and_fits_a_window(tested, capsys, monkeypatch):
-    out = explained(capsys, tested)
+def test_the_terminal_leads_with_the_answers_and_fits_a_window(tested, monkeypatch, text_of):
+    out = text_of("explain", tested)
     assert max(len(line) for line in out.splitlines() if not line.startswith("  curvescope ")) <= 80
     assert in_order(
         out,
@@ -140,11 +133,11 @@ def test_the_terminal_leads_with_the_answers_and_fits_a_window(tested, capsys, m
     ) is True  # fmt: skip
     assert "Causes of" not in out
     monkeypatch.setenv("COLUMNS", "100")
-    assert len(explained(capsys, EXAMPLE).splitlines()) <= 60
+    assert len(text_of("explain", EXAMPLE).splitlines()) <= 60
 
 
-def test_everything_fits_80_columns(tested, capsys):
-    out = explained(capsys, tested, "--all")
+def test_everything_fits_80_columns(tested, text_of):
+    out = text_of("explain", tested, "--all")
     assert max(len(line) for line in out.splitlines() if not line.startswith("  curvescope ")) <= 80
     assert in_order(
         out,
@@ -170,52 +163,52 @@ def test_everything_fits_80_columns(tested, capsys):
     ) is True  # fmt: skip
 
 
-def test_a_command_to_copy_is_one_line_in_a_narrow_window(tested, capsys, monkeypatch):
+def test_a_command_to_copy_is_one_line_in_a_narrow_window(tested, monkeypatch, text_of):
     monkeypatch.setenv("COLUMNS", "40")
-    shown = explained(capsys, tested).splitlines()
+    shown = text_of("explain", tested).splitlines()
     assert shown[-2:] == [
         f"  curvescope breakdown {tested} --by layer --batch 4",
         f"  curvescope explain {tested} --all",
     ]
 
 
-def test_factors_have_a_column_where_the_words_have_room(tested, capsys, monkeypatch):
-    shown = explained(capsys, tested, "--all")
+def test_factors_have_a_column_where_the_words_have_room(tested, monkeypatch, text_of):
+    shown = text_of("explain", tested, "--all")
     assert "slowing other batch sizes" in " ".join(shown.split())
     assert "padded_batch\n" not in shown
     monkeypatch.setenv("COLUMNS", "120")
-    assert "padded_batch\n" in explained(capsys, tested, "--all")
+    assert "padded_batch\n" in text_of("explain", tested, "--all")
 
 
-def test_untested_causes_bring_the_command_that_goes_on(tmp_path, capsys):
+def test_untested_causes_bring_the_command_that_goes_on(tmp_path, text_of):
     path = write_tested(tmp_path / "run", experiments_wait_for_time=True)
     lead, command = "The time for experiments was up", f"  curvescope confirm {path} --experiments 5m"
-    shown = explained(capsys, path)
+    shown = text_of("explain", path)
     assert in_order(shown, lead, command.strip(), "step ms") is True
     assert command in shown.splitlines()
     enough = write_tested(tmp_path / "enough")
-    assert lead not in explained(capsys, enough)
+    assert lead not in text_of("explain", enough)
 
 
 def without_layers(steps, kernels):
     kernels["layer"], kernels["op"] = None, "aten::linear"
 
 
-def test_a_step_of_ones_own_without_layers_says_how_to_name_them(tmp_path, capsys):
+def test_a_step_of_ones_own_without_layers_says_how_to_name_them(tmp_path, text_of):
     own = write_planted(tmp_path / "own", change=without_layers, mode="own")
-    shown = explained(capsys, own)
+    shown = text_of("explain", own)
     hint = "set `step.module = model` in `make_step`"
     assert hint in " ".join(shown.split())
     assert f"breakdown {own} --by op --batch" in shown
     assert hint in str(curvescope.explain(open_recording(own)))
-    named = explained(capsys, write_planted(tmp_path / "named", mode="own"))
+    named = text_of("explain", write_planted(tmp_path / "named", mode="own"))
     assert "step.module" not in named
     assert "--by layer" in named
-    graphed = explained(capsys, write_planted(tmp_path / "graphed", change=without_layers, mode="own", graphed=True))
+    graphed = text_of("explain", write_planted(tmp_path / "graphed", change=without_layers, mode="own", graphed=True))
     assert "step.module" not in graphed
 
 
-def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_path, capsys):
+def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_path, text_of):
     def beside_others(steps, _):
         steps["run_queue_wait_ns"] = steps["duration_ns"].where((steps["batch"] == 8) & steps["round"].isin([1, 2]), 0)
 
@@ -224,8 +217,8 @@ def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_
     line = (
         f"2 of {visits} visits set aside: threads waited for a core for more than 5 % of the time, in rounds 2 and 3."
     )
-    assert in_order(explained(capsys, path), "planted: batch 16 costs", line, "batch step ms") is True
-    document = json.loads(explained(capsys, path, "--json"))
+    assert in_order(text_of("explain", path), "planted: batch 16 costs", line, "batch step ms") is True
+    document = json.loads(text_of("explain", path, "--json"))
     assert line in document["notes"]
     assert document["disturbances"] == {
         "visits": visits,
@@ -237,16 +230,16 @@ def test_visits_that_are_set_aside_are_said_in_one_line_and_in_the_document(tmp_
     }
 
 
-def test_where_disturbed_visits_prevail_the_answer_begins_with_them(capsys):
+def test_where_disturbed_visits_prevail_the_answer_begins_with_them(text_of):
     """A recorded sweep beside a busy neighbour."""
     said = "18 of 20 visits disturbed: threads waited for a core for more than 5 % of the time, in rounds 1 to 10."
-    out = explained(capsys, EXAMPLE.parents[2] / "tests" / "data" / "causes" / "BusyNeighbour")
+    out = text_of("explain", EXAMPLE.parents[2] / "tests" / "data" / "causes" / "BusyNeighbour")
     assert in_order(out, said, "what is open may be open for that reason", "step ms") is True
     assert out.count("visits disturbed") == 1
 
 
-def test_the_document_has_the_answers_first_and_every_outcome(tested, capsys):
-    document = json.loads(explained(capsys, tested, "--json"))
+def test_the_document_has_the_answers_first_and_every_outcome(tested, text_of):
+    document = json.loads(text_of("explain", tested, "--json"))
     assert list(document)[:6] == ["schema", "recording", "headline", "remedies", "batch_size", "answers"]
     (kept,) = document["remedies"]["rows"]
     assert (kept["factors"], kept["cause"], kept["verdict"]) == (["kept_memory"], "page faults", "confirmed")
@@ -262,33 +255,30 @@ def test_the_document_has_the_answers_first_and_every_outcome(tested, capsys):
     assert factors == [None, None, None, *of_fc6, None, "kept_memory", None, "no_onednn"]
 
 
-def test_without_experiments_it_says_how_to_run_them_or_why_not(tmp_path, capsys):
+def test_without_experiments_it_says_how_to_run_them_or_why_not(tmp_path, text_of):
     write_planted(tmp_path / "new", torch_device="cpu")
-    assert f"curvescope confirm {tmp_path / 'new'}" in " ".join(explained(capsys, tmp_path / "new").split())
+    assert f"curvescope confirm {tmp_path / 'new'}" in " ".join(text_of("explain", tmp_path / "new").split())
     write_planted(tmp_path / "old")
-    assert "does not say how to run its steps again" in " ".join(explained(capsys, tmp_path / "old").split())
-    assert main(["report", str(tmp_path / "new"), "-o", str(tmp_path / "report.html")]) == 0
-    run = embedded(tmp_path / "report.html")["runs"][0]
+    assert "does not say how to run its steps again" in " ".join(text_of("explain", tmp_path / "old").split())
+    run = reported(tmp_path / "new")
     assert run["tested"] == {}
     assert f"curvescope confirm {tmp_path / 'new'}" in run["how_to_test"]
 
 
-def test_words_follow_the_axis(tmp_path, capsys):
+def test_words_follow_the_axis(tmp_path, text_of):
     write_tested(tmp_path / "tokens", axis={"name": "tokens", "unit": "tokens"}, fixed={"batch": 16})
-    head, _, evidence = explained(capsys, tmp_path / "tokens", "--all").partition("Terms of")
+    head, _, evidence = text_of("explain", tmp_path / "tokens", "--all").partition("Terms of")
     assert "batch 16" in head.splitlines()[0]
     assert "batch" not in head.split("\n", 1)[1]
     assert in_order(head, "at tokens 8", "ms/token tokens/s", "curvature ms/token", "time per token") is True
     assert "time at tokens 8" in evidence
-    assert main(["report", str(tmp_path / "tokens"), "-o", str(tmp_path / "report.html")]) == 0
-    run = embedded(tmp_path / "report.html")["runs"][0]
+    run = reported(tmp_path / "tokens")
     assert run["axis"]["value"] == "value of tokens"
     assert "tokens 4" in run["explain"]["headline"]
 
 
-def test_runs_counts_experiments(tested, capsys):
-    assert main(["runs", str(tested.parent), "--json"]) == 0
-    assert [row["experiments"] for row in json.loads(capsys.readouterr().out)["recordings"]] == [5]
+def test_runs_counts_experiments(tested, document_of):
+    assert [row["experiments"] for row in document_of("runs", tested.parent)["recordings"]] == [5]
 
 
 def test_a_notebook_leads_with_the_answers(tested):
@@ -326,7 +316,7 @@ def test_the_page_has_the_term_in_the_step_and_on_a_finer_grid(page):
     assert factors["channels_last"]["taken"] is None
 
 
-@browser
+@needs_browser
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (800, True), (375, False)])
 def test_experiments_are_drawn_at_any_width(page, width, dark):
     with Page(page, width, 900, dark=dark) as opened:
@@ -358,7 +348,7 @@ def test_the_page_gives_a_setting_once(page):
     assert text.count("How: as in") == len(hows) - len(set(hows))
 
 
-@browser
+@needs_browser
 def test_an_answer_leads_to_its_terms_causes_and_experiments(page):
     with Page(page) as opened:
         answers = embedded(page)["runs"][0]["explain"]["answers"]
@@ -375,7 +365,7 @@ def test_an_answer_leads_to_its_terms_causes_and_experiments(page):
         assert opened.problems == []
 
 
-@browser
+@needs_browser
 def test_a_change_is_chosen_and_described(page):
     with Page(page) as opened:
         while opened.evaluate("document.getElementById('tip').hidden"):
@@ -399,7 +389,7 @@ def test_a_change_is_chosen_and_described(page):
         assert opened.problems == []
 
 
-@browser
+@needs_browser
 def test_names_in_experiments_stay_text(tmp_path):
     def hostile(entries):
         for entry in entries["experiments"]:

@@ -73,7 +73,6 @@ def test_denormal_numbers_are_flushed_once_a_program_has_loaded_torch():
         assert done.stdout.strip().endswith(expected)
 
 
-def test_a_recording_without_a_remedy_says_how_to_get_one(tmp_path, capsys):
+def test_a_recording_without_a_remedy_says_how_to_get_one(tmp_path, refusal_of):
     path = write_planted(tmp_path / "r")
-    assert main(["apply", str(path), "--", sys.executable, "-c", "pass"]) == 2
-    assert "`curvescope confirm " in capsys.readouterr().err
+    assert "`curvescope confirm " in refusal_of("apply", path, "--", sys.executable, "-c", "pass")

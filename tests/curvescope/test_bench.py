@@ -99,18 +99,7 @@ def test_bad_input_says_what_to_do(tmp_path, command, arguments, message):
     assert done.stdout == ""
 
 
-def test_every_benchmark_has_help(tmp_path, command):
-    from curvescope.commands.bench import BENCHES
-
-    front = command("bench", "--help", cwd=tmp_path).stdout
-    for name in BENCHES:
-        assert f"  {name} " in front
-        done = command("bench", name, "--help", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith(f"usage: curvescope bench {name}")
-
-
-def test_ceilings_are_kept_and_taken_along_by_later_recordings(tmp_path, monkeypatch, capsys):
+def test_ceilings_are_kept_and_taken_along_by_later_recordings(tmp_path, monkeypatch, capsys, document_of):
     pytest.importorskip("numba")
     monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path / "data"))
     monkeypatch.setitem(ceilings.GEMM_EXTENTS, "cpu", 64)
@@ -124,8 +113,7 @@ def test_ceilings_are_kept_and_taken_along_by_later_recordings(tmp_path, monkeyp
     assert set(kept["bandwidth"]) == {"L1", "DRAM"}
     assert kept["dram_bytes_per_s"] > 0
     assert kept["flops_per_s"] > 0
-    assert main(["doctor", "--json"]) == 0
-    assert {row["name"]: row["found"] for row in json.loads(capsys.readouterr().out)["checks"]}["ceilings"]
+    assert {row["name"]: row["found"] for row in document_of("doctor")["checks"]}["ceilings"]
     axes = [word for name in "mnk" for word in ("--axis", f"{name}=16")]
     assert main(["bench", "gemm", *axes, *options, str(tmp_path / "later")]) == 0
     taken = json.loads((tmp_path / "later/recording.json").read_text())["ceilings"]

@@ -48,9 +48,8 @@ def test_bash_offers_commands_options_and_values(bash_script, words, offered):
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_take_their_scripts(shell, capsys, tmp_path):
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
+def test_other_shells_take_their_scripts(shell, tmp_path, text_of):
+    script = text_of("completion", shell)
     assert "diagnose" in script
     if shutil.which(shell):
         (tmp_path / "script").write_text(script)

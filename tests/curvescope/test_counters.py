@@ -16,7 +16,7 @@ from curvescope.profiling.collect.range_profiler import KernelCounts
 from curvescope.profiling.measure import counted_step, counters
 from curvescope.profiling.recording.store import open_recording
 
-from ..browser import Page, find_chromium
+from ..browser import Page, needs_browser
 from .recordings import write_planted
 from .test_report import embedded
 
@@ -158,13 +158,12 @@ def test_what_does_not_join_is_counted_and_said(ncu, recorded, capsys):
     assert "1 counted kernel joins none" in out
 
 
-def test_each_call_goes_on_with_what_is_not_counted(ncu, recorded, capsys):
+def test_each_call_goes_on_with_what_is_not_counted(ncu, recorded, refusal_of):
     ncu({batch: table(names_at(recorded, batch)) for batch in (4, 8, 16)})
     assert main(["counters", str(recorded.path), "--batch", "4"]) == 0
     assert main(["counters", str(recorded.path)]) == 0
     assert [entry.batch for entry in counters.counted_of(open_recording(recorded.path))] == [4, 8, 16]
-    assert main(["counters", str(recorded.path)]) == 2
-    assert "has the counters of 4, 8, 16 already" in capsys.readouterr().err
+    assert "has the counters of 4, 8, 16 already" in refusal_of("counters", recorded.path)
 
 
 def test_a_batch_size_that_fails_costs_only_itself(ncu, recorded, capsys):
@@ -187,27 +186,24 @@ def test_a_batch_size_that_fails_costs_only_itself(ncu, recorded, capsys):
         ("", "wrote no profile"),
     ],
 )
-def test_a_tool_that_may_not_count_is_said_with_a_remedy(ncu, recorded, written, words, capsys):
+def test_a_tool_that_may_not_count_is_said_with_a_remedy(ncu, recorded, written, words, refusal_of):
     ncu(dict.fromkeys((4, 8, 16), written))
-    assert main(["counters", str(recorded.path)]) == 2
-    assert words in capsys.readouterr().err
+    assert words in refusal_of("counters", recorded.path)
     assert "counters" not in open_recording(recorded.path).meta
 
 
-def test_what_cannot_be_counted_is_refused_before_anything_runs(ncu, recorded, tmp_path, monkeypatch, capsys):
+def test_what_cannot_be_counted_is_refused_before_anything_runs(ncu, recorded, tmp_path, monkeypatch, refusal_of):
     monkeypatch.setattr(torch_runtime, "pick_device", lambda name: name)  # without torch
     ncu({})
-    assert main(["counters", str(recorded.path), "--batch", "5"]) == 2
-    assert "Batch 5 was not profiled; the recording has 4, 8, 16" in capsys.readouterr().err
+    assert "Batch 5 was not profiled; the recording has 4, 8, 16" in refusal_of(
+        "counters", recorded.path, "--batch", "5"
+    )
     on_cpu = write_planted(tmp_path / "cpu", network="alexnet", torch_device="cpu")
-    assert main(["counters", str(on_cpu)]) == 2
-    assert "ran on the CPU" in capsys.readouterr().err
+    assert "ran on the CPU" in refusal_of("counters", on_cpu)
     modelled = write_planted(tmp_path / "modelled", recording_type="model", network="alexnet")
-    assert main(["counters", str(modelled)]) == 2
-    assert "is modelled: no kernel ran" in capsys.readouterr().err
+    assert "is modelled: no kernel ran" in refusal_of("counters", modelled)
     imported = write_planted(tmp_path / "imported", imported_from="nsys")
-    assert main(["counters", str(imported)]) == 2
-    assert "was imported from nsys, so its steps cannot run again" in capsys.readouterr().err
+    assert "was imported from nsys, so its steps cannot run again" in refusal_of("counters", imported)
 
 
 def test_the_process_counts_itself_where_cupti_can(ncu, process, recorded, capsys):
@@ -245,38 +241,32 @@ def test_a_process_that_hangs_is_ended_and_ncu_counts(ncu, process, recorded, mo
     assert "did not end within 0.2 s" in " ".join(capsys.readouterr().err.split())
 
 
-def test_replays_of_a_graph_are_counted_by_ncu_alone(process, tmp_path, capsys):
+def test_replays_of_a_graph_are_counted_by_ncu_alone(process, tmp_path, refusal_of):
     planted = {"network": "alexnet", "torch_device": "cuda:0", "precision": "fp32", "graphed": True}
     path = write_planted(tmp_path / "graphed", "cache capacity", **planted)
-    assert main(["counters", str(path), "--with", "cupti"]) == 2
-    assert "takes a CUDA graph for one kernel; use --with ncu" in " ".join(capsys.readouterr().err.split())
+    assert "takes a CUDA graph for one kernel; use --with ncu" in refusal_of("counters", path, "--with", "cupti")
 
 
-def test_a_chosen_tool_is_the_only_one(ncu, process, recorded, monkeypatch, capsys):
+def test_a_chosen_tool_is_the_only_one(ncu, process, recorded, monkeypatch, refusal_of):
     process(dict.fromkeys((4, 8, 16), "no permission"))
-    assert main(["counters", str(recorded.path), "--with", "cupti"]) == 2
-    assert "no permission" in capsys.readouterr().err
+    assert "no permission" in refusal_of("counters", recorded.path, "--with", "cupti")
     monkeypatch.setattr(counters, "count_gpus", lambda: 0)
-    assert main(["counters", str(recorded.path), "--with", "cupti"]) == 2
-    assert "no CUDA device is usable here" in capsys.readouterr().err
+    assert "no CUDA device is usable here" in refusal_of("counters", recorded.path, "--with", "cupti")
 
 
-def test_a_missing_tool_is_said_with_how_to_get_it(ncu, recorded, tmp_path, monkeypatch, capsys):
+def test_a_missing_tool_is_said_with_how_to_get_it(ncu, recorded, tmp_path, monkeypatch, refusal_of):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["counters", str(recorded.path)]) == 2
-    assert "ncu is not on PATH: install Nsight Compute" in capsys.readouterr().err
+    assert "ncu is not on PATH: install Nsight Compute" in refusal_of("counters", recorded.path)
 
 
-def test_views_show_measured_traffic_where_it_is(ncu, recorded, capsys):
+def test_views_show_measured_traffic_where_it_is(ncu, recorded, capsys, document_of):
     ncu({16: table(names_at(recorded, 16))})
     main(["breakdown", str(recorded.path)])
     said = capsys.readouterr().out
     assert "measured GB/s" not in said
     assert "tensor" not in said
     main(["counters", str(recorded.path), "--batch", "16"])
-    capsys.readouterr()
-    assert main(["breakdown", str(recorded.path), "--by", "kernel", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    rows = document_of("breakdown", recorded.path, "--by", "kernel")["rows"]
     assert [row["tensor_pipe_use"] for row in rows[:3]] == pytest.approx([0.125] * 3)
     for row in rows[:3]:  # each kernel moves 3 MB in its time
         assert row["measured_gb_per_s"] == pytest.approx(3e6 / row["time_ms"] / 1e6)
@@ -347,7 +337,7 @@ def test_the_report_has_the_use_of_tensor_pipes_and_the_occupancy_where_they_wer
     assert rows[rest[-1]] == ([None, None, None], [None, None, 0.75])
 
 
-@pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed")
+@needs_browser
 def test_the_page_draws_what_was_measured(process, recorded, tmp_path):
     process({16: counted(names_at(recorded, 16), tensor_pipe_use=0.25)})
     main(["counters", str(recorded.path), "--batch", "16"])

@@ -5,8 +5,6 @@ A fixture of all tests (tests/conftest.py) holds every other document that a com
 
 from __future__ import annotations
 
-import json
-
 import jsonschema
 import pytest
 
@@ -66,11 +64,10 @@ def test_every_command_with_json_has_documents_and_no_document_is_without_a_comm
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_document_names_its_kind_and_fits_the_schema(modelled, arguments, kind, capsys, monkeypatch):
+def test_a_document_names_its_kind_and_fits_the_schema(modelled, arguments, kind, monkeypatch, document_of):
     monkeypatch.chdir(modelled)
     monkeypatch.setattr("curvescope.profiling.workload.networks.names", lambda: ["alexnet"])  # all take seconds
-    assert main([*arguments, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = document_of(*arguments)
     assert document["schema"] == f"curvescope.{kind}/1"
     jsonschema.Draft202012Validator(document_schema()).validate(document)
     with pytest.raises(jsonschema.ValidationError):

@@ -12,7 +12,7 @@ def modelled(capsys, tmp_path, *arguments):
     return code, json.loads(capsys.readouterr().out)
 
 
-def test_a_modelled_diagnosis_says_so_everywhere(capsys, tmp_path):
+def test_a_modelled_diagnosis_says_so_everywhere(capsys, tmp_path, text_of):
     code, document = modelled(capsys, tmp_path, "vgg_a", "--device", "gtx1080", "--batch", "16..128")
     assert code == 0
     assert document["modelled"] is True
@@ -20,29 +20,26 @@ def test_a_modelled_diagnosis_says_so_everywhere(capsys, tmp_path):
     recording = open_recording(tmp_path / "run")
     assert recording.meta["recording_type"] == "model"
     assert set(recording.frame("kernels")["source"]) == {"model"}
-    assert main(["explain", str(tmp_path / "run")]) == 0
-    text = capsys.readouterr().out
+    text = text_of("explain", tmp_path / "run")
     assert "Modelled, not measured" in text
-    assert main(["breakdown", str(tmp_path / "run"), "--by", "phase"]) == 0
-    assert "Modelled, not measured" in capsys.readouterr().out
+    assert "Modelled, not measured" in text_of("breakdown", tmp_path / "run", "--by", "phase")
     for command in ("runs", "table", "roofline"):
         path = tmp_path if command == "runs" else tmp_path / "run"
-        assert main([command, str(path)]) == 0
-        assert "modelled" in capsys.readouterr().out, command
+        assert "modelled" in text_of(command, path), command
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "page.html")]) == 0
     assert "modelled" in (tmp_path / "page.html").read_text()
 
 
-def test_a_gpu_whose_architecture_is_not_modelled_is_refused(capsys, tmp_path):
+def test_a_gpu_whose_architecture_is_not_modelled_is_refused(tmp_path, refusal_of):
     """AMD's GPUs are listed to read traces."""
-    assert main(["model", "vgg_a", "--device", "mi300x", "--batch", "16", "-o", str(tmp_path / "run")]) == 2
-    assert "no constants for cdna3" in capsys.readouterr().err
+    assert "no constants for cdna3" in refusal_of(
+        "model", "vgg_a", "--device", "mi300x", "--batch", "16", "-o", tmp_path / "run"
+    )
 
 
-def test_the_terms_of_a_modelled_excess_add_up(capsys, tmp_path):
+def test_the_terms_of_a_modelled_excess_add_up(capsys, tmp_path, document_of):
     modelled(capsys, tmp_path, "vgg_a", "--device", "gtx1080", "--batch", "16..128")
-    assert main(["explain", str(tmp_path / "run"), "--pair", "64,128", "--json"]) == 0
-    (excess,) = json.loads(capsys.readouterr().out)["anomalies"]
+    (excess,) = document_of("explain", tmp_path / "run", "--pair", "64,128")["anomalies"]
     total = sum(part["value"]["value"] for part in excess["shares"])
     assert total == pytest.approx(excess["value"]["value"], abs=1e-6)
 
@@ -54,7 +51,7 @@ def test_a_model_repeats_itself_but_its_intervals_are_not_empty(capsys, tmp_path
         assert time_ms["low"] < 0.97 * time_ms["value"] < 1.03 * time_ms["value"] < time_ms["high"]
 
 
-def test_what_if_the_card_had_more_memory_or_sms(capsys, tmp_path):
+def test_what_if_the_card_had_more_memory_or_sms(capsys, tmp_path, document_of):
     command = ["vgg_a", "--device", "gtx1080", "--batch", "128"]
     times_ms, names = {}, {}
     for facts in ("", "memory_bytes=12GiB", "sm_count=40"):
@@ -62,15 +59,13 @@ def test_what_if_the_card_had_more_memory_or_sms(capsys, tmp_path):
         times_ms[facts], names[facts] = document["curve"][0]["time_ms"]["value"], document["device"]["name"]
     assert times_ms["sm_count=40"] < 0.7 * times_ms[""] < times_ms["memory_bytes=12GiB"] < times_ms[""]
     assert names["sm_count=40"].endswith("torch rules, what if sm_count were 40)")
-    assert main(["roofline", str(tmp_path / "sm_count=40" / "run"), "--json"]) == 0
-    (compute, *_) = json.loads(capsys.readouterr().out)["roofs"]
+    (compute, *_) = document_of("roofline", tmp_path / "sm_count=40" / "run")["roofs"]
     assert compute["per_s"] == pytest.approx(2 * 8.87e12, rel=0.01)
 
 
 @pytest.mark.parametrize("facts", ["cores=3", "sm_count", "sm_count=many", "=4"])
-def test_what_if_needs_facts_of_the_gpu(capsys, facts):
-    assert main(["model", "vgg_a", "--device", "gtx1080", "--what-if", facts]) == 2
-    assert facts.partition("=")[0] in capsys.readouterr().err
+def test_what_if_needs_facts_of_the_gpu(facts, refusal_of):
+    assert facts.partition("=")[0] in refusal_of("model", "vgg_a", "--device", "gtx1080", "--what-if", facts)
 
 
 GPUS = ("k40", "titanx_maxwell", "gtx1080", "titanx_pascal", "p100", "v100", "h200")
@@ -107,6 +102,5 @@ def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(capsys,
         (["vgg_a", "--device", "v100", "--precision", "bf16"], "no tensor cores for bf16"),
     ],
 )
-def test_bad_input_is_refused_in_words(arguments, words, capsys, tmp_path):
-    assert main(["model", *arguments, "-o", str(tmp_path / "run")]) == 2
-    assert words in capsys.readouterr().err
+def test_bad_input_is_refused_in_words(arguments, words, tmp_path, refusal_of):
+    assert words in refusal_of("model", *arguments, "-o", tmp_path / "run")

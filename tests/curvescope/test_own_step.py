@@ -15,7 +15,7 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
 from curvescope.profiling.workload.own_step import refuse_while_importing
 
-from ..browser import Page, find_chromium
+from ..browser import Page, needs_browser
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "step" / "train.py"
@@ -24,9 +24,9 @@ UNTESTED = ("--experiments", "0")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _one_step_in_each_of_two_rounds():
+def _one_step_in_one_round():
     """What is asked is whether a stranger's step runs and what is read of it, not how long it takes."""
-    quick = replace(PROTOCOLS["quick"], rounds=(2, 2), steps_per_visit=(1, 1), profiled_steps=1)
+    quick = replace(PROTOCOLS["quick"], rounds=(1, 1), steps_per_visit=(1, 1), profiled_steps=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PROTOCOLS, "quick", quick)
         yield
@@ -127,7 +127,7 @@ def test_two_axes_make_a_family_of_curves(grid, workplace):
     assert all(ms > 0 for row in family["rows"] for ms in row["ms"])
 
 
-@pytest.mark.skipif(find_chromium() is None, reason="no Chromium here: install chromium to run browser tests")
+@needs_browser
 @pytest.mark.usefixtures("grid")
 def test_the_page_draws_both_axes(workplace):
     with Page(workplace / "grid.html") as opened:

@@ -83,10 +83,11 @@ def test_recorder(example, tmp_path, capfd):
     assert (steps["duration_ns"] > 0).all()
 
 
-def test_unknown_recorder_is_refused_by_name(example, tmp_path, capsys):
+def test_unknown_recorder_is_refused_by_name(example, tmp_path, refusal_of):
     example("recorder")
-    assert main(["record", "--with", "wall", "-o", str(tmp_path / "r"), "--", "true"]) == 2
-    assert "choose one of cupti, nsys, ncu, nvprof, wall-time" in capsys.readouterr().err
+    assert "choose one of cupti, nsys, ncu, nvprof, wall-time" in refusal_of(
+        "record", "--with", "wall", "-o", tmp_path / "r", "--", "true"
+    )
     assert not (tmp_path / "r").exists()
 
 
@@ -103,19 +104,17 @@ def test_reader(example, tmp_path, capsys):
     }
 
 
-def test_reader_says_what_is_wrong_with_a_file(example, tmp_path, capsys):
+def test_reader_says_what_is_wrong_with_a_file(example, tmp_path, refusal_of):
     example("reader")
     file = tmp_path / "times.txt"
     file.write_text("layer times in ms\nconv1 winograd\n")
-    assert main(["import", str(file), "-o", str(tmp_path / "r")]) == 2
-    assert "line 2 is not LAYER KERNEL MILLISECONDS" in capsys.readouterr().err
+    assert "line 2 is not LAYER KERNEL MILLISECONDS" in refusal_of("import", file, "-o", tmp_path / "r")
     assert not (tmp_path / "r").exists()
 
 
-def test_device(example, capsys):
+def test_device(example, document_of):
     example("device")
-    assert main(["devices", "lab", "--json"]) == 0
-    (device,) = json.loads(capsys.readouterr().out)["devices"]
+    (device,) = document_of("devices", "lab")["devices"]
     assert device["facts"]["memory_bytes_per_s"]["source"].startswith("measured in our laboratory")
     assert device["peak_flops_per_s_base"] == 2 * 15 * 128 * 1506e6  # lanes of compute capability 6.1
 
@@ -130,7 +129,7 @@ def test_a_plugin_does_not_replace_a_device_that_is_listed(install, tmp_path):
 
 
 @pytest.mark.parametrize(("blocks_per_sample", "claimed"), [(4, True), (1, False)])
-def test_cause(example, tmp_path, capsys, blocks_per_sample, claimed):
+def test_cause(example, tmp_path, blocks_per_sample, claimed, text_of):
     """A kernel that takes as long at batch 4 as at 8, with 16 and 32 blocks on 20 SMs; and with 4 and 8."""
     example("cause")
 
@@ -139,8 +138,7 @@ def test_cause(example, tmp_path, capsys, blocks_per_sample, claimed):
         kernels["grid_x"], kernels["grid_y"], kernels["grid_z"] = blocks_per_sample * batches, 1, 1
 
     path = write_planted(tmp_path / "r", "fixed cost amortised", change=grid)
-    assert main(["explain", str(path), "--pair", "4,8", "--json"]) == 0
-    assert ('"small grid"' in capsys.readouterr().out) == claimed
+    assert ('"small grid"' in text_of("explain", path, "--pair", "4,8", "--json")) == claimed
 
 
 @pytest.mark.parametrize(
@@ -163,10 +161,9 @@ def test_a_broken_reader_is_named_and_the_others_go_on(install, tmp_path, capsys
 
 
 @pytest.mark.parametrize("body", ["return 1 / 0", "return 'because'"])
-def test_a_broken_cause_claims_nothing(install, tmp_path, capsys, body):
+def test_a_broken_cause_claims_nothing(install, tmp_path, capsys, body, text_of):
     path = write_planted(tmp_path / "r")
-    assert main(["explain", str(path), "--json"]) == 0
-    without = capsys.readouterr().out
+    without = text_of("explain", path, "--json")
     broken(install, tmp_path, plugins.CAUSES, f"CAUSE = 'x'\ndef weigh(case): {body}")
     assert main(["explain", str(path), "--json"]) == 0
     out, err = capsys.readouterr()
@@ -210,11 +207,12 @@ def test_broken_devices_are_named(install, tmp_path, capsys):
     assert "its DEVICES cannot be read" in err
 
 
-def test_a_recorder_that_fails_keeps_what_it_wrote(install, tmp_path, capsys):
+def test_a_recorder_that_fails_keeps_what_it_wrote(install, tmp_path, refusal_of):
     steps = "{'step': [0], 'round': [0], 'index': [0], 'duration_ns': [5], 'profiled': [False]}"
     source = f"NAME = 'x'\ndef record(command, writer):\n    writer.write('steps', {steps})\n    raise OSError('gone')"
     broken(install, tmp_path, plugins.RECORDERS, source)
-    assert main(["record", "--with", "x", "-o", str(tmp_path / "r"), "--", "true"]) == 2
-    assert "Recorder x of broken-package failed (OSError: gone)" in capsys.readouterr().err
+    assert "Recorder x of broken-package failed (OSError: gone)" in refusal_of(
+        "record", "--with", "x", "-o", tmp_path / "r", "--", "true"
+    )
     kept = open_recording(tmp_path / "r")
     assert (kept.meta["status"], len(kept.frame("steps"))) == ("interrupted", 1)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from importlib import metadata
 
 import pytest
 
 import curvescope
-from curvescope.cli import main
 
 from .recordings import write_planted
 
@@ -37,9 +35,8 @@ def test_explain_gives_the_diagnosis_that_the_command_prints(tmp_path):
     assert "algorithm switch" in found._repr_html_()
 
 
-def test_explain_prints_the_verdict_its_evidence_and_what_would_refute_it(tmp_path, capsys):
-    assert main(["explain", str(write_planted(tmp_path / "run", "algorithm switch")), "--all"]) == 0
-    out = capsys.readouterr().out
+def test_explain_prints_the_verdict_its_evidence_and_what_would_refute_it(tmp_path, text_of):
+    out = text_of("explain", str(write_planted(tmp_path / "run", "algorithm switch")), "--all")
     assert "is mostly conv3 backward: algorithm switch from winograd" in " ".join(out.split())
     assert "its family: Winograd, not fused → implicit GEMM [kernels.name]" in out
     assert "Refuted if: with the smaller size's algorithm" in out
@@ -47,20 +44,18 @@ def test_explain_prints_the_verdict_its_evidence_and_what_would_refute_it(tmp_pa
     assert max(len(line) for line in out.splitlines() if not line.startswith("  curvescope ")) <= 80
 
 
-def test_a_recordings_breakdown_adds_up_to_the_step_as_the_command_prints_it(tmp_path, capsys):
+def test_a_recordings_breakdown_adds_up_to_the_step_as_the_command_prints_it(tmp_path, document_of):
     path = write_planted(tmp_path / "run")
     recording = curvescope.open_recording(path)
     rows = recording.breakdown(by="kernel")
-    assert main(["breakdown", str(path), "--by", "kernel", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = document_of("breakdown", path, "--by", "kernel")
     assert rows["time_ms"].sum() == pytest.approx(document["time_ms"])
     assert rows["label"].tolist() == [row["label"] for row in document["rows"]]
     assert recording.breakdown("phase", batch=4)["time_ms"].sum() < document["time_ms"]
 
 
-def test_a_recordings_roofline_has_roofs_and_points(tmp_path, capsys):
+def test_a_recordings_roofline_has_roofs_and_points(tmp_path, document_of):
     path = write_planted(tmp_path / "run")
     rows = curvescope.open_recording(path).roofline(by="layer")
-    assert main(["roofline", str(path), "--by", "layer", "--json"]) == 0
-    points = json.loads(capsys.readouterr().out)["points"]
+    points = document_of("roofline", path, "--by", "layer")["points"]
     assert rows[rows["row"] == "point"]["label"].drop_duplicates().tolist() == [point["label"] for point in points]

@@ -15,7 +15,6 @@ from curvescope.analysis.ranks import jobs as rank_jobs
 from curvescope.analysis.ranks.jobs import Reducer, find_ranks
 from curvescope.analysis.ranks.tables import TABLES
 from curvescope.base.errors import BackendMissingError
-from curvescope.cli import main
 from curvescope.profiling.recording.remote_store import as_path
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
@@ -44,11 +43,6 @@ def job(tmp_path_factory):
     return write_ranks(tmp_path_factory.mktemp("job"))
 
 
-def answer(capsys, *arguments, code=0):
-    assert main(["ranks", *map(str, arguments), "--json"]) == code
-    return json.loads(capsys.readouterr().out)
-
-
 def same(one, other):
     return one.unreadable == other.unreadable and all(one[name].equals(other[name]) for name in TABLES)
 
@@ -59,8 +53,8 @@ def reduced(arguments, **options):
         return reducer.reduce(jobs)
 
 
-def test_a_slow_rank_is_found_and_explained(job, capsys):
-    found = answer(capsys, job)
+def test_a_slow_rank_is_found_and_explained(job, document_of):
+    found = document_of("ranks", job)
     (one,) = found["stragglers"]
     assert (one["rank"], one["node"], one["terms"][0]["layer"]) == (5, 1, "conv2")
     (difference,) = found["differences"]
@@ -72,9 +66,8 @@ def test_a_slow_rank_is_found_and_explained(job, capsys):
     assert sum(shares.values()) == pytest.approx(difference["value"]["value"], abs=1e-9)
 
 
-def test_it_is_shown(job, capsys):
-    assert main(["ranks", str(job / "rank*")]) == 0
-    text = " ".join(capsys.readouterr().out.split())
+def test_it_is_shown(job, text_of):
+    text = " ".join(text_of("ranks", job / "rank*").split())
     assert text.startswith("Rank 5 delays the others: without communication its step takes 0.")
     assert ", most of it in conv2" in text
     assert "12 ranks on 3 nodes, 8 steps, 384 kernels" in text
@@ -91,8 +84,8 @@ def test_it_is_shown(job, capsys):
         (["--explain", "5", "--against", "node:0"], [1, 4], 0.3),
     ],
 )
-def test_groups_of_ranks_are_explained(job, capsys, options, ranks, expected):
-    (difference,) = answer(capsys, job, *options)["differences"]
+def test_groups_of_ranks_are_explained(job, options, ranks, expected, document_of):
+    (difference,) = document_of("ranks", job, *options)["differences"]
     assert difference["ranks"] == ranks
     assert difference["own"]["value"] == pytest.approx(expected, abs=0.02)
 
@@ -108,19 +101,18 @@ def test_groups_of_ranks_are_explained(job, capsys, options, ranks, expected):
         (["--workers", "0"], "at least one"),
     ],
 )
-def test_what_cannot_be_explained_is_refused(job, capsys, options, message):
-    assert main(["ranks", str(job), *options]) == 2
-    assert message in capsys.readouterr().err
+def test_what_cannot_be_explained_is_refused(job, options, message, refusal_of):
+    assert message in refusal_of("ranks", job, *options)
 
 
-def test_ranks_that_cannot_be_read_are_named_and_the_rest_goes_on(tmp_path, capsys):
+def test_ranks_that_cannot_be_read_are_named_and_the_rest_goes_on(tmp_path, refusal_of, document_of):
     write_ranks(tmp_path, ranks=4)
     part = tmp_path / "rank1" / "kernels" / "00000.parquet"
     part.write_bytes(part.read_bytes()[:50])
     (tmp_path / "rank2" / "recording.json").write_text("{")
     with RecordingWriter(tmp_path / "zz_again", {"distributed": {"rank": 3}}):
         pass
-    found = answer(capsys, tmp_path)
+    found = document_of("ranks", tmp_path)
     assert found["ranks"] == 2
     reasons = {place.rsplit("/", 1)[-1]: reason for place, reason in found["unreadable"]}
     assert "is damaged" in reasons["rank1"]
@@ -130,18 +122,15 @@ def test_ranks_that_cannot_be_read_are_named_and_the_rest_goes_on(tmp_path, caps
         part = tmp_path / f"rank{rank}" / "kernels" / "00000.parquet"
         part.write_bytes(b"")
     (tmp_path / "zz_again" / "recording.json").unlink()
-    assert main(["ranks", str(tmp_path)]) == 2
-    assert "None of 4 recordings could be read" in capsys.readouterr().err
+    assert "None of 4 recordings could be read" in refusal_of("ranks", tmp_path)
 
 
-def test_ranks_that_do_not_say_their_number_have_it_from_their_names(tmp_path, capsys):
+def test_ranks_that_do_not_say_their_number_have_it_from_their_names(tmp_path, refusal_of):
     write_ranks(tmp_path, ranks=11, name="rank-{}_a7", said=False)
     jobs, _ = find_ranks([str(tmp_path)])
     assert [(job.rank_id.rank, job.path.name) for job in jobs] == [(rank, f"rank-{rank}_a7") for rank in range(11)]
-    assert main(["ranks", str(tmp_path / "nothing")]) == 2
-    assert "cannot be read" in capsys.readouterr().err
-    assert main(["ranks", str(tmp_path / "nothing*")]) == 2
-    assert "no recording found" in capsys.readouterr().err
+    assert "cannot be read" in refusal_of("ranks", tmp_path / "nothing")
+    assert "no recording found" in refusal_of("ranks", tmp_path / "nothing*")
 
 
 def write_trace(path, rank, all_reduce_us):
@@ -171,10 +160,10 @@ def write_trace(path, rank, all_reduce_us):
     path.write_text(json.dumps(document))
 
 
-def test_traces_of_the_pytorch_profiler_tell_their_rank_and_groups(tmp_path, capsys):
+def test_traces_of_the_pytorch_profiler_tell_their_rank_and_groups(tmp_path, document_of):
     for rank, all_reduce_us in enumerate((50, 60, 200, 250)):
         write_trace(tmp_path / f"host7_{9 - rank}.json", rank, all_reduce_us)
-    found = answer(capsys, tmp_path)
+    found = document_of("ranks", tmp_path)
     assert (found["ranks"], found["unreadable"]) == (4, [])
     # Of each group its own shortest counts: 10 us wait for rank 0, 50 for rank 2; over all four it were 200.
     waits = {w["channel"]: w for w in found["waits"]}
@@ -183,7 +172,7 @@ def test_traces_of_the_pytorch_profiler_tell_their_rank_and_groups(tmp_path, cap
     assert waits["1 [2, 3]"]["last"] == [[2, pytest.approx(0.050)]]
 
 
-def test_interrupted_it_shows_what_it_has(job, capsys, monkeypatch):
+def test_interrupted_it_shows_what_it_has(job, monkeypatch, document_of):
     original, calls = rank_jobs.reduce_jobs, []
 
     def interrupted(jobs):
@@ -193,7 +182,7 @@ def test_interrupted_it_shows_what_it_has(job, capsys, monkeypatch):
         return original(jobs)
 
     monkeypatch.setattr(rank_jobs, "reduce_jobs", interrupted)
-    found = answer(capsys, job, "--workers", 1, code=130)
+    found = document_of("ranks", job, "--workers", 1, code=130)
     assert (found["interrupted"], found["ranks"], found["asked"]) == (True, 4, RANKS)
 
 
@@ -234,20 +223,19 @@ def test_a_killed_worker_costs_no_result(job, cluster):
 
 
 @pytest.mark.slow
-def test_a_cluster_elsewhere_answers_the_same(job, cluster, capsys):
-    alone = answer(capsys, job, "--workers", 1)
-    assert answer(capsys, job, "--scheduler", cluster.scheduler_address) == alone
+def test_a_cluster_elsewhere_answers_the_same(job, cluster, document_of):
+    alone = document_of("ranks", job, "--workers", 1)
+    assert document_of("ranks", job, "--scheduler", cluster.scheduler_address) == alone
 
 
-def test_a_scheduler_that_is_not_there_is_said(job, capsys, monkeypatch):
+def test_a_scheduler_that_is_not_there_is_said(job, monkeypatch, refusal_of):
     import distributed
 
     def refuse(*_, **__):
         raise OSError("timed out")
 
     monkeypatch.setattr(distributed, "Client", refuse)
-    assert main(["ranks", str(job), "--scheduler", "tcp://127.0.0.1:1"]) == 2
-    assert "no Dask scheduler answers there" in capsys.readouterr().err
+    assert "no Dask scheduler answers there" in refusal_of("ranks", job, "--scheduler", "tcp://127.0.0.1:1")
 
 
 def test_a_recording_that_kills_every_worker_is_left_out_and_its_neighbours_count(job, monkeypatch):
@@ -293,11 +281,11 @@ def test_a_recording_that_kills_every_worker_is_left_out_and_its_neighbours_coun
     assert "was killed" in reason
 
 
-def test_without_dask_one_process_serves(job, capsys, monkeypatch):
+def test_without_dask_one_process_serves(job, monkeypatch, document_of):
     import sys
 
     monkeypatch.setitem(sys.modules, "distributed", None)
-    assert answer(capsys, job)["ranks"] == RANKS
+    assert document_of("ranks", job)["ranks"] == RANKS
     with pytest.raises(BackendMissingError, match=r"curvescope\[cluster\]"):
         Reducer(RANKS, workers=4)
 

@@ -21,13 +21,11 @@ from curvescope.base import numbers
 from curvescope.cli import main
 
 from ..analysis.test_energy import write as write_energy
-from ..browser import Page, find_chromium
+from ..browser import Page, find_chromium, needs_browser
 from .recordings import write_planted
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><b>"
-
-browser = pytest.mark.skipif(find_chromium() is None, reason="no Chromium here: install chromium to run browser tests")
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +42,20 @@ def page(tmp_path_factory):
     return folder / "report.html"
 
 
+def reported(path):
+    """What the page of one recording has of it, in r.html beside the recording."""
+    assert main(["report", str(path), "-o", str(path.parent / "r.html")]) == 0
+    return embedded(path.parent / "r.html")["runs"][0]
+
+
 def embedded(path):
     block = re.search(r'<script id="data" type="application/json">(.*?)</script>', path.read_text(), re.DOTALL)
     return json.loads(block[1])
 
 
-def test_the_page_holds_the_document_of_explain(page, capsys):
+def test_the_page_holds_the_document_of_explain(page, document_of):
     first = embedded(page)["runs"][0]
-    assert main(["explain", str(page.parent / "first"), "--json"]) == 0
-    explained = json.loads(capsys.readouterr().out)
+    explained = document_of("explain", page.parent / "first")
     assert first["explain"] == {name: value for name, value in explained.items() if name != "schema"}
     anomaly = explained["anomalies"][0]
     assert sum(share["value"]["value"] for share in anomaly["shares"]) == pytest.approx(anomaly["value"]["value"])
@@ -67,27 +70,19 @@ def test_the_page_holds_the_document_of_explain(page, capsys):
 
 def test_the_page_says_whether_the_clock_of_a_gpu_was_locked(tmp_path):
     gpu = {"kind": "cuda", "name": "NVIDIA H200"}
-    write_planted(tmp_path / "r", "roof change", device=gpu, locked_sm_clock_hz=1_500_000_000)
-    assert main(["report", str(tmp_path / "r"), "-o", str(tmp_path / "r.html")]) == 0
-    assert ["clocks", "SM clock locked at 1500 MHz"] in embedded(tmp_path / "r.html")["runs"][0]["facts"]
+    path = write_planted(tmp_path / "r", "roof change", device=gpu, locked_sm_clock_hz=1_500_000_000)
+    assert ["clocks", "SM clock locked at 1500 MHz"] in reported(path)["facts"]
 
 
-def test_kernels_of_the_table_add_up_to_the_step_less_idle(page):
+def test_kernels_of_the_table_and_bars_of_the_icicle_add_up_to_the_profiled_step(page):
     first = embedded(page)["runs"][0]
     kernels, heat = first["kernels"], first["heat"]
     for place, batch in enumerate(kernels["batches"]):
         listed = sum(row["ms"][place] or 0 for row in kernels["rows"])
-        drawn = sum(row["values"][place] for row in heat["rows"] if row["label"] != "idle") * batch
-        assert listed == pytest.approx(drawn, rel=1e-4)
-
-
-def test_bars_of_the_icicle_add_up_to_the_profiled_step(page):
-    first = embedded(page)["runs"][0]
-    kernels, heat = first["kernels"], first["heat"]
-    for place, batch in enumerate(kernels["batches"]):
-        bars = sum(row["ms"][place] or 0 for row in kernels["rows"]) + kernels["more_ms"][place]
-        step = sum(row["values"][place] for row in heat["rows"]) * batch
-        assert bars + kernels["idle_ms"][place] == pytest.approx(step, rel=1e-4)
+        step = {row["label"]: row["values"][place] * batch for row in heat["rows"]}
+        assert listed == pytest.approx(sum(ms for label, ms in step.items() if label != "idle"), rel=1e-4)
+        bars = listed + kernels["more_ms"][place] + kernels["idle_ms"][place]
+        assert bars == pytest.approx(sum(step.values()), rel=1e-4)
 
 
 def test_verdicts_and_curves_read_without_the_script(page):
@@ -128,29 +123,22 @@ def test_json_in_the_page_holds_no_markup_and_reads_back(text):
     assert json.loads(block) == {"name": text}
 
 
-def test_an_existing_file_is_kept_unless_forced(page, capsys):
+def test_an_existing_file_is_kept_unless_forced(page, refusal_of):
     command = ["report", str(page.parent / "first"), "-o", str(page)]
-    assert main(command) == 2
-    assert "--force" in capsys.readouterr().err
+    assert "--force" in refusal_of(*command)
 
 
-def test_a_recording_without_steps_is_refused(tmp_path, capsys):
+def test_what_has_no_steps_is_refused_and_a_table_of_times_with_what_reads_it(tmp_path, refusal_of):
     write_planted(tmp_path / "empty", keep=lambda steps: steps.iloc[:0])
-    assert main(["report", str(tmp_path / "empty"), "-o", str(tmp_path / "r.html")]) == 2
-    assert "has no step" in capsys.readouterr().err
-
-
-def test_a_table_of_times_is_refused_with_what_reads_it(tmp_path, capsys):
+    assert "has no step" in refusal_of("report", tmp_path / "empty", "-o", tmp_path / "r.html")
     (tmp_path / "times.csv").write_text("problem,batch,time_ms\na,1,2\nb,1,3\n")
     assert main(["import", "--table", str(tmp_path / "times.csv"), "-o", str(tmp_path / "table")]) == 0
-    assert main(["report", str(tmp_path / "table"), "-o", str(tmp_path / "r.html")]) == 2
-    assert "curvescope explain" in capsys.readouterr().err
+    assert "curvescope explain" in refusal_of("report", tmp_path / "table", "-o", tmp_path / "r.html")
 
 
 def test_a_profile_whose_every_step_was_profiled_has_a_report(tmp_path, capsys):
     write_planted(tmp_path / "run", "algorithm switch", keep=lambda steps: steps[steps["profiled"]])
-    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
-    run = embedded(tmp_path / "r.html")["runs"][0]
+    run = reported(tmp_path / "run")
     assert any("Every step was profiled" in text for text in run["caveats"])
     assert run["explain"]["anomalies"][0]["attribution"]["causes"][0]["cause"] == "algorithm switch"
 
@@ -159,8 +147,7 @@ def test_steps_without_a_kernel_have_a_report_without_a_roofline(tmp_path, capsy
     """As ranges recorded around a program without a GPU: the roofline's refusal used to be the report's."""
     write_planted(tmp_path / "run", network=None, mode=None, protocol=None)
     shutil.rmtree(tmp_path / "run" / "kernels")
-    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
-    run = embedded(tmp_path / "r.html")["runs"][0]
+    run = reported(tmp_path / "run")
     assert run["roofline"] is None
     assert run["explain"]["curve"]
     capsys.readouterr()
@@ -169,7 +156,7 @@ def test_steps_without_a_kernel_have_a_report_without_a_roofline(tmp_path, capsy
     assert capsys.readouterr().out.splitlines()[0] == "run, GeForce GTX 1080"
 
 
-@browser
+@needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_it_opens_without_complaints_or_requests(page, dark):
     with Page(page, dark=dark) as opened:
@@ -187,7 +174,7 @@ def test_it_opens_without_complaints_or_requests(page, dark):
         assert opened.evaluate("getComputedStyle(document.body).backgroundColor") != background
 
 
-@browser
+@needs_browser
 def test_it_sorts_filters_hovers_and_goes_by_keyboard(page):
     with Page(page) as opened:
         names = "[...document.querySelectorAll('#kernel-table tbody td.name')].map(e => e.textContent)"
@@ -220,7 +207,7 @@ def test_it_sorts_filters_hovers_and_goes_by_keyboard(page):
         assert opened.problems == []
 
 
-@browser
+@needs_browser
 def test_the_icicle_is_enlarged_by_keyboard_and_links_to_its_rows(page):
     with Page(page) as opened:
         marks = "document.querySelectorAll('#icicle [role=img]')"
@@ -245,7 +232,7 @@ def test_the_icicle_is_enlarged_by_keyboard_and_links_to_its_rows(page):
         assert opened.problems == []
 
 
-@browser
+@needs_browser
 def test_a_difference_of_recordings_is_the_difference_of_their_steps(page):
     runs = embedded(page)["runs"]
     with Page(page) as opened:
@@ -257,7 +244,7 @@ def test_a_difference_of_recordings_is_the_difference_of_their_steps(page):
     assert f"{numbers.signed(first - second)} ms".replace("-", "−") in told
 
 
-@browser
+@needs_browser
 def test_marks_and_numbers_lead_to_their_rows(page):
     """A point of the curve to its steps, a bar and a cell to the kernels of their layer."""
     first = embedded(page)["runs"][0]
@@ -288,8 +275,7 @@ def test_marks_and_numbers_lead_to_their_rows(page):
 def test_a_profile_of_one_batch_size_says_where_its_step_goes(tmp_path):
     """Without a curve there is no anomaly to answer on: the sentence names idle, layer and kernel."""
     write_planted(tmp_path / "run", keep=lambda steps: steps[steps["profiled"] & (steps["batch"] == 16)])
-    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
-    run = embedded(tmp_path / "r.html")["runs"][0]
+    run = reported(tmp_path / "run")
     kernels = run["kernels"]
     longest = max(kernels["rows"], key=lambda row: row["ms"][0])
     assert re.fullmatch(
@@ -298,7 +284,7 @@ def test_a_profile_of_one_batch_size_says_where_its_step_goes(tmp_path):
     assert longest["short"].partition("<")[0] in run["lead"]
 
 
-@browser
+@needs_browser
 def test_two_steps_are_aligned_at_a_layer(page):
     with Page(page) as opened:
         opened.settle()
@@ -321,8 +307,7 @@ def test_two_steps_are_aligned_at_a_layer(page):
 
 def test_energy_lies_beside_time_and_the_clock_among_the_facts(tmp_path):
     write_energy(tmp_path / "run", lambda batch: 300 if batch == 16 else 200)
-    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
-    run = embedded(tmp_path / "r.html")["runs"][0]
+    run = reported(tmp_path / "run")
     assert [round(point["power_w"]) for point in run["energy"]["curve"]] == [200, 200, 300]
     assert ["clocks", "clocks not locked"] in run["facts"]
     assert run["steps"]["columns"][-1] == "J"
@@ -335,7 +320,7 @@ def test_energy_lies_beside_time_and_the_clock_among_the_facts(tmp_path):
             assert opened.problems == []
 
 
-@browser
+@needs_browser
 def test_every_precision_has_its_roof(tmp_path):
     document = many_kernels(3)
     memory = {"level": "DRAM", "per_s": 3.35e12, "kind": "peak", "source": "x", "precision": None}
@@ -363,7 +348,7 @@ def test_every_precision_has_its_roof(tmp_path):
         assert opened.problems == []
 
 
-@browser
+@needs_browser
 @pytest.mark.parametrize(("width", "scale"), [(375, 2), (640, 2)], ids=["phone", "1280 pixels at 200 %"])
 def test_no_chart_and_no_table_needs_sideways_scrolling(page, width, scale):
     with Page(page, width, 812) as opened:
@@ -376,7 +361,7 @@ def test_no_chart_and_no_table_needs_sideways_scrolling(page, width, scale):
             assert opened.evaluate("document.documentElement.scrollWidth") == width
 
 
-@browser
+@needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_control_has_a_name_and_text_has_contrast(page, dark):
     """Names for screen readers; 4.5 between text and its background."""
@@ -404,7 +389,7 @@ def test_every_control_has_a_name_and_text_has_contrast(page, dark):
         assert opened.evaluate(contrast) == []
 
 
-@browser
+@needs_browser
 def test_markup_in_names_stays_text(page):
     with Page(page) as opened:
         opened.settle()
@@ -415,7 +400,7 @@ def test_markup_in_names_stays_text(page):
         assert opened.problems == []
 
 
-@browser
+@needs_browser
 def test_it_prints_with_every_cause_open(page):
     with Page(page) as opened:
         opened.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -455,7 +440,7 @@ def many_kernels(rows):
     return {"version": "0", "runs": [run], "comparison": None}
 
 
-@browser
+@needs_browser
 def test_the_largest_table_and_timeline_draw_a_page_of_rows_at_a_time(tmp_path):
     (tmp_path / "many.html").write_text(render_html(many_kernels(2000)))
     assert (tmp_path / "many.html").stat().st_size < 5e6
@@ -467,7 +452,7 @@ def test_the_largest_table_and_timeline_draw_a_page_of_rows_at_a_time(tmp_path):
         assert opened.problems == []
 
 
-@browser
+@needs_browser
 def test_numbers_read_as_in_the_terminal(page):
     values = [0.0, 1.0, -0.00123456, 0.0000001, 12.345, 99999.0, 320.3e9, 8.873e12, 4.96e9, 512.0, 1733e6]
     calls = [("number", (4,)), ("signed", (3,))] + [("quantity", (unit, 3)) for unit in ("B", "B/s", "FLOP/s", "Hz")]
@@ -481,15 +466,13 @@ def test_numbers_read_as_in_the_terminal(page):
                 assert shown.replace("−", "-") == python[name](value, *rest), (name, value, rest)
 
 
-def test_rows_of_two_recordings_are_those_of_compare(tmp_path, capsys):
+def test_rows_of_two_recordings_are_those_of_compare(tmp_path, document_of):
     """Without layers, rows are operators with their shapes, which only some columns of the kernels tell."""
     profile, runs = PROFILES / "tl_torch_compile_triton.json.gz", [tmp_path / "one", tmp_path / "two"]
     for run in runs:
         assert main(["import", str(profile), "--batch", "8", "--steps", "whole", "-o", str(run)]) == 0
     assert main(["report", *map(str, runs), "-o", str(tmp_path / "page.html")]) == 0
-    capsys.readouterr()
-    assert main(["compare", *map(str, runs), "--json"]) == 0
-    compared = json.loads(capsys.readouterr().out)
+    compared = document_of("compare", *map(str, runs))
     shown = embedded(tmp_path / "page.html")["comparison"]
     assert compared["by"] == shown["by"]
     assert compared["rows"][: len(shown["rows"])] == shown["rows"]

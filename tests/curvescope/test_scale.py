@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.cli import main
 from curvescope.profiling.measure.clock_alignment import alignment_of
 from curvescope.profiling.measure.scaling_launch import describe_failure
 from curvescope.profiling.recording.rank_info import RankInfo, rank_info_of
@@ -68,10 +67,9 @@ def test_split_of_two_processes_adds_up_to_the_loss(measured, kind):
 
 
 @pytest.mark.slow
-def test_ranks_reads_the_recordings_and_names_the_slow_one_too(measured, capsys):
+def test_ranks_reads_the_recordings_and_names_the_slow_one_too(measured, document_of):
     # Both say whom the ranks wait for, `scale` as it measures and `ranks` from what it recorded.
-    assert main(["ranks", str(measured[0] / "devices2"), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = document_of("ranks", measured[0] / "devices2")
     assert [(one["rank"], one["terms"][0]["layer"]) for one in document["stragglers"]] == [(1, "slow")]
     assert document["unmatched"] == {"point_to_point": 0, "collectives_that_differ": 0}
     wait = document["waits"][0]
@@ -127,12 +125,10 @@ def test_collectives_name_the_group_they_ran_over(measured):
 
 
 @pytest.mark.slow
-def test_a_complete_run_is_printed_again_without_measuring(measured, capsys):
-    assert main(["scale", "--resume", str(measured[0]), "--json"]) == 0
-    again = json.loads(capsys.readouterr().out)
+def test_a_complete_run_is_printed_again_without_measuring(measured, document_of, text_of):
+    again = document_of("scale", "--resume", measured[0])
     assert again["series"] == measured[1]["series"]
-    assert main(["explain", str(measured[0]), "--all"]) == 0
-    text = capsys.readouterr().out
+    text = text_of("explain", measured[0], "--all")
     assert text.startswith("Weak scaling: 2 devices are ")
     assert "\nStrong scaling: 2 devices are " in text
     assert "Weak scaling, batch 8 on each device" in text
@@ -152,18 +148,18 @@ def test_a_complete_run_is_printed_again_without_measuring(measured, capsys):
         (("--resume", "nowhere"), "contains no scaling run"),
     ],
 )
-def test_bad_input_says_what_to_do(arguments, says, capsys):
-    assert main(["scale", *arguments, "--device", "cpu"]) == 2
-    assert says in capsys.readouterr().err
+def test_bad_input_says_what_to_do(arguments, says, refusal_of):
+    assert says in refusal_of("scale", *arguments, "--device", "cpu")
 
 
-def test_more_gpus_than_there_are_is_refused(monkeypatch, capsys, tmp_path):
+def test_more_gpus_than_there_are_is_refused(monkeypatch, tmp_path, refusal_of):
     from curvescope.commands import scale as command
 
     monkeypatch.setattr(command, "_device", lambda _: "cuda")
     monkeypatch.setattr(command, "_device_count", lambda _: 2)
-    assert main(["scale", "alexnet", "--devices", "1,2,4", "-o", str(tmp_path / "run")]) == 2
-    assert "4 devices are requested, but this machine has 2 GPUs" in capsys.readouterr().err
+    assert "4 devices are requested, but this machine has 2 GPUs" in refusal_of(
+        "scale", "alexnet", "--devices", "1,2,4", "-o", tmp_path / "run"
+    )
     assert not (tmp_path / "run").exists()
 
 

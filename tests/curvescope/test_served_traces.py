@@ -1,29 +1,20 @@
 """Cost curves from one trace of an inference server, whose steps have many batch sizes."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from curvescope.analysis.served_steps import select_served
-from curvescope.cli import main
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "serving" / "write_trace.py"
-written = importlib.util.spec_from_file_location("write_trace", SCRIPT)
-write_trace = importlib.util.module_from_spec(written)
-written.loader.exec_module(write_trace)
+from ..shared import load_script
+
+write_trace = load_script("examples/serving/write_trace.py")
 served_trace, jump_at_8 = write_trace.served_trace, write_trace.jump_at_8
 
 
-def explained(path, capsys, *more):
-    assert main(["explain", str(path), "--json", *more]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def test_one_trace_of_a_server_is_a_sweep_whose_bend_has_its_layer(tmp_path, capsys):
-    found = explained(served_trace(tmp_path / "trace.json", jump_at_8), capsys)
+def test_one_trace_of_a_server_is_a_sweep_whose_bend_has_its_layer(tmp_path, document_of):
+    found = document_of("explain", served_trace(tmp_path / "trace.json", jump_at_8))
     assert [point["batch"] for point in found["curve"]] == [1, 2, 4, 8, 16]
     worst = found["anomalies"][0]
     assert (worst["functional"]["kind"], worst["functional"]["at"]) == ("excess", 4)
@@ -32,33 +23,32 @@ def test_one_trace_of_a_server_is_a_sweep_whose_bend_has_its_layer(tmp_path, cap
     assert found["notes"][0].startswith("Decode steps only: 27 of 30; left out: 3 prefill steps")
 
 
-def test_a_smooth_server_has_no_anomaly(tmp_path, capsys):
-    found = explained(served_trace(tmp_path / "trace.json", lambda batch: 100.0 + 20 * batch), capsys)
+def test_a_smooth_server_has_no_anomaly(tmp_path, document_of):
+    found = document_of("explain", served_trace(tmp_path / "trace.json", lambda batch: 100.0 + 20 * batch))
     assert found["anomalies"] == []
 
 
-def test_a_context_that_moves_with_the_batch_size_is_named(tmp_path, capsys):
+def test_a_context_that_moves_with_the_batch_size_is_named(tmp_path, document_of):
     trace = served_trace(tmp_path / "trace.json", jump_at_8, context=lambda batch: 8192 // batch)
-    note = explained(trace, capsys)["notes"][-1]
+    note = document_of("explain", trace)["notes"][-1]
     assert "The context per request moves with the batch: median 8192 tokens at 1, 512 at 16" in note
 
 
-def test_prefill_is_a_curve_over_tokens_of_its_own(tmp_path, capsys):
+def test_prefill_is_a_curve_over_tokens_of_its_own(tmp_path, document_of, refusal_of):
     trace = served_trace(tmp_path / "trace.json", jump_at_8)
-    found = explained(trace, capsys, "--mode", "prefill")
+    found = document_of("explain", trace, "--mode", "prefill")
     assert [point["batch"] for point in found["curve"]] == [512, 1024]
-    assert main(["explain", str(trace), "--mode", "mixed"]) == 2
-    assert "no step of the profile is of this mode; it has decode, prefill" in capsys.readouterr().err
+    assert "no step of the profile is of this mode; it has decode, prefill" in refusal_of(
+        "explain", trace, "--mode", "mixed"
+    )
 
 
 @pytest.mark.parametrize("mode", ["decode", "prefill"])
-def test_a_mode_is_refused_where_no_server_ran(mode, tmp_path, capsys):
-    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": []}))
-    events = [{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 1}]
-    events[0]["args"] = {"correlation": 1, "device": 0, "stream": 7}
-    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
-    assert main(["explain", str(tmp_path / "trace.json"), "--mode", mode]) == 2
-    assert "not those of an inference server" in capsys.readouterr().err
+def test_a_mode_is_refused_where_no_server_ran(mode, tmp_path, refusal_of):
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 1}
+    kernel["args"] = {"correlation": 1, "device": 0, "stream": 7}
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": [kernel]}))
+    assert "not those of an inference server" in refusal_of("explain", tmp_path / "trace.json", "--mode", mode)
 
 
 def test_a_profile_of_one_step_is_read_in_the_mode_that_it_has():

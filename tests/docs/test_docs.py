@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import re
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,29 +15,19 @@ from curvescope.analysis.causes import CAUSES, NOT_SIGNIFICANT, UNEXPLAINED, cal
 from curvescope.cli import COMMANDS, main
 from curvescope.commands import diagnose
 from curvescope.commands.bench import BENCHES
+from curvescope.profiling.measure import versions
 from curvescope.profiling.measure.protocol import PROTOCOLS
 
 from ..curvescope.narrow_alexnet import narrow
+from ..shared import load_script
+from . import short_quick
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-run_blocks = load("run_blocks")
+run_blocks = load_script("docs/run_blocks.py")
 PAGES = sorted(DOCS.rglob("*.md"))
 RUN = [p for p in PAGES if any(b.kind in ("console", "sh") for b in run_blocks.blocks_of(p.read_text()))]
-NAMES = [str(p.relative_to(DOCS)) for p in RUN]
-
-
-GENERATED = load("generate_reference").pages()
+GENERATED = load_script("docs/generate_reference.py").pages()
 
 
 @pytest.mark.parametrize("path", GENERATED, ids=lambda path: str(path.relative_to(DOCS)))
@@ -47,7 +35,7 @@ def test_reference_is_what_the_code_says(path):
     assert path.read_text() == GENERATED[path], "run `python docs/generate_reference.py`"
 
 
-@pytest.mark.parametrize("page", RUN, ids=NAMES)
+@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(DOCS)))
 def test_commands_run_and_print_what_the_page_shows(page):
     run_blocks.run_page(page)
 
@@ -55,9 +43,13 @@ def test_commands_run_and_print_what_the_page_shows(page):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in RUN if "<!-- slow -->" in p.read_text()], ids=lambda p: p.stem)
 def test_slow_commands_run(page, monkeypatch):
-    """With the least number of rounds, no experiments and a small AlexNet: what is asked is whether they run."""
+    """With the least rounds and processes, no experiments and a small AlexNet: what is asked is whether they run."""
     narrow(monkeypatch)
-    monkeypatch.setitem(PROTOCOLS, "quick", replace(PROTOCOLS["quick"], time_limit_s=1.0))
+    monkeypatch.setitem(PROTOCOLS, "quick", short_quick.SHORT)
+    one_process = (versions.ROUNDS_OF_PROCESS, versions.ROUNDS_OF_PROCESS)
+    monkeypatch.setattr(versions, "PROTOCOL", replace(versions.PROTOCOL, rounds=one_process))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_ADDOPTS", f"-p {short_quick.__name__}")
     monkeypatch.setattr(diagnose, "QUICK_EXPERIMENTS_S", 0.0)
     run_blocks.run_page(page, slow=True)
 
@@ -139,7 +131,7 @@ def test_the_readme_shows_what_is_printed_of_the_kept_run():
 
 
 def test_the_readme_says_how_often_planted_causes_were_confirmed():
-    figures = load("evidence_page").figures_of(DOCS / "planted-causes.md")[1]
+    figures = load_script("docs/evidence_page.py").figures_of(DOCS / "planted-causes.md")[1]
     measured = [re.search(r"\*\*(\d+ of \d+)", figure)[1] for figure in figures]
     readme = " ".join((ROOT / "README.md").read_text().split())
     said = re.search(r"right cause .*? (\d+ of \d+) .*?, a wrong one in (\d+ of \d+), .*? (\d+ of \d+) sweeps", readme)
@@ -149,7 +141,7 @@ def test_the_readme_says_how_often_planted_causes_were_confirmed():
 
 
 def test_the_notebook_has_the_outputs_of_its_cells():
-    runner = load("run_notebook")
+    runner = load_script("docs/run_notebook.py")
     kept = json.loads(runner.NOTEBOOK.read_text())
     run = runner.executed(kept, runner.NOTEBOOK.parent)
     assert [texts(cell) for cell in run["cells"]] == [texts(cell) for cell in kept["cells"]], (

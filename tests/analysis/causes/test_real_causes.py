@@ -21,7 +21,7 @@ from .planted_machine import CASES, name_cause, record
 
 KEPT = Path(__file__).parents[2] / "data" / "causes"
 NETWORKS = Path(__file__).parents[2] / "data" / "networks"
-ROUNDS = 5  # of what is measured here: medians of few rounds show effects of half a step
+ROUNDS = 3  # of what is measured here: medians of few rounds show effects of half a step
 
 
 def claims_of(found):

@@ -1,5 +1,6 @@
 import pytest
 
+from curvescope.base.counted import counted
 from curvescope.base.numbers import quantity, with_minus_signs
 
 
@@ -21,3 +22,15 @@ def test_a_quantity_has_the_decimal_prefix_that_fits_it(value, unit, expected):
 def test_minus_signs_stand_before_numbers_only():
     text = "-4.4 ms (-7 … -1.4) at log-2 of runs/2026-11-22, x = 1e-9"
     assert with_minus_signs(text) == "−4.4 ms (−7 … −1.4) at log-2 of runs/2026-11-22, x = 1e-9"
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [
+        (0, ("step",), "0 steps"),
+        (1, ("smaller term",), "1 smaller term"),
+        (2, ("anomaly", "anomalies"), "2 anomalies"),
+    ],
+)
+def test_a_count_has_its_noun_in_the_singular_for_one_thing_only(count, noun, text):
+    assert counted(count, *noun) == text

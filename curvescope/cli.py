@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 
 from . import __version__
+from .base.errors import CurvescopeError
+from .base.escaping import escape_controls
 from .parsers import Command, refuse_former
 
 # Commands by what they are for, in the order of the help.
@@ -145,9 +147,6 @@ def _main(argv: Sequence[str] | None) -> int:
         front.print_help(sys.stderr)
         return EXIT_BAD_INPUT
 
-    from .base.errors import CurvescopeError
-    from .base.escaping import escape_controls
-
     try:
         _check_address_space()
         refuse_former(chosen.command, arguments[1:])
@@ -180,8 +179,6 @@ def _wrapped(message: str) -> str:
 
 def _refuse_elsewhere(command: str) -> None:
     """Refuse what needs Linux on another system."""
-    from .base.errors import CurvescopeError
-
     if command in ON_LINUX and sys.platform != "linux":
         raise CurvescopeError(
             f"`curvescope {command}` runs on Linux only. Here recordings and profiles can be read: `import`, "

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import options
 from .analysis.render import terminal
-from .base.arguments import (
-    FAST_TOTAL_S,
-    LEAST_EXPERIMENTS_S,
-    PROBE_SHARE,
-    duration_text,
-    experiments_after_s,
-)
+from .base.arguments import FAST_TOTAL_S, LEAST_EXPERIMENTS_S, PROBE_SHARE, duration_text, experiments_after_s
 from .base.counted import counted
 from .base.errors import CurvescopeError
 from .base.torch_runtime import import_torch, pick_device

@@ -103,6 +103,7 @@ _OPTIONS = {
         "samples per second over log2 of the batch size",
     ),
     "--all": _option(action="store_true", help="show everything: all anomalies, terms and tests"),
+    "program": _option(nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run"),
     "--json": _option(action="store_true", help="print one JSON document"),
 }
 NETWORK = ("network", "--step", "--input-shape", "--mode", "--precision", "--compile", "--cuda-graph", "--device")
@@ -210,6 +211,11 @@ def steps_of(args: argparse.Namespace, axes: Axes, device: str) -> list[Configur
     if wrong := [name for name, value in given.items() if value]:
         raise CurvescopeError(f"--step brings its own model, data and optimizer: omit {', '.join(wrong)}.")
     return [Configuration.of_step(args.step, device, axes.curve, dict(fixed)) for fixed in axes.curves]
+
+
+def program_of(args: argparse.Namespace) -> list[str]:
+    """The command to run, without the -- before it."""
+    return list(args.program[args.program[:1] == ["--"] :])
 
 
 def probe_share_of(args: argparse.Namespace) -> float:

@@ -29,9 +29,7 @@ ACCEPTED_FOLDER = "curvescope_accepted"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare `--curvescope-accept`."""
     parser.getgroup("curvescope").addoption(
-        "--curvescope-accept",
-        action="store_true",
-        help="no_new_anomaly: accept the anomalies found in this run",
+        "--curvescope-accept", action="store_true", help="no_new_anomaly: accept the anomalies found in this run"
     )
 
 

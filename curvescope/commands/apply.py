@@ -11,6 +11,7 @@ passed on.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -26,20 +27,17 @@ _GRACE_S = 5.0  # for the command to end after Ctrl-C
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add(parser, "recording")
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
+    options.add(parser, "recording", "program")
 
 
 def run(args: argparse.Namespace) -> int:
-    import os
-
     from ..analysis.diagnosis.explain import explain
     from ..analysis.render.remedies import saving_sentence
     from ..profiling.collect.command import require_program, run_command
     from ..profiling.recording.store import open_recording
 
     recording = open_recording(args.recording)
-    command = args.program[1:] if args.program[:1] == ["--"] else args.program
+    command = options.program_of(args)
     if command:
         require_program(command[0])
     diagnosis = explain(recording)

@@ -59,9 +59,7 @@ def _cpu() -> Check:
     governor = host["governor"] or "not reported by the kernel"
     load = "unknown" if host["load_average_1min"] is None else host["load_average_1min"]
     return Check(
-        "CPU",
-        True,
-        f"{host['cpu']}, {counted(host['usable_cores'], 'core')} usable, governor {governor}, load {load}",
+        "CPU", True, f"{host['cpu']}, {counted(host['usable_cores'], 'core')} usable, governor {governor}, load {load}"
     )
 
 

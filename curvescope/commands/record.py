@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="REGEX",
         help="pattern for range names with groups layer, phase, step, op, batch (default: known naming schemes)",
     )
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command to run")
+    options.add(parser, "program")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.recording.lost import describe_lost
     from ..profiling.recording.store import STEP, new_recording_path, open_recording
 
-    command = args.program[1:] if args.program[:1] == ["--"] else args.program
+    command = options.program_of(args)
     if not command:
         raise CurvescopeError("Write the command to run after --, e.g. `curvescope record -- python train.py`.")
     path = args.output or new_recording_path(Path(command[0]).name)
@@ -70,13 +70,13 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError("--metrics is for `--with nvprof`; `--with ncu` always measures them.")
     if args.batch is not None and args.batch < 1:
         raise CurvescopeError(f"--batch {args.batch}: a step needs at least one sample.")
-    options = Options(batch=args.batch, range_pattern=args.range_pattern)
-    options.names  # noqa: B018 - raises for an invalid pattern before anything runs
+    reading = Options(batch=args.batch, range_pattern=args.range_pattern)
+    reading.names  # noqa: B018 - raises for an invalid pattern before anything runs
     if args.tool not in ("cupti", *TOOLS):
         return _record_by_plugin(args, command, path)
     if args.tool != "cupti":
-        return _record_with(args, command, path, options)
-    code = record_command(command, path, options)
+        return _record_with(args, command, path, reading)
+    code = record_command(command, path, reading)
     recording = open_recording(path)
     counts = {name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")}
     lines = [f"{describe_rows(counts)} in {path}"]

@@ -120,7 +120,7 @@ def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
     messages = terminal.console(stderr=True)
     where = f", on {counted(len(measurers), 'worker')}" if cluster is not None else ""
     messages.print(
-        f"{counted(len(plan.configurations), 'recording')}, protocol {plan.protocol.name}, into {folder}{where}.",
+        f"{counted(len(plan.configurations), 'recording')}, protocol {plan.protocol.name}, into {folder}{where}."
     )
     if note := _shared(measurers):
         messages.print(note, style="yellow")
@@ -188,16 +188,7 @@ def _networks(args: argparse.Namespace, axes: Axes, device: str) -> list[Configu
     if any(named.values()):  # a number of tokens is theirs alone
         samples |= {network: (None, None) for network, reads_text in named.items() if not reads_text}
     return [
-        Configuration(
-            network,
-            *samples[network],
-            device,
-            mode,
-            precision,
-            compile_it,
-            axis=axes.curve,
-            fixed=fixed,
-        )
+        Configuration(network, *samples[network], device, mode, precision, compile_it, axis=axes.curve, fixed=fixed)
         for network in dict.fromkeys(args.network)
         for mode in _chosen(args.mode, MODES, "--mode")
         for precision in _chosen(args.precision, STEP_PRECISIONS, "--precision")

@@ -22,19 +22,20 @@ def _eighty_columns():
         yield
 
 
-def run_command(*arguments, cwd):
-    """Run a command in a folder; return its exit code and what it printed, as of a process of its own."""
+def run_command(*arguments, cwd, code=None):
+    """Run a command in a folder; return its exit code, which is `code`, and what it printed, as of an own process."""
     out, err = io.StringIO(), io.StringIO()
     before = Path.cwd()
     os.chdir(cwd)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main([str(argument) for argument in arguments])
-    except SystemExit as ended:
-        code = ended.code
+            ended = main([str(argument) for argument in arguments])
+    except SystemExit as exited:
+        ended = exited.code
     finally:
         os.chdir(before)
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+    assert code is None or ended == code, err.getvalue()
+    return subprocess.CompletedProcess(arguments, ended, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,7 @@ SHORT = ("--time-limit", "0.05")
 def swept(tmp_path_factory, command):
     folder = tmp_path_factory.mktemp("bench")
     axes = ("--axis", "n=4,8,16", "--axis", "m=16", "--axis", "k=16")
-    done = command("bench", "gemm", *axes, "--cache", "hot", *SHORT, "-o", "swept", "--json", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    done = command("bench", "gemm", *axes, "--cache", "hot", *SHORT, "-o", "swept", "--json", cwd=folder, code=0)
     return folder, json.loads(done.stdout)
 
 
@@ -62,8 +61,7 @@ def test_explain_and_breakdown_read_it(swept, command):
 
 def test_a_table_is_printed_and_families_get_folders_of_their_own(tmp_path, command):
     axes = ("--axis", "m=32", "--axis", "n=32", "--axis", "k=32", "--axis", "transpose=NN,TT")
-    done = command("bench", "gemm", *axes, *SHORT, "-o", "two", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = command("bench", "gemm", *axes, *SHORT, "-o", "two", cwd=tmp_path, code=0)
     assert "gemm 32x32x32 TT fp32" in done.stdout
     assert "Cold caches" in done.stdout
     rows = json.loads(command("runs", "two", "--json", cwd=tmp_path).stdout)["recordings"]
@@ -71,8 +69,9 @@ def test_a_table_is_printed_and_families_get_folders_of_their_own(tmp_path, comm
 
 
 def test_what_a_backend_cannot_do_is_an_outcome_not_an_error(tmp_path, command):
-    done = command("bench", "gemm", "--device", "cpu", "--precision", "tf32", "-o", "none", "--json", cwd=tmp_path)
-    assert done.returncode == 0
+    done = command(
+        "bench", "gemm", "--device", "cpu", "--precision", "tf32", "-o", "none", "--json", cwd=tmp_path, code=0
+    )
     ((result,),) = [sweep["results"] for sweep in json.loads(done.stdout)["sweeps"]]
     assert result["outcome"] == "unsupported"
     assert result["median_ns"] is None
@@ -93,8 +92,7 @@ def test_what_a_backend_cannot_do_is_an_outcome_not_an_error(tmp_path, command):
     ],
 )
 def test_bad_input_says_what_to_do(tmp_path, command, arguments, message):
-    done = command("bench", *arguments, cwd=tmp_path)
-    assert done.returncode == 2
+    done = command("bench", *arguments, cwd=tmp_path, code=2)
     assert message in done.stderr
     assert done.stdout == ""
 
@@ -126,11 +124,10 @@ def test_a_layers_cost_in_a_step_is_held_against_its_cost_alone(tmp_path, comman
     monkeypatch.setitem(PROTOCOLS, "quick", one_round)
     narrow(monkeypatch)
     recorded = ("diagnose", "alexnet", "--batch", "1", "--quick", "--experiments", "0", "-o", "step")
-    assert command(*recorded, cwd=tmp_path).returncode == 0
+    command(*recorded, cwd=tmp_path, code=0)
     layers = ("bench", "gemm", "--from", "alexnet", "--batch", "1", "--cache", "hot", "--time-limit", "0.05")
     layers = (*layers, "-o", "alone")
-    done = command(*layers, "--against", "step", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = command(*layers, "--against", "step", "--json", cwd=tmp_path, code=0)
     document = json.loads(done.stdout)
     held = {(one["layer"], one["phase"]): one for one in document["against"]}
     assert len(held) == 6  # three fully connected layers, forward and backward

@@ -16,20 +16,19 @@ from .test_cli import curvescope
 
 
 @pytest.fixture
-def here(tmp_path):
-    """A folder, and an environment with a cache of its own in it."""
+def here(tmp_path, monkeypatch):
+    """A folder with a cache of its own in it."""
     try:
         nvrtc.compiler_for(35)
     except BackendMissingError as error:
         pytest.skip(str(error))
-    return tmp_path, {**os.environ, nvrtc.CACHE_VARIABLE: str(tmp_path / "cache"), "COLUMNS": "80"}
+    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, str(tmp_path / "cache"))
+    return tmp_path
 
 
-def test_kernels_are_compiled_once_and_described_for_each_architecture(here, command, monkeypatch):
-    folder, env = here
+def test_kernels_are_compiled_once_and_described_for_each_architecture(here, command):
     asked = ("bench", "compile", "launch", "latency", "--arch", "sm_35,sm_90", "--json")
-    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, env[nvrtc.CACHE_VARIABLE])
-    first, again = (json.loads(command(*asked, cwd=folder).stdout) for _ in range(2))
+    first, again = (json.loads(command(*asked, cwd=here).stdout) for _ in range(2))
     assert (first["cubins"], first["from_cache"], again["from_cache"]) == (4, 0, 4)
     assert first["kernels"] == again["kernels"]
     rows = {(row["kernel"], row["architecture"]): row for row in first["kernels"]}
@@ -42,13 +41,10 @@ def test_kernels_are_compiled_once_and_described_for_each_architecture(here, com
     assert (chase["max_threads"], chase["blocks_per_sm"], chase["limiters"]) == (1, 16, ["blocks"])
 
 
-def test_a_table_of_a_users_own_kernel(here, command, monkeypatch):
+def test_a_table_of_a_users_own_kernel(here, command):
     """64 threads on sm_86: 16 blocks hold 32 of 48 warps; larger blocks would fill it."""
-    folder, env = here
-    (folder / "mine.cu").write_text('extern "C" __global__ void mine(float* a) { a[threadIdx.x] *= 2; }')
-    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, env[nvrtc.CACHE_VARIABLE])
-    done = command("bench", "compile", "mine.cu", "--arch", "86,80,89", "--block", "64", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    (here / "mine.cu").write_text('extern "C" __global__ void mine(float* a) { a[threadIdx.x] *= 2; }')
+    done = command("bench", "compile", "mine.cu", "--arch", "86,80,89", "--block", "64", cwd=here, code=0)
     lines = done.stdout.splitlines()
     assert lines[0] == "mine  mine.cu, blocks of 64"
     (row,) = (line for line in lines if line.startswith("86"))
@@ -77,9 +73,8 @@ def test_architectures_that_no_nvrtc_here_knows_are_left_out_with_a_word(monkeyp
 
 
 def test_an_instruction_mix_that_cannot_be_had_is_said(here):
-    folder, env = here
-    nowhere = {**env, "PATH": "/nonexistent"}
-    done = curvescope("bench", "compile", "launch", "--arch", "sm_35", "--mix", "--json", cwd=folder, env=nowhere)
+    nowhere = {**os.environ, "PATH": "/nonexistent"}
+    done = curvescope("bench", "compile", "launch", "--arch", "sm_35", "--mix", "--json", cwd=here, env=nowhere)
     rows = json.loads(done.stdout)["kernels"]
     assert {row["kernel"] for row in rows} == {"empty", "spin"}
     for row in rows:
@@ -98,20 +93,15 @@ def test_an_instruction_mix_that_cannot_be_had_is_said(here):
         (("wrong.cu", "--arch", "sm_60"), "does not compile"),
     ],
 )
-def test_bad_input_is_told_with_what_to_do(here, command, monkeypatch, options, message):
-    folder, env = here
-    (folder / "wrong.cu").write_text("__global__ void wrong() { undeclared = 1; }")
-    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, env[nvrtc.CACHE_VARIABLE])
-    done = command("bench", "compile", *options, cwd=folder)
-    assert done.returncode == 2
+def test_bad_input_is_told_with_what_to_do(here, command, options, message):
+    (here / "wrong.cu").write_text("__global__ void wrong() { undeclared = 1; }")
+    done = command("bench", "compile", *options, cwd=here, code=2)
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 
 def test_an_interruption_keeps_what_is_done(here, command, monkeypatch):
     """It comes when the first of 24 cubins is done; the few that processes have begun are finished."""
-    folder, env = here
-    monkeypatch.setenv(nvrtc.CACHE_VARIABLE, env[nvrtc.CACHE_VARIABLE])
     compile_many = nvrtc.compile_many
 
     def interrupted(pairs):
@@ -120,10 +110,9 @@ def test_an_interruption_keeps_what_is_done(here, command, monkeypatch):
             yield compiled
 
     monkeypatch.setattr(nvrtc, "compile_many", interrupted)
-    done = command("bench", "compile", "launch", "latency", cwd=folder)
-    assert done.returncode == 130, done.stderr
+    done = command("bench", "compile", "launch", "latency", cwd=here, code=130)
     assert "Traceback" not in done.stderr
-    cubins = folder / "cache" / "cubins"
+    cubins = here / "cache" / "cubins"
     kept = list(cubins.glob("*.cubin"))
     assert 0 < len(kept) < 24
     assert {path.suffix for path in cubins.iterdir()} == {".cubin", ".log"}

@@ -67,9 +67,7 @@ MODEL = ("my_model:small", "--input-shape", "3,16,16")
 @pytest.fixture(scope="module")
 def recorded(workplace, command):
     short = ("--quick", "--time-limit", "1", "--experiments", "2s")
-    done = command("diagnose", *MODEL, "--batch", "1,2,4", *short, "-o", "mine", cwd=workplace)
-    assert done.returncode == 0, done.stderr
-    return done
+    return command("diagnose", *MODEL, "--batch", "1,2,4", *short, "-o", "mine", cwd=workplace, code=0)
 
 
 def test_diagnose_prints_the_curve_and_what_to_do_next(recorded):
@@ -99,8 +97,7 @@ def test_explain_splits_any_pair_and_adds_up(recorded, workplace, command):
 
 
 def test_explain_splits_a_curvature(recorded, workplace, command):
-    done = command("explain", "mine", "--at", "2", cwd=workplace)
-    assert done.returncode == 0
+    done = command("explain", "mine", "--at", "2", cwd=workplace, code=0)
     assert "Causes of curvature at 2" in done.stdout
     assert "100%" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -124,8 +121,7 @@ def test_runs_lists_recordings(recorded, workplace, command):
 def test_sweep_measures_several_and_prints_them_side_by_side(workplace, command):
     what = ("--input-shape", "3,16,16", "--batch", "2", "--mode", "forward,training")
     how = ("--quick", "--time-limit", "1", "-o", "swept")
-    done = command("sweep", "my_model:small", *what, *how, cwd=workplace)
-    assert done.returncode == 0, done.stderr
+    done = command("sweep", "my_model:small", *what, *how, cwd=workplace, code=0)
     assert "Step ms by batch size" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     cells = json.loads(command("table", "swept", "--json", cwd=workplace).stdout)["times"]
@@ -135,14 +131,13 @@ def test_sweep_measures_several_and_prints_them_side_by_side(workplace, command)
     assert "| my_model:small | training fp32 |" in markdown
     again = command("sweep", "--resume", "swept", "--json", cwd=workplace)
     assert json.loads(again.stdout)["times"] == cells
-    assert command("breakdown", "swept/my_model-small_training_fp32", cwd=workplace).returncode == 0
+    command("breakdown", "swept/my_model-small_training_fp32", cwd=workplace, code=0)
 
 
 @pytest.mark.slow
 def test_steps_run_in_ranges_that_a_recorder_sees(workplace, command, capfd):
     step = (sys.executable, "-m", "curvescope.cli", "step", *MODEL, "--batch", "2", "--steps", "2", "--warm-up", "1")
-    done = command("record", "-o", "recorded_steps", "--", *step, cwd=workplace)
-    assert done.returncode == 0, done.stderr
+    command("record", "-o", "recorded_steps", "--", *step, cwd=workplace, code=0)
     assert "step 2: " in capfd.readouterr().out
     ranges = open_recording(workplace / "recorded_steps").frame("ranges")
     of_steps = ranges[ranges["name"] == "curvescope.step:batch size=2"]
@@ -247,15 +242,13 @@ def test_doctor_says_what_is_here(tmp_path, command, monkeypatch):
     ],
 )
 def test_bad_input_is_exit_code_2_with_words(recorded, workplace, command, arguments, message):
-    done = command(*arguments, cwd=workplace)
-    assert done.returncode == 2
+    done = command(*arguments, cwd=workplace, code=2)
     assert message in done.stderr
     assert done.stdout == ""
 
 
 def test_an_input_the_model_cannot_take_is_said(workplace, command):
-    done = command("diagnose", "my_model:small", "--input-shape", "5,16,16", "-o", "bad", cwd=workplace)
-    assert done.returncode == 2
+    done = command("diagnose", "my_model:small", "--input-shape", "5,16,16", "-o", "bad", cwd=workplace, code=2)
     assert "--input-shape" in done.stderr
 
 
@@ -277,8 +270,7 @@ def test_ctrl_c_keeps_what_is_whole(workplace, command, monkeypatch):
     assert "curvescope explain cut" in cut.stderr
     assert "Traceback" not in cut.stderr
     assert len(list(Path(workplace, "cut").glob("steps/*.parquet"))) == 5
-    done = command("explain", "cut", cwd=workplace)
-    assert done.returncode == 0
+    done = command("explain", "cut", cwd=workplace, code=0)
     assert "not complete (status: interrupted)" in done.stdout
 
 
@@ -302,8 +294,7 @@ PUBLISHED = Path(__file__).parents[1] / "data" / "published" / "k40m_training.cs
 
 
 def test_a_table_of_times_is_imported_and_explained(tmp_path, command):
-    done = command("import", PUBLISHED, "--table", "--noise", "4%", "-o", "table", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    command("import", PUBLISHED, "--table", "--noise", "4%", "-o", "table", cwd=tmp_path, code=0)
     out = command("explain", "table", cwd=tmp_path).stdout
     assert "AlexNet-227, PaddlePaddle" in out
     assert "standard error of 4 %, as stated (--noise)" in " ".join(out.split())
@@ -314,7 +305,7 @@ def test_a_table_of_times_is_imported_and_explained(tmp_path, command):
     nothing = command("explain", "table", "--problem", "vgg", cwd=tmp_path)
     assert nothing.returncode == 2
     assert "no problem or device" in nothing.stderr
-    assert command("explain", "table", "--noise", "no", cwd=tmp_path).returncode == 2
+    command("explain", "table", "--noise", "no", cwd=tmp_path, code=2)
 
 
 def test_a_system_that_gives_no_thread_has_no_memory(monkeypatch, refusal_of):

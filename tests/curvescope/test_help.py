@@ -23,8 +23,7 @@ def test_the_first_page_names_every_command_once_by_job(command, tmp_path):
 
 @pytest.mark.parametrize("name", [*COMMANDS, *(f"bench {name}" for name in BENCHES)])
 def test_no_list_of_options_is_long_without_groups(name, command, tmp_path):
-    done = command(*name.split(), "--help", cwd=tmp_path)
-    assert done.returncode == 0
+    done = command(*name.split(), "--help", cwd=tmp_path, code=0)
     text = done.stdout
     options = text.count("\n  -")
     assert options <= MOST + 1  # and --help
@@ -36,19 +35,12 @@ def test_no_list_of_options_is_long_without_groups(name, command, tmp_path):
 def test_groups_say_what_how_long_and_where_output_goes(command, tmp_path):
     text = command("diagnose", "--help", cwd=tmp_path).stdout
     titles = [line[:-1] for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert titles == [
-        "arguments",
-        "what to measure",
-        "where it runs",
-        "how long and how exactly",
-        "output",
-    ]
+    assert titles == ["arguments", "what to measure", "where it runs", "how long and how exactly", "output"]
     assert text.index("where it runs:") < text.index("--device") < text.index("how exactly:") < text.index("--json")
 
 
 def test_a_wrong_option_gets_one_line_of_usage(command, tmp_path):
-    done = command("diagnose", "--nonsense", cwd=tmp_path)
-    assert done.returncode == 2
+    done = command("diagnose", "--nonsense", cwd=tmp_path, code=2)
     assert len(done.stderr.splitlines()) == 2
 
 

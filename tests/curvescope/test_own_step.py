@@ -66,8 +66,7 @@ def make_step(batch):
 def test_what_a_step_prints_leaves_the_document_whole_and_one_layer_is_known(command, tmp_path):
     (tmp_path / "prints.py").write_text(PRINTS)
     how = ("--batch", "1,2", *SHORT, *UNTESTED, "--json")
-    done = command("diagnose", "--step", "prints.py:make_step", *how, "-o", "run", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = command("diagnose", "--step", "prints.py:make_step", *how, "-o", "run", cwd=tmp_path, code=0)
     document = json.loads(done.stdout)
     assert document["notes"] == []
     assert "step" in done.stderr
@@ -77,8 +76,7 @@ def test_what_a_step_prints_leaves_the_document_whole_and_one_layer_is_known(com
 
 def test_a_script_with_loader_autocast_adamw_and_clipping_needs_only_make_step(command, workplace):
     how = ("--batch", "4,8", *SHORT, *UNTESTED)
-    done = command("diagnose", "--step", "train:make_step", *how, "-o", "loader", cwd=workplace)
-    assert done.returncode == 0, done.stderr
+    done = command("diagnose", "--step", "train:make_step", *how, "-o", "loader", cwd=workplace, code=0)
     assert "train:make_step, own step" in done.stdout
     recording = curvescope.open_recording(workplace / "loader")
     assert recording.meta["layer_classes"]["4"] == "Conv2d"
@@ -90,10 +88,8 @@ def test_a_script_with_loader_autocast_adamw_and_clipping_needs_only_make_step(c
 
 
 def test_a_module_in_the_style_of_hugging_face_needs_no_package_of_theirs(command, workplace):
-    done = command(
-        "diagnose", "--step", "tiny_lm.py:make_step", "--batch", "1,2", *SHORT, *UNTESTED, "-o", "lm", cwd=workplace
-    )
-    assert done.returncode == 0, done.stderr
+    how = ("--batch", "1,2", *SHORT, *UNTESTED)
+    command("diagnose", "--step", "tiny_lm.py:make_step", *how, "-o", "lm", cwd=workplace, code=0)
     recording = curvescope.open_recording(workplace / "lm")
     inside = {"embed_tokens", "layers.0.norm", "layers.0.mlp.0", "layers.1.mlp.2", "lm_head"}
     layers = layers_by_phase(recording)
@@ -106,10 +102,9 @@ def test_a_module_in_the_style_of_hugging_face_needs_no_package_of_theirs(comman
 def grid(command, workplace):
     """Two axes, and their page in grid.html."""
     axes = ("--axis", "tokens=8,16", "--axis", "batch=1,2")
-    done = command("diagnose", "--step", "tiny_lm:make_step", *axes, *SHORT, *UNTESTED, "-o", "grid", cwd=workplace)
-    assert done.returncode == 0, done.stderr
-    page = command("report", "grid", "-o", "grid.html", cwd=workplace)
-    assert page.returncode == 0, page.stderr
+    how = (*axes, *SHORT, *UNTESTED)
+    done = command("diagnose", "--step", "tiny_lm:make_step", *how, "-o", "grid", cwd=workplace, code=0)
+    command("report", "grid", "-o", "grid.html", cwd=workplace, code=0)
     return done
 
 
@@ -137,16 +132,14 @@ def test_the_page_draws_both_axes(workplace):
 
 def test_isolated_processes_measure_an_own_step_too(command, workplace):
     arguments = ("--step", "tiny_lm:make_step", "--axis", "tokens=8,16", "--axis", "batch=2")
-    done = command("sweep", *arguments, *SHORT, "-o", "isolated", cwd=workplace)
-    assert done.returncode == 0, done.stderr
+    command("sweep", *arguments, *SHORT, "-o", "isolated", cwd=workplace, code=0)
     recording = curvescope.open_recording(workplace / "isolated" / "tiny_lm-make_step_own_batch2")
     assert set(recording.frame("steps")["batch"]) == {8, 16}
     assert recording.meta["layer_classes"]["lm_head"] == "Linear"
 
 
 def test_the_step_command_runs_an_own_step_in_ranges(command, workplace):
-    done = command("step", "--step", "tiny_lm:make_step", "--batch", "2", "--steps", "2", cwd=workplace)
-    assert done.returncode == 0, done.stderr
+    done = command("step", "--step", "tiny_lm:make_step", "--batch", "2", "--steps", "2", cwd=workplace, code=0)
     assert done.stdout.count("including ranges") == 2
 
 
@@ -168,8 +161,7 @@ def test_the_step_command_runs_an_own_step_in_ranges(command, workplace):
     ],
 )
 def test_bad_input_says_what_to_do(command, workplace, arguments, message):
-    done = command("diagnose", *arguments, *SHORT, cwd=workplace)
-    assert done.returncode == 2, done.stdout
+    done = command("diagnose", *arguments, *SHORT, cwd=workplace, code=2)
     assert message in done.stderr
 
 
@@ -196,7 +188,6 @@ def test_a_script_that_measures_when_imported_is_told_so(command, workplace):
     (workplace / "unguarded.py").write_text(
         "import curvescope\ndef make_step(batch):\n    return lambda: None\ncurvescope.diagnose(make_step, (1, 2))\n"
     )
-    done = command("diagnose", "--step", "unguarded:make_step", *SHORT, cwd=workplace)
-    assert done.returncode == 2
+    done = command("diagnose", "--step", "unguarded:make_step", *SHORT, cwd=workplace, code=2)
     assert "put the call under `if __name__" in done.stderr
     refuse_while_importing()

@@ -98,10 +98,7 @@ def test_reader(example, tmp_path, capsys):
     assert main(["import", str(file), "-o", str(tmp_path / "r"), "--batch", "4"]) == 0
     assert main(["breakdown", str(tmp_path / "r"), "--json"]) == 0
     broken_down = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert {row["label"]: row["time_ms"] for row in broken_down["rows"] if row["time_ms"]} == {
-        "conv1": 1.5,
-        "fc1": 0.5,
-    }
+    assert {row["label"]: row["time_ms"] for row in broken_down["rows"] if row["time_ms"]} == {"conv1": 1.5, "fc1": 0.5}
 
 
 def test_reader_says_what_is_wrong_with_a_file(example, tmp_path, refusal_of):

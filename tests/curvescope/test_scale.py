@@ -36,8 +36,7 @@ def measured(tmp_path_factory, command):
 
     def make(folder):
         options = ["--devices", "1,2", "--batch", "8", "--total-batch", "16", "--input", "scale_models:load"]
-        done = command("scale", *NETWORK, *options, *SHORT, "-o", folder / "run", "--json", cwd=HERE)
-        assert done.returncode == 0, done.stderr
+        done = command("scale", *NETWORK, *options, *SHORT, "-o", folder / "run", "--json", cwd=HERE, code=0)
         (folder / "document.json").write_text(done.stdout)
 
     folder = shared_folder(tmp_path_factory, "scale", make)
@@ -228,8 +227,7 @@ def test_a_dying_rank_ends_the_run_and_resume_continues_it(tmp_path, command, mo
     assert not ranks_alive(folder)
     before = {path: path.read_bytes() for path in folder.glob("devices*/rank0/steps/*.parquet")}
     assert before
-    done = command("scale", "--resume", folder, "--json", cwd=HERE)
-    assert done.returncode == 0, done.stderr
+    done = command("scale", "--resume", folder, "--json", cwd=HERE, code=0)
     document = json.loads(done.stdout)
     assert document["complete"]
     assert point_of(document, "weak", 2)["rounds"] == 4

@@ -87,8 +87,4 @@ def _experiments():
     yield kept, [whole_step["kept_memory"]], rows_of(kept, whole, seed=3, noise=0.004)
     times = {None: step_ms, "no_onednn": step_ms}
     ran = experiment(4, Stage.REMEDY, ("no_onednn",), **on_step)
-    yield (
-        ran,
-        [whole_step["no_onednn"]],
-        rows_of(ran, times, seed=4, noise=0.004),
-    )
+    yield (ran, [whole_step["no_onednn"]], rows_of(ran, times, seed=4, noise=0.004))

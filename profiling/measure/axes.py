@@ -33,11 +33,8 @@ class Axes:
 def parse_axes(texts: Sequence[str], batches: Sequence[int] | None = None) -> Axes:
     """Parse the values of `--axis`, e.g. `tokens=128..4096`; the forms of values are those of `--batch`.
 
-    The first axis with several values is the curve, a second one the family; a single value is fixed. The values of
-    `--batch` are those of the last axis.
-
-    Raises:
-        CurvescopeError: a text has no such form, an axis is named twice, or three axes have several values.
+    The first axis with several values is the curve, a second one the family, a third an error; a single value is
+    fixed. The values of `--batch` are those of the last axis.
     """
     values: dict[str, tuple[int, ...]] = {}
     for text in texts:

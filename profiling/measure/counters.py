@@ -93,11 +93,8 @@ def count_kernels(
     """Count the kernels of a recording's steps, smallest batch size first, and add the counts to the recording.
 
     By default all batch sizes that were profiled and not counted yet. `report` receives a line before each, why one
-    could not be counted, and why CUPTI could not, so that Nsight Compute goes on. Returns what was counted now.
-
-    Raises:
-        CurvescopeError: see `check_countable` and `find_tools`; a batch size was not profiled or is counted already;
-            or the first one could not be counted.
+    could not be counted, and why CUPTI could not, so that Nsight Compute goes on. Returns what was counted now; if the
+    first size could not be counted, that is an error.
     """
     recording = open_recording(path)
     check_countable(recording)

@@ -170,8 +170,7 @@ def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> N
 def find_largest(fits: Callable[[int], bool], first: int) -> tuple[int, int | None]:
     """Search the largest batch size that fits, by doubling from `first` and then by bisection to a 32nd of the size.
 
-    Returns:
-        The largest size that fits, 0 for none; and the smallest size that was too large, None if all sizes fit.
+    Returns it, 0 for none, and the smallest size that was too large, None if all sizes fit.
     """
     good, tried = 0, first
     while tried <= _LARGEST_TRIAL and fits(tried):

@@ -149,11 +149,7 @@ def measure_versions(
     """Measure versions of a step together; each gets a recording in the new folder, by its name.
 
     `decided` says whether the rows so far, whose `factor` is the version, are enough; it is asked when processes end.
-    `start` starts a process, see `Interpreter`.
-
-    Raises:
-        CurvescopeError: a step fails or does not fit the memory, a version runs another's code, or a recording cannot
-            be written.
+    `start` starts a process, see `Interpreter`. A version that runs another's code, or whose step fails, is an error.
     """
     run = _Run(versions, configuration, protocol, start)
     shared = {"run": uuid.uuid4().hex, "rounds_of_process": ROUNDS_OF_PROCESS}

@@ -67,8 +67,7 @@ def visit(
 ) -> Visit | Empty:
     """Measure one batch size once; `between` runs after every unprofiled step, outside its time, e.g. to sample clocks.
 
-    Returns:
-        The steps, or `Empty` if the batch does not fit the memory, or a step of the user failed.
+    Returns the steps, or `Empty` if the batch does not fit the memory, or a step of the user failed.
     """
     result = _visit(workload, batch, protocol, between)
     if _is_short_of_memory(result) and workload.free_others():

@@ -90,8 +90,7 @@ class AnyWorkload:
     def annotated_steps(self, count: int) -> Iterator[int]:
         """Run steps of the loaded batch size in NVTX ranges of step, phase and layer, for a profiler of this process.
 
-        Yields:
-            The duration of each step, nanoseconds, including the cost of the ranges and the profiler.
+        Yields the duration of each step, nanoseconds, including the cost of the ranges and the profiler.
         """
         import nvtx
 
@@ -114,8 +113,7 @@ class AnyWorkload:
     def submit(self) -> object:
         """Run one step of the loaded batch size, without waiting for the device.
 
-        Returns:
-            What describes its result: the loss, the output of a forward pass alone, or what a user's step returns.
+        Returns what describes its result: the loss, the output of a forward pass alone, or what a user's step returns.
         """
         return self._run(lambda _: contextlib.nullcontext())
 

@@ -87,17 +87,10 @@ class OwnStep(AnyWorkload):
     ) -> None:
         """Prepare; nothing of the user's runs before `load`.
 
-        Args:
-            make_step: function of a value of the axis that returns a function that runs one step. A batch size alone
-                is passed by position; other axes, and several, by name.
-            device: None until `try_step` finds the device that the step uses.
-            name: default: the function's.
-            spec: value of `--step` that names the function; default: found by its name.
-            module: torch module whose layers are named; default: attribute `module` of the step or of `make_step`.
-            axis: default: batch.
-            fixed: other arguments of `make_step`.
-            errors_are_results: this and the clock as of `AnyWorkload`.
-            clock_ns: the clock.
+        `make_step` takes a value of the axis and returns a function that runs one step. A batch size alone is passed
+        by position; other axes, and several, by name. Without a device, `try_step` finds the one that the step uses.
+        `spec`, the value of `--step` that names the function, is found by default; so is the module whose layers are
+        named, as attribute `module` of the step or of `make_step`.
         """
         self.device, self._device_is_given = device or "cpu", device is not None
         self.axis, self.fixed = axis or Axis(), dict(fixed or {})

@@ -92,9 +92,6 @@ def from_factory(spec: str, input_shape: tuple[int, ...]) -> Network:
     """Create a network from `package.module:function`, a function without arguments that returns a Module.
 
     The loss is the mean square of the outputs.
-
-    Raises:
-        CurvescopeError: the module or the function cannot be loaded, or the result is not a Module.
     """
     if not input_shape or min(input_shape) < 1:
         raise CurvescopeError(

@@ -25,10 +25,8 @@ Row = dict[str, Any]
 def operations(network: Network) -> Row:
     """The operators of a training step of the network, with its parameters and what it keeps per sample (`facts`).
 
-    Each has `layer`, `op`, `inputs` and `outputs` (shapes, as above), and a convolution `settings`.
-
-    Raises:
-        CurvescopeError: a shape is not linear in the batch.
+    Each has `layer`, `op`, `inputs` and `outputs` (shapes, as above), and a convolution `settings`. A shape that is
+    not linear in the batch is an error.
     """
     small, large = _trace(network, 2), _trace(network, 4)
     if [row["op"] for row in small] != [row["op"] for row in large]:

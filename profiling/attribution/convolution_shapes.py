@@ -33,10 +33,9 @@ _Shapes = dict[str, tuple[int, ...]]
 def with_third_shapes(
     operations: Sequence[Operation], call: Ints | Codes, parent: Ints | Codes
 ) -> tuple[list[Operation], Ints]:
-    """The operations, those of convolutions with the shape of the tensor that is none of their arguments, if known.
+    """The operations, those of convolutions with the shape of the tensor that is no argument, and each span's index.
 
-    Also the index of each span into them: gradients of equal shapes may differ in the third. `call` and `parent` are
-    the index of each span into `operations`, and of the span around it, `NONE` for none.
+    `call` is the index of each span into `operations`; gradients of equal shapes may differ in the third.
     """
     completed = _with_results(operations)
     tensors = [_tensors(operation, *_GRADIENTS) for operation in operations]

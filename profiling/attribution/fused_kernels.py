@@ -124,8 +124,7 @@ def _known_operators() -> frozenset[str]:
 def operators_of_name(kernel: str) -> tuple[str, ...]:
     """The operators in the name of a generated kernel, e.g. `aten::relu`; empty for other names.
 
-    Inductor sorts them and joins them by `_`, which they contain, too. Words that are in no known operator are one
-    operator of another library, without `aten::`.
+    Inductor sorts them and joins them by `_`, which they contain, too; unknown words are one of another library.
     """
     match = _GENERATED.fullmatch(kernel)
     if match is None:

@@ -20,11 +20,7 @@ class GraphNodes:
     """The captured nodes of all processes of a profile."""
 
     def __init__(self, process: Ints, node: Ints, original: Ints, time_ns: Ints, thread_key: Ints) -> None:
-        """Follow each clone to the capture; columns of shape (creations,).
-
-        `original` is the node that one is a clone of, 0 for a captured node; a node's number is unique in its process,
-        a thread's over processes.
-        """
+        """Follow each clone to the capture; `original` is 0 for a captured node. Columns of shape (creations,)."""
         rows = list(zip(*(column.tolist() for column in (process, node, original, time_ns, thread_key)), strict=True))
         originals: dict[Node, Node] = {(of, number): (of, first) for of, number, first, _, _ in rows if first}
         created = {(of, number): place for of, number, first, *place in rows if not first}

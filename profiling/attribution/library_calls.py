@@ -79,11 +79,7 @@ class Operators(NamedTuple):
         return span if span != NONE and self.names[span] is not None else NONE
 
     def multiplies(self, span: int, call: MklCall) -> bool:
-        """Whether the operator can have made the call: it has the extents m, n, k in any order.
-
-        A batched operator makes batched calls. MKL prints their extents as pointers, so only the order of calls and the
-        duration decide.
-        """
+        """Whether the operator can have made the call: extents m, n, k in any order; for batched ones only time."""
         fits = call.duration_ns is None or call.duration_ns <= self.duration_ns[span]
         return fits and self.may_multiply(span, call)
 

@@ -1,7 +1,6 @@
-"""Nests the spans of host threads by time, over columns.
+"""Nests the spans of host threads by time, over columns: a moment lies in the innermost span that contains it.
 
-A span that ends after the one around it is cut to that end, and counted. A moment of a thread lies in the innermost
-span that contains it.
+A span that ends after the one around it is cut to that end, and counted.
 """
 
 from __future__ import annotations

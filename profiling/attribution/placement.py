@@ -223,8 +223,8 @@ def _inherit(own: Ints, nested: Nest) -> Ints:
 def _numbers(spans: HostSpans, sequence: Ints, draws: Bools, takes: Bools) -> Ints:
     """Process, forward thread and sequence number of each span, combined into one number.
 
-    The profiler numbers forward threads itself: a number stands for the thread of the process that drew most of the
-    sequence numbers of its nodes. In a process without such numbers all threads count as one.
+    A forward thread's number stands for the thread of the process that drew most of the sequence numbers of its nodes.
+    In a process without such numbers all threads count as one.
     """
     process, processes = factorize(spans.process)
     code, distinct = factorize(sequence)

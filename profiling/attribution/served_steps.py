@@ -1,9 +1,8 @@
 """Parses the step marks of inference servers: the phase of a step, its requests, its tokens and its context.
 
-Known marks, with their origin:
-- vLLM: `execute_context_2(6144)_generation_3(3)`: 2 requests with 6,144 tokens of prompt, 3 requests that generate.
-  With attention sums: `execute_35_context_1(sq32sk48sqsq1024sqsk1536)_generation_3(sq3sk6144sqsq3sqsk6144)`; `sq`
-  counts the tokens that the step computes, `sk` the tokens that they attend to. SGLang and ATOM write it, too.
+- vLLM: `execute_context_2(6144)_generation_3(3)`: 2 requests with 6,144 tokens of prompt, 3 that generate. With
+  attention sums (SGLang and ATOM, too): `execute_35_context_1(sq32sk48sqsq1024sqsk1536)_generation_3(sq3sk6144…)`; `sq`
+  counts the tokens that the step computes, `sk` the tokens that they attend to.
 - SGLang: `step[DECODE bs=64]`, `step[EXTEND bs=2 toks=14721]`, `step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 …]`.
 - ATOM: `prefill[bs=2 tok=14721 ctx=[7803, 6918]]`, `decode[bs=117/128 tok=117 d=117]`; the graph is that of 128.
 - TensorRT-LLM: `[Executor] _forward_step 7: 0 ctx reqs, 0 ctx tokens, 32 gen reqs`, older versions without tokens.

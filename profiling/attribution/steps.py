@@ -1,12 +1,10 @@
 """Finds the start and end of steps in a profile: by marks, or by the repetition of kernels, or as one single step.
 
-- Marks: ranges with the name of a step; where there are none, the ends of the calls of `Optimizer.step`. The host runs
-  ahead of the device, so a step's window reaches from its mark, or the end of the step before it, to the end of the
-  device work launched in it: windows do not overlap.
+- Marks: ranges named as a step; without, the ends of the calls of `Optimizer.step`. The host runs ahead of the device,
+  so a window reaches from its mark, or the end of the step before, to the end of the device work launched in it.
 - Repetition: the shortest period of kernel names, on the stream with most time, that explains the longest stretch of
-  the sequence with at least three periods. Names do not show the start of a step within the period; the longest idle
-  time that recurs in every period is taken. No step begins between two kernels that one operator, one annotation, one
-  call of a module or one launch of a graph started. Layers repeat too, and so do loops within a step: repetition
+  at least three periods. It begins after the longest idle time that recurs in every period, but not between kernels
+  that one operator, annotation, call of a module or launch of a graph started. Layers and loops repeat too: repetition
   counts only where its periods hold at least 80 % of the device time.
 - Otherwise the profile is one step, from its first device work to its last.
 """
@@ -76,9 +74,7 @@ class StepMarks:
 def find_marks(ranges: HostSpans, names: Sequence[str], pattern: re.Pattern[str] | None = None) -> list[StepMarks]:
     """The step marks of every process: of several families of names one, on one thread.
 
-    Curvescope's own marks go first, then those of an inference server, which tell the batch size, then those of
-    torch.profiler, then those that cover most time. `names` belong to the `meanings`; without a pattern known
-    conventions say what a mark is.
+    Curvescope's own go first, then those of a server, which tell the batch size, of torch.profiler, and of most time.
     """
     if pattern is None:
         rows = np.flatnonzero(ranges.where(lambda meaning: meaning.step))

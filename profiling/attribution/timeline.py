@@ -138,8 +138,7 @@ class Timeline:
     def find_steps(self, work: DeviceWork, communicates: Bools) -> None:
         """Find steps without marks, and set the steps of all device work.
 
-        `communicates` says of each name whether its kernels are communication: a stream of collectives, which may be
-        one name over and over, repeats nothing that a step does.
+        Kernels whose name communicates do not decide: collectives may be one name over and over.
         """
         timed = work.timed
         kernels = timed & (work.kernel_name != NONE)

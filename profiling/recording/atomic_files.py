@@ -19,8 +19,7 @@ from .remote_store import AnyPath, RemotePath
 def atomic_file(path: AnyPath) -> Iterator[BinaryIO]:
     """Open a temporary neighbour of `path` for writing; on success it is synced and renamed to `path`.
 
-    On a remote store the file is written with one put. CurvescopeError: the disk is full, or the folder is not
-    writable.
+    On a remote store it is one put. CurvescopeError: the disk is full, or the folder is not writable.
     """
     if isinstance(path, RemotePath):
         buffer = io.BytesIO()
@@ -98,10 +97,9 @@ def claim(path: AnyPath, name: str, content: bytes, hint: str = "") -> None:
 
 @contextmanager
 def locked_folder(path: Path) -> Iterator[None]:
-    """Lock a folder against other processes that call this; the lock ends with the block or the process.
+    """Lock an existing folder, where the system has locks, against other processes that call this, for the block.
 
-    A system or file system without locks, e.g. Windows or some network file systems, and a folder that does not exist
-    are not locked. CurvescopeError: another process has locked it.
+    CurvescopeError: another process has locked it.
     """
     try:
         import fcntl

@@ -94,8 +94,7 @@ class Disturbances:
 def with_set_aside(steps: pd.DataFrame) -> pd.DataFrame:
     """The steps with a column `set_aside`: whether they belong to a visit that estimates leave out.
 
-    `steps` is a whole table, or what an estimate compares of a table `experiments`. A table that has the column stays
-    the same, so parts of one keep it.
+    A table (whole, or what an estimate compares of `experiments`) that has it stays the same, so parts of one keep it.
     """
     if SET_ASIDE in steps:
         return steps

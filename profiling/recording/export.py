@@ -217,7 +217,6 @@ class _Tracks:
         return self._put((drawn.process, None), thread, drawn.track)
 
     def names(self) -> Iterator[dict[str, Any]]:
-        """Events with the names of tracks; process ids are named only if there are several."""
         several = len({of for _, of in self._processes if of is not None}) > 1
         for (name, of), process in self._processes.items():
             text = f"{name} of process {of}" if several and of is not None else name

@@ -113,8 +113,7 @@ LOSSES = {
 def describe_lost(lost: Mapping[str, Any]) -> list[str]:
     """One line for each count in a recording's `lost`; counts of old recordings have no severity.
 
-    The sentence continues the count, and the name follows it. One with a capital, of an old recording or a plugin,
-    stands by itself after the name.
+    The name follows the sentence, or precedes one with a capital, of an old recording or a plugin.
     """
     lines = []
     for name, entry in lost.items():

@@ -33,8 +33,8 @@ def write_part(part: AnyPath, schema: Table, rows: pa.Table) -> None:
 def read_part(part: AnyPath, schema: Table, columns: Collection[str] | None = None, encoded: bool = False) -> pa.Table:
     """Read the rows of a part in the form of the schema; columns that the part lacks are null.
 
-    `encoded` keeps text dictionary-encoded, so that a name shared by a million rows is in memory once. CurvescopeError:
-    the file is damaged, or does not fit the schema.
+    `encoded` keeps text dictionary-encoded: a name of a million rows once. CurvescopeError: damaged, or of no such
+    form.
     """
     wanted = schema.only(columns)
     with _report_damage(part), _opened(part) as source:
@@ -79,10 +79,9 @@ def _report_damage(part: AnyPath) -> Iterator[None]:
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Parquet encodings: dictionary for text, delta for integers, because times and ids increase.
+    """Dictionary for text, delta for integers, because times and ids increase: a quarter of the default's writing time.
 
-    This takes a quarter of the default's writing time. Statistics are kept only for columns that queries filter by: for
-    all forty columns they take a third of the time.
+    Statistics are kept only for columns that queries filter by: for all forty columns they take a third of the time.
     """
     whole = [field.name for field in schema if pa.types.is_integer(field.type)]
     return {

@@ -43,11 +43,9 @@ def rank_info_of(meta: Mapping[str, Any]) -> RankInfo | None:
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> RankInfo | None:
-    """Rank information from the launcher of this process; None without a launcher.
+    """Rank information from the launcher of this process; None without one. CurvescopeError: half of it is there.
 
-    torchrun sets RANK, WORLD_SIZE and LOCAL_RANK, srun SLURM_PROCID, SLURM_STEP_NUM_TASKS and SLURM_LOCALID. A Slurm
-    batch script itself is not a rank: SLURM_STEP_NUM_TASKS is set only under srun. CurvescopeError: some variables are
-    missing, or are not numbers.
+    A Slurm batch script itself is not a rank: SLURM_STEP_NUM_TASKS is set only under srun.
     """
     torchrun, slurm = ("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
     if "RANK" in environment or "WORLD_SIZE" in environment:

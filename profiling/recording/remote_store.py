@@ -1,7 +1,6 @@
 """Paths on object stores and other remote file systems, named by URL and accessed through fsspec.
 
-An object is written with one put, which is atomic, so no temporary name is needed. Credentials and endpoints come from
-the same settings that the store's own tools use (AWS_PROFILE, AWS_ENDPOINT_URL, …).
+One put writes an object, atomically. Credentials are those of the store's own tools (AWS_PROFILE, …).
 """
 
 from __future__ import annotations

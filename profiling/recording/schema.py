@@ -402,8 +402,8 @@ def modernise_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
 def conform(table: Table, data: pa.Table) -> pa.Table:
     """Bring data into the form of the table: its columns in order, absent nullable columns filled with null.
 
-    Dictionary-encoded text stays encoded, so that a name shared by a million rows is written once. ValueError: a column
-    is unknown, a required one is absent or has nulls, or a cast loses data.
+    Text stays dictionary-encoded. ValueError: a column is unknown, or a required one absent or null, or a cast loses
+    data.
     """
     unknown = set(data.column_names) - {c.name for c in table.columns}
     if unknown:

@@ -244,9 +244,8 @@ def _rows(
         terms.append(estimate_terms(keyed, one.steps, statistic=one.curve.statistic))
         used = main_kernels(keyed[keyed["step"].isin(undisturbed_steps(keyed))], (batch,))
         families.append({place: family(str(name)) for place, (name,) in used.items()})
-    keys = list(dict.fromkeys(key for of_side in terms for key in of_side.keys))
     lines, together = [], measured_together(sides)
-    for key in keys:
+    for key in dict.fromkeys(key for of_side in terms for key in of_side.keys):
         columns = [_column(of_side, key) for of_side in terms]
         times, replicates = tuple(time for time, _ in columns), [drawn for _, drawn in columns]
         rounds = [of_side.rounds[batch] for of_side in terms]

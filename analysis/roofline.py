@@ -124,12 +124,11 @@ def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel",
             points.append(point)
     points.sort(key=lambda p: -p.time_s)
     without.sort(key=lambda p: -p.time_s)
-    roofs = _drawn(points, hardware)
     return Roofline(
         batch=batch,
         by=by,
         points=tuple(points),
-        roofs=roofs,
+        roofs=_drawn(points, hardware),
         time_without_work_s=without_ms / 1e3 / per,
         n_steps=n_steps,
         without_work=tuple(without),

@@ -91,8 +91,7 @@ def explain_difference(
     walls = times.sum(axis=2)
     # Both sides of a pair are used, or none.
     used = undisturbed(walls[0] - walls[1], float(np.median(walls)))
-    steps_of = np.array(common)
-    sides = {group.name: Samples(times[i], steps_of, used=used) for i, group in enumerate((one, other))}
+    sides = {group.name: Samples(times[i], np.array(common), used=used) for i, group in enumerate((one, other))}
     split = terms_of(keys, sides)
     functional = Functional("difference", one.name, None, ((one.name, 1.0), (other.name, -1.0)))
     main = [_main_kernels(group, named) for group in (other, one)]

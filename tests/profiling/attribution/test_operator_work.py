@@ -146,42 +146,29 @@ def _remember_inputs():
 
 
 @pytest.mark.parametrize(
-    ("op", "before", "after"),
+    ("op", "further"),
     [
-        ("aten::scaled_dot_product_attention", 0, [[], [], [], [], []]),
-        ("aten::_scaled_dot_product_flash_attention", 0, [[], [], []]),
-        ("aten::_scaled_dot_product_efficient_attention", 0, [[], [], [], []]),
-        ("aten::_scaled_dot_product_cudnn_attention", 0, [[], [], [], []]),
-        ("aten::_scaled_dot_product_attention_math", 0, [[], [], []]),
+        *(("scaled_dot_product_attention", 5), ("_scaled_dot_product_attention_math", 3)),
+        *((f"_scaled_dot_product_{name}_attention", n) for name, n in (("flash", 3), ("efficient", 4), ("cudnn", 4))),
     ],
 )
-def test_attention_by_hand_in_every_backend(op, before, after):
+def test_attention_by_hand_in_every_backend(op, further):
     """2 samples, 3 heads, 4 queries of 8, 5 keys, values of 8: two products of 2 x 3 x 4 x 5 x 8."""
-    shapes = [[2, 3, 4, 8], [2, 3, 5, 8], [2, 3, 5, 8], *after]
-    assert work(op, shapes, ["c10::Half"] * 3) == Work(2 * 2 * (2 * 3 * 4 * 5 * 8), 2 * (2 * 3 * 8) * (4 + 5 + 5 + 4))
+    shapes = [[2, 3, 4, 8], [2, 3, 5, 8], [2, 3, 5, 8]] + [[]] * further
+    assert work(f"aten::{op}", shapes, HALF) == Work(2 * 2 * (2 * 3 * 4 * 5 * 8), 2 * (2 * 3 * 8) * (4 + 5 + 5 + 4))
 
 
-def test_a_causal_mask_leaves_the_pairs_below_the_diagonal():
-    shapes = [[1, 1, 4, 8]] * 3 + [[]] * 3
+def test_a_causal_mask_leaves_the_pairs_below_the_diagonal_and_a_shared_key_counts_once():
+    shapes, unmasked = [[1, 1, 4, 8]] * 3 + [[]] * 3, 2 * 2 * 8 * 16
     op = "aten::scaled_dot_product_attention"
-    concrete = [None] * 5
-    assert work(op, shapes, F4, [*concrete, True]).flops == 2 * 2 * 8 * (1 + 2 + 3 + 4)
-    whole = 2 * 2 * 8 * 16
-    assert work(op, shapes, F4, [*concrete, False]).flops == whole
-    assert work(op, shapes, F4).flops == whole  # not recorded: an upper bound
+    # Not recorded, the mask leaves an upper bound.
+    for concrete, flops in (([None] * 5 + [True], 2 * 2 * 8 * 10), ([None] * 5 + [False], unmasked), ([], unmasked)):
+        assert work(op, shapes, F4, concrete).flops == flops
+    shared = [[1, 8, 4, 16], [1, 2, 4, 16], [1, 2, 4, 16]]
+    assert work(op, shared, F4) == Work(2 * 2 * 8 * 16 * 16, 4 * 16 * 4 * (8 + 2 + 2 + 8))
 
 
-def test_heads_that_share_a_key_count_their_own_products_and_the_key_once():
-    shapes = [[1, 8, 4, 16], [1, 2, 4, 16], [1, 2, 4, 16]]
-    expected = Work(2 * 2 * 8 * 16 * 16, 4 * 16 * 4 * (8 + 2 + 2 + 8))
-    assert work("aten::scaled_dot_product_attention", shapes, F4) == expected
-
-
-def attention_rules():
-    return [op for op in _RULES if "attention" in op]
-
-
-@pytest.mark.parametrize("op", attention_rules())
+@pytest.mark.parametrize("op", [op for op in _RULES if "attention" in op])
 def test_the_rules_of_attention_know_the_arguments_of_torch(op):
     """Query, key, value and the mask stand where torch's own schema has them."""
     schemas = {schema.name: schema for schema in torch._C._jit_get_all_schemas() if not schema.overload_name}

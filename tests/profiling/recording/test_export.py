@@ -176,13 +176,6 @@ def test_a_sweep_of_profiles_is_explained(tmp_path, capsys):
     assert "the profiling overhead is unknown" in " ".join(capsys.readouterr().out.split())
 
 
-def test_rounds_of_a_batch_size_are_kept_apart(tmp_path):
-    files = [profile_of(tmp_path / name, 8, 800) for name in ("a", "b")]
-    steps = open_recording(import_sweep(files, tmp_path / "sweep").path).frame("steps")
-    assert steps[["round", "index"]].value_counts().max() == 1
-    assert set(steps["round"]) == {0, 1}
-
-
 def test_sweep_command_wants_a_batch_size_for_each_file(tmp_path, capsys):
     files = [str(profile_of(tmp_path / name, 0, 800, told=False)) for name in ("a", "b")]
     target = str(tmp_path / "sweep")
@@ -193,6 +186,10 @@ def test_sweep_command_wants_a_batch_size_for_each_file(tmp_path, capsys):
     assert "--as sweep" in capsys.readouterr().err
     assert main(["import", "--as", "sweep", *files, "--batch", "8,16", "-o", target]) == 0
     assert open_recording(target).meta["batches"] == [8, 16]
+    alike = [profile_of(tmp_path / name, 8, 800) for name in ("c", "d")]
+    steps = open_recording(import_sweep(alike, tmp_path / "alike").path).frame("steps")
+    assert steps[["round", "index"]].value_counts().max() == 1  # rounds of a batch size are kept apart
+    assert set(steps["round"]) == {0, 1}
 
 
 def test_one_profile_alone_is_no_curve(tmp_path, capsys):

@@ -104,22 +104,17 @@ def test_a_finished_recording_gets_parts_and_keeps_its_own(tmp_path, status):
     assert all(after[file] == content for file, content in before.items() if file.name != "recording.json")
 
 
-def test_only_one_process_adds_to_a_finished_recording(tmp_path):
-    path = record(tmp_path / "r")
-    with RecordingWriter.extend(path), pytest.raises(CurvescopeError, match="Another process adds to"):
-        RecordingWriter.extend(path)
-    with RecordingWriter.extend(path):
-        pass  # the lock ended with its writer
-
-
-def test_what_is_still_recorded_or_old_gets_nothing(tmp_path):
+def test_what_another_process_adds_to_or_is_still_recorded_or_old_gets_nothing(tmp_path):
     RecordingWriter(tmp_path / "r", {})
     with pytest.raises(CurvescopeError, match="not finished"):
         RecordingWriter.extend(tmp_path / "r")
-    with RecordingWriter.extend(record(tmp_path / "old")) as writer:
+    path = record(tmp_path / "old")
+    with RecordingWriter.extend(path), pytest.raises(CurvescopeError, match="Another process adds to"):
+        RecordingWriter.extend(path)
+    with RecordingWriter.extend(path) as writer:  # the lock ended with its writer
         writer.update(schema_version=1)
     with pytest.raises(CurvescopeError, match="older Curvescope"):
-        RecordingWriter.extend(tmp_path / "old")
+        RecordingWriter.extend(path)
     with pytest.raises(CurvescopeError, match="nothing does not exist"):
         RecordingWriter.extend(tmp_path / "nothing")
 

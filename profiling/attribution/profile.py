@@ -1,6 +1,7 @@
 """The interface of readers and recorders to attribution: neutral tables of a profile, and the user's options.
 
-A column that a format lacks may be absent. Times are `start_ns` and `end_ns`.
+A column that a format lacks may be absent. Times are `start_ns` and `end_ns`. Names are dictionary-encoded, all batches
+of one table with one dictionary.
 
 - ranges: name, start_ns, end_ns, process, thread, thread_key (unique over processes), domain, category, kind,
   color_argb, payload; `shown`, false for ranges that only place the work in them, e.g. a framework's operators.
@@ -12,8 +13,6 @@ A column that a format lacks may be absent. Times are `start_ns` and `end_ns`.
   start_ns, end_ns, process, device, context, stream, correlation_id. Work that the host itself does has a thread_key
   instead of a launch.
 - each may have `source`, if it differs from the profile's.
-
-Names are dictionary-encoded, all batches of one table with one dictionary.
 """
 
 from __future__ import annotations

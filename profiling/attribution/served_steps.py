@@ -50,9 +50,7 @@ def parse_served_step(name: str) -> ServedStep | None:
 def _parse(name: str) -> ServedStep | None:
     if match := _VLLM.match(name):
         fact = _integers(match)
-        tokens = _sum(
-            fact["c_sq"] if fact["ct"] is None else fact["ct"], fact["g_sq"] if fact["gt"] is None else fact["gt"]
-        )
+        tokens = _sum(*(fact[f"{of}_sq"] if fact[f"{of}t"] is None else fact[f"{of}t"] for of in "cg"))
         return _of_requests("vLLM", fact["c"], fact["g"], tokens, _sum(fact["c_sk"], fact["g_sk"]))
     if match := _TENSORRT.match(name):
         fact = _integers(match)

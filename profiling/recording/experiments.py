@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 
 TIME_IS_UP = "the time for experiments was up"  # reason for what is untested
-
-
 TIME = "time"  # kind of an experiment that tests no functional of T, but T itself at each batch size
 _TOGETHER = "+"  # between the names of factors that are changed together
 

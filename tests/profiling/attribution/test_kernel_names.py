@@ -88,20 +88,14 @@ def test_tiles_are_read_where_the_name_has_them(name, tile):
     assert read_name(name).tile == tile
 
 
-@pytest.mark.parametrize("profile", ["kineto_resnet50_w0_a.pt.trace.json.gz", "hta_alexnet_trace.json.gz"])
-def test_no_kernel_of_a_real_profile_is_unknown(profile, imported_profile):
-    names = open_recording(imported_profile(profile)).frame("kernels")["name"].unique()
-    assert len(names)
-    assert [name for name in names if family(name) == UNKNOWN] == []
-
-
 @pytest.mark.parametrize("profile", sorted(PROFILES.glob("*.json.gz")), ids=lambda path: path.name[:30])
 def test_families_of_real_profiles_are_known_for_95_percent_of_the_device_time(profile, imported_profile):
     kernels = open_recording(imported_profile(profile.name)).frame("kernels")
     kernels = kernels[kernels["device"].notna()]
     times_ns = kernels.groupby("name")["duration_ns"].sum()
     unknown_ns = sum(time_ns for name, time_ns in times_ns.items() if family(name) == UNKNOWN)
-    assert unknown_ns <= 0.05 * times_ns.sum()
+    all_are_known = profile.name.startswith(("kineto_resnet50_w0_a", "hta_alexnet"))
+    assert unknown_ns <= (0 if all_are_known else 0.05) * times_ns.sum()
 
 
 @pytest.mark.parametrize(

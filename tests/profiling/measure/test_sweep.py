@@ -108,7 +108,7 @@ def test_flops_of_convolutions_are_the_direct_algorithms(recorded):
 @pytest.mark.alone
 def test_a_planted_slow_path_is_found_in_8_of_8_runs(tmp_path):
     """At batch 8, in the layer `middle`, in the backward pass."""
-    protocol = replace(SHORT, rounds=(6, 6))
+    protocol = replace(SHORT, rounds=(10, 10))
     for run in range(8):
         recording = sweep(tmp_path / str(run), planted.build, BATCHES[:3], protocol)
         first = explain(recording).explanations[0]

@@ -147,18 +147,6 @@ def test_communication_is_told_from_the_layer_it_runs_under():
     }
 
 
-def test_nccl_kernel_is_of_the_collective_that_launched_it():
-    reducer = "torch::distributed::reducer::mul_out"
-    host = [op(reducer, 100, 20), op("aten::mul", 105, 10, correlation=1)]
-    host += [op("c10d::allreduce_", 200, 50, correlation=2), op("nccl:all_reduce", 210, 30, correlation=3)]
-    names = ["vectorized_elementwise_kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"]
-    device = [DeviceEvent(names[0], 130, 10, 0, 7, 11, 1), DeviceEvent(names[1], 300, 400, 0, 20, 12, 3)]
-    rows = kernel_rows([STEP, mark("phase:backward", 0, 900), *host], device, host_rows=False)
-    placed_in = [(row["name"], row["op"], row["phase"]) for row in rows.kernels]
-    assert placed_in == [(names[0], reducer, "backward"), (names[1], "nccl:all_reduce", "backward")]
-    assert rows.lost == {}
-
-
 def test_a_primitive_beside_a_collective_is_its_operators():
     """Gloo's thread begins the collective after the operator and before the primitive, which is inside the operator."""
     log = VerboseLog(primitives=[Primitive("convolution jit:avx2", 250, 40)])

@@ -124,6 +124,14 @@ def test_python_of_the_pages_is_python(page):
             ast.parse(block.body)
 
 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name)
+def test_files_that_the_pages_name_exist(page):
+    named = re.findall(
+        r"`(?:python )?((?:benchmarks|tests|docs|examples)/[\w/]+\.(?:py|toml|jsonl?))", page.read_text()
+    )
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def test_the_readme_shows_what_is_printed_of_the_kept_run():
     printed = run_blocks.run("curvescope explain examples/recordings/alexnet-cpu", ROOT)
     (shown,) = re.findall(r"```\n(alexnet: .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

@@ -107,7 +107,6 @@ def write(path: Path) -> None:
 
 
 def main() -> int:
-    """Print the figures; 1 if a target is missed."""
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "run")
         runs = []

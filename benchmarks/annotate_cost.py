@@ -25,7 +25,6 @@ def seconds(model: nn.Module, x: torch.Tensor) -> float:
 
 
 def main() -> None:
-    """Print the cost per layer and per pass: median and quartiles over the pairs."""
     torch.set_num_threads(1)
     model = nn.Sequential(*(nn.Hardtanh() for _ in range(_LAYERS)))
     x = torch.zeros(4, requires_grad=True)

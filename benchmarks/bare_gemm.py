@@ -33,7 +33,6 @@ def bare_ns(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[int]:
 
 
 def main() -> None:
-    """Alternate, and print both and their ratios."""
     a, b = (torch.from_numpy(array) for array in _PROBLEM.operands(np.random.default_rng(0)))
     c = torch.empty(_PROBLEM.n, _PROBLEM.m)
     backend = open_backend("torch", "cpu")

@@ -203,7 +203,6 @@ def child(task: str, folder: Path, environment: dict[str, str]) -> dict[str, Any
 
 
 def main() -> None:
-    """Run everything and print it."""
     from curvescope.profiling.collect.chunks import read_chunks
     from curvescope.profiling.native import library_path
     from tests.native.doubles import build_doubles

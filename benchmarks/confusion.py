@@ -39,7 +39,6 @@ def named(cause: str, jitter: float, seed: int) -> str:
 
 
 def main() -> None:
-    """Print the table, or put it on the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write docs/causes.md")
     args = parser.parse_args()

@@ -78,11 +78,7 @@ def _fit_without(by: str, left_out: str) -> dict[str, Constants]:
 
 
 def refit(jobs: int) -> None:
-    """Fit, hold out, and write the constants and the residuals.
-
-    Args:
-        jobs: number of fits that run at once.
-    """
+    """Fit, hold out, and write the constants and the residuals."""
     fitted_to, k40_rest = measurements()
     operators = [group for group in fitted_to if group.kind != "streaming"]
     left_out = [
@@ -125,11 +121,7 @@ def refit(jobs: int) -> None:
 
 
 def compare_choices(without: Mapping[str, Mapping[str, Constants]]) -> list[pd.DataFrame]:
-    """Predict cudnn_scope's cards, with choices learned from other architectures and with the fastest algorithm.
-
-    Args:
-        without: constants by architecture of fits that left a GPU out, by its key.
-    """
+    """Predict cudnn_scope's cards, with choices learned from other architectures and with the fastest algorithm."""
     groups = read_choices(PUBLISHED)
     learned = {name: learn_choices(PUBLISHED, name) for name in {group.architecture for group in groups}}
     frames = []
@@ -250,9 +242,6 @@ def compare_other_cards() -> pd.DataFrame:
     """Cards and a library that no fit has seen, with the intervals that are printed.
 
     What convolutions with that library tell comes from the other cards.
-
-    Returns:
-        Rows of `holdout.compare`, with the columns inside and refused: whether the model refuses such operators.
     """
     fitted, frames, residuals = load_fitted(), [], pd.read_csv(RESIDUALS, keep_default_na=False)
     for group in [*read_neusight(PUBLISHED), *read_neusight_later(PUBLISHED)]:
@@ -289,7 +278,6 @@ def print_network_errors() -> None:
 
 
 def main() -> None:
-    """Fit where asked, and print the errors."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-fit", action="store_true", help="keep the constants and the residuals")
     parser.add_argument("--jobs", type=int, default=1, help="fits that run at once (default %(default)s)")

@@ -7,36 +7,21 @@ from pathlib import Path
 
 
 def beginning(title: str, *figures: str) -> str:
-    """First lines of a page, with an empty line at their end.
-
-    Args:
-        title: of the page.
-        figures: three lines of Markdown, each with a figure in bold letters.
-    """
+    """First lines of a page, with an empty line at their end."""
     assert len(figures) == 3, figures
     assert all("**" in figure for figure in figures), figures
     return "\n".join([f"# {title}", "", *(f"- {figure}" for figure in figures), "", ""])
 
 
 def figures_of(page: Path) -> tuple[str, list[str]]:
-    """Title of a page and its three figures.
-
-    Args:
-        page: a file that `beginning` begins.
-    """
+    """Title of a page and its three figures."""
     found = re.match(r"# (.+)\n\n((?:- .+\n){3})\n", page.read_text())
     assert found, f"{page.name} does not begin with a title and three figures"
     return found[1], [line.removeprefix("- ") for line in found[2].splitlines()]
 
 
 def write_section(page: Path, heading: str, text: str) -> None:
-    """Replace a section of a page, or add it at the end.
-
-    Args:
-        page: a file of Markdown.
-        heading: line that the section begins with, e.g. `## Versions measured together`.
-        text: the section, with its heading.
-    """
+    """Replace a section of a page, or add it at the end."""
     before, _, after = page.read_text().partition(f"\n{heading}\n")
     following = after.partition("\n## ")[2]
     parts = [before.strip("\n"), text.strip("\n"), *([f"## {following}".strip("\n")] if following else [])]

@@ -145,13 +145,7 @@ def verdicts(effect: float, noise: str, seed: int) -> list[str]:
 
 
 def stressed(times: float, noise: str, seed: int) -> tuple[bool, bool]:
-    """Whether a stress confirms its cause, and whether the interval of the share holds its true value.
-
-    Args:
-        times: slowdown of the smaller batch sizes, as a multiple of what the anomaly says.
-        noise: noise of the runs.
-        seed: seed of the noise.
-    """
+    """Whether a stress confirms its cause, and whether the interval of the share holds its true value."""
     usual = costs_of(0.2)[None]
     weights = dict(BEND.coefficients)
     size_ms = sum(weight * usual[batch] for batch, weight in weights.items())
@@ -240,7 +234,6 @@ def section(kept: dict[str, dict[str, int] | int]) -> str:
 
 
 def main() -> int:
-    """Simulate, print the section, and write it where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sweeps", type=int, default=SWEEPS, help="of each kind (default %(default)s)")
     parser.add_argument("--missing", action="store_true", help="simulate only what the kept results lack")

@@ -96,16 +96,7 @@ def ended(
     signal_after_s: tuple[signal.Signals, float] | None = None,
     hung_s: float = HUNG_S,
 ) -> Outcome:
-    """Run a command in a process group of its own to its end, judged; one that hangs is made to say where.
-
-    Args:
-        arguments: program and arguments.
-        folder: where it runs.
-        environment: of it, besides this process's.
-        prepare: called in the new process.
-        signal_after_s: sent to the whole group, as a terminal does, so long after the start.
-        hung_s: how long it may take.
-    """
+    """Run a command in a process group of its own to its end, judged; one that hangs is made to say where."""
     process = subprocess.Popen(
         arguments,
         cwd=folder,
@@ -474,7 +465,6 @@ def keep(fault: Fault, command: str, seed: int) -> None:
 
 
 def main() -> int:
-    """Run the trials; exit code 1 where one was bad."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=[f.name for f in FAULTS], action="append", help="these faults")
     parser.add_argument("--command", choices=COMMANDS, action="append", help="these commands")

@@ -267,7 +267,6 @@ def compare(old: Path, new: Path, renames: Path | None, most_lines: int, most_fi
 
 
 def main() -> int:
-    """Run one verb."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=("inputs", "write", "compare"))
     parser.add_argument("folders", type=Path, nargs="+")

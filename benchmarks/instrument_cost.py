@@ -91,7 +91,6 @@ def measure(workload: OwnStep | Workload, rounds: int) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    """Print a table for each step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     rounds = parser.parse_args().rounds

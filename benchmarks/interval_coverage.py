@@ -151,19 +151,12 @@ def waits_ns(duration_ns: pd.Series, due_ns: pd.Series) -> pd.Series:
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts over the sweeps of one shape, protocol and effect.
-
-    Attributes:
-        sweeps: simulated.
-        alarms: with an anomaly; where an effect was planted, with one at its place.
-        covered: whose interval of `TESTED` holds its true value.
-        points: intervals of T(b) that hold the true value, of `sweeps` times the batch sizes.
-    """
+    """Counts over the sweeps of one shape, protocol and effect."""
 
     sweeps: int
-    alarms: int
-    covered: int
-    points: int
+    alarms: int  # with an anomaly; where an effect was planted, with one at its place
+    covered: int  # whose interval of `TESTED` holds its true value
+    points: int  # intervals of T(b) that hold the true value, of `sweeps` times the batch sizes
 
 
 def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, sweeps: int) -> Tally:
@@ -256,28 +249,15 @@ TERM_SHAPES = {
 
 @dataclass(frozen=True)
 class TermTally:
-    """Sweeps, how many intervals of each share hold the true value, and how wide those of the planted layer are.
-
-    Attributes:
-        sweeps: simulated.
-        held: by share: the three terms, profiling overhead, the whole excess.
-        width: mean width of the planted layer's interval over 2 · 1.96 standard deviations of its estimates.
-    """
+    """Sweeps, how many intervals of each share hold the true value, and how wide those of the planted layer are."""
 
     sweeps: int
-    held: tuple[int, ...]
-    width: float
+    held: tuple[int, ...]  # by share: the three terms, profiling overhead, the whole excess
+    width: float  # mean width of the planted layer's interval over 2 · 1.96 standard deviations of its estimates
 
 
 def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int) -> TermTally:
-    """Sweeps of two batch sizes whose planted layer takes twice its due time at the larger one.
-
-    Args:
-        shape: one of `TERM_SHAPES`.
-        rounds: of the sweep.
-        seed: of the noise.
-        sweeps: how many.
-    """
+    """Sweeps of two batch sizes whose planted layer takes twice its due time at the larger one."""
     random = np.random.default_rng(seed)
     shared, disturbed, aside = TERM_SHAPES[shape]
     estimates = []
@@ -404,7 +384,6 @@ def page(results: dict[tuple[str, str, float], Tally], sweeps: int, of_terms: st
 
 
 def main() -> int:
-    """Simulate, print the tables, and write the page where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sweeps", type=int, default=SWEEPS, help="of each kind (default %(default)s)")
     parser.add_argument("--write", action="store_true", help="write docs/statistics.md")

@@ -58,7 +58,6 @@ def added_up(name: str, batch: int) -> int:
 
 
 def main() -> None:
-    """Print a line for each step and batch size."""
     if len(sys.argv) > 1:
         function, name, batch = sys.argv[1:]
         print(globals()[function](name, int(batch)))

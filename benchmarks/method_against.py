@@ -92,7 +92,6 @@ def needed_s(values: Values, spent_s: float) -> float | None:
 
 
 def main() -> None:
-    """Measure in turn, print and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=7, help="of every tool (default: 7)")
     repetitions = parser.parse_args().repetitions

@@ -30,30 +30,17 @@ _PASSED, _FAILED = 0, 1  # exit codes of pytest
 
 @dataclass(frozen=True)
 class Mutant:
-    """One planted error.
-
-    Attributes:
-        number: name on the command line.
-        error: what is wrong then.
-        file: path in the checkout.
-        old: text to replace; occurs once in the file.
-        new: replacement.
-        tests: paths of the tests that must notice.
-    """
+    """One planted error."""
 
     number: int
     error: str
     file: str
-    old: str
+    old: str  # occurs once in the file
     new: str
-    tests: tuple[str, ...]
+    tests: tuple[str, ...]  # must notice
 
     def apply(self, text: str) -> str:
-        """The text of the file with the error in it.
-
-        Raises:
-            ValueError: the old text is not in it exactly once.
-        """
+        """The text of the file with the error in it."""
         if (count := text.count(self.old)) != 1:
             raise ValueError(
                 f"mutant {self.number}: {self.file} has the old text {count} times, not once; adapt {LIST.name}:\n"
@@ -106,16 +93,7 @@ def run_tests(folder: Path, tests: Sequence[str]) -> int:
 
 
 def plant(mutants: Sequence[Mutant], folder: Path, run: RunTests = run_tests) -> int:
-    """Plant each mutant in a copy, run its tests, and print what became of it.
-
-    Args:
-        mutants: errors to plant.
-        folder: copy of the checkout.
-        run: function that runs tests in a folder and returns pytest's exit code.
-
-    Returns:
-        The exit code.
-    """
+    """Plant each mutant in a copy, run its tests, and print what became of it."""
     every = sorted({test for mutant in mutants for test in mutant.tests})
     print(f"{len(mutants)} mutants; first their tests without any", flush=True)
     if run(folder, every) != _PASSED:
@@ -144,7 +122,6 @@ def plant(mutants: Sequence[Mutant], folder: Path, run: RunTests = run_tests) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plant all mutants, or those asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", type=int, nargs="+", metavar="N", help="numbers of the mutants to plant")
     only = parser.parse_args(arguments).only

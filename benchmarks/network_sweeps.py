@@ -71,9 +71,6 @@ def alexnet_ungrouped(image: int = 227) -> Mapping[str, Any]:
 
     Source: Krizhevsky et al. (2012), figure 2, its two halves joined; PaddlePaddle 9d377f0 benchmark/README.md says
     group=1; MXNet's is example/image-classification/symbol/alexnet.py @ 0a03417.
-
-    Args:
-        image: height and width of the images: 227 under Caffe and Paddle, 224 under MXNet.
     """
     rows: list[dict[str, Any]] = []
     parameters = 0
@@ -132,14 +129,7 @@ _OWN_TABLES = {"AlexNet-227(group=1)": alexnet_ungrouped, "Alexnet": partial(ale
 
 
 def read_sweeps(folder: Path) -> pd.DataFrame:
-    """The published sweeps that stood beside the model while it was made.
-
-    Args:
-        folder: of the published files.
-
-    Returns:
-        Columns gpu, framework, network, step, library, batch, time_ms.
-    """
+    """The published sweeps that stood beside the model while it was made."""
     k40m = pd.read_csv(folder / "k40m_batch_sweeps.csv")
     k40m = k40m.assign(framework=k40m.framework.str.split().str[0], library="cudnn5.1")
     # `caffe time` leaves the update out; the others' steps have it (benchmark/README.md there).
@@ -181,15 +171,7 @@ def _read_mxnet(path: Path) -> pd.DataFrame:
 def model_curve(
     curve: tuple[str, ...], batches: list[int], without: Mapping[str, Mapping[str, Constants]], **changed: Any
 ) -> Step:
-    """The modelled steps of a published curve.
-
-    Args:
-        curve: `COLUMNS` of the curve.
-        batches: batch sizes.
-        without: constants by architecture of fits that left a GPU out, by its key; a GPU that is missing was never
-            fitted.
-        changed: rules of the framework that differ from its own.
-    """
+    """The modelled steps of a published curve."""
     gpu, framework, network, step, library = curve
     rules = FRAMEWORKS[_RULES[framework]]
     operations = _OWN_TABLES[network]() if network in _OWN_TABLES else load_operations(_NETWORKS[network])
@@ -219,19 +201,7 @@ def compare_sweeps(
     without: Mapping[str, Mapping[str, Constants]] | None = None,
     engine_s: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
-    """Published and modelled times of a step.
-
-    Args:
-        sweeps: as `read_sweeps` gives them.
-        without: constants by architecture of fits that left a GPU out, by its key; a GPU that is missing was never
-            fitted. Default: the fit to all.
-        engine_s: time of MXNet's engine between two operators from other GPUs than this one, by its key. Default: of
-            all.
-
-    Returns:
-        Columns gpu, framework, network, mode, batch, published_ms, modelled_ms, low_ms, high_ms (of the 90 %
-        interval).
-    """
+    """Published and modelled times of a step."""
     frames, fitted = [], load_fitted()
     for curve, rows in curves(sweeps):
         gpu, framework, network, step, library = curve

@@ -45,23 +45,14 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One script.
+    """One script."""
 
-    Attributes:
-        name: for `--only`.
-        title: of its section.
-        command: the script with its arguments.
-        quiet_s: about how long it takes on two quiet cores.
-        peers_better: what peers do better, as far as the script does not say it itself.
-        smallest: arguments that make it as short as can be, to see that it runs.
-    """
-
-    name: str
+    name: str  # for `--only`
     title: str
     command: tuple[str, ...]
-    quiet_s: int
-    peers_better: str = ""
-    smallest: tuple[str, ...] = ()
+    quiet_s: int  # about how long it takes on two quiet cores
+    peers_better: str = ""  # what peers do better, as far as the script does not say it itself
+    smallest: tuple[str, ...] = ()  # arguments that make it as short as can be, to see that it runs
 
 
 BENCHMARKS = (
@@ -167,7 +158,6 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> int:
-    """Run what is asked for and write the page; exit code 1 where a script failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=[b.name for b in BENCHMARKS], help="run these")
     parser.add_argument("--missing", action="store_true", help="run what was not run yet, or failed")

@@ -40,19 +40,12 @@ COLUMNS = (128, 256, 512, 1024, 2048, 4096)
 
 
 class Published(NamedTuple):
-    """A published anomaly as a curve.
+    """A published anomaly as a curve."""
 
-    Attributes:
-        where: the thread.
-        sizes: sizes of the sweep.
-        cost_ms: time by size.
-        jumps: the first size behind a jump, any of which is right; of single sizes that are slow, or fast, also the next.
-    """
-
-    where: str
+    where: str  # the thread
     sizes: tuple[int, ...]
     cost_ms: Callable[[int], float]
-    jumps: tuple[int, ...]
+    jumps: tuple[int, ...]  # first sizes behind a jump, any of which is right; of single slow sizes also the next
 
 
 def _up(size: int, unit: int) -> int:
@@ -115,19 +108,12 @@ STRAIGHT = Published("a straight line", DOUBLINGS, lambda b: 20.0 + 10.0 * b, ()
 
 
 class Swept(NamedTuple):
-    """What one simulated sweep found.
+    """What one simulated sweep found."""
 
-    Attributes:
-        looked: first sizes behind jumps for which rounds were made.
-        jumps: those that are anomalies.
-        probe_s: seconds of all probes.
-        anomalies: labels of all anomalies.
-    """
-
-    looked: list[int]
-    jumps: list[int]
-    probe_s: float
-    anomalies: list[str]
+    looked: list[int]  # first sizes behind jumps for which rounds were made
+    jumps: list[int]  # those that are anomalies
+    probe_s: float  # seconds of all probes
+    anomalies: list[str]  # labels of all anomalies
 
 
 def sweep(published: Published, noise: str, seed: int, rounds: int = 12, share: float = PROBE_SHARE) -> Swept:
@@ -214,7 +200,6 @@ def section() -> str:
 
 
 def main() -> None:
-    """Simulate, print the section, and write it where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write the section of docs/statistics.md")
     args = parser.parse_args()

@@ -17,24 +17,14 @@ FOLDER_VARIABLE = "CURVESCOPE_RESULTS"
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison.
-
-    Attributes:
-        what: is compared.
-        peer: with whom.
-        unit: of both values.
-        ours: our value, the median of the repetitions; null where there is none.
-        theirs: the peer's.
-        ratio: theirs over ours, of each repetition: median, least and most; null where one of both is missing.
-        n: repetitions.
-    """
+    """One comparison."""
 
     what: str
     peer: str
     unit: str
-    ours: float | None
+    ours: float | None  # median of the repetitions, as theirs
     theirs: float | None
-    ratio: tuple[float, float, float] | None
+    ratio: tuple[float, float, float] | None  # theirs over ours: median, least, most
     n: int
 
     @classmethod
@@ -49,14 +39,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """What one script found.
-
-    Attributes:
-        name: of the document.
-        title: of the section.
-        rows: comparisons.
-        peers_better: what peers do better, in words.
-    """
+    """What one script found."""
 
     name: str
     title: str

@@ -39,7 +39,6 @@ class Nothing:
 
 
 def main() -> None:
-    """Measure and print."""
     timer = PerfCounter()
     by_timer, inside, by_visit = [], [], []
     method = Method(cache="hot", samples_per_visit=(_SAMPLES, _SAMPLES))

@@ -28,19 +28,12 @@ EFFECTS = (0.0, 0.05, 0.1, 0.2)
 
 
 class Counts(NamedTuple):
-    """Counts of simulated sweeps.
-
-    Attributes:
-        sweeps: simulated.
-        complete: that report an anomaly after all rounds; where an effect was planted, at its place.
-        early: the same, where the rule ended the rounds.
-        rounds: mean number of rounds until then.
-    """
+    """Counts of simulated sweeps."""
 
     sweeps: int
-    complete: int
-    early: int
-    rounds: float
+    complete: int  # that report an anomaly after all rounds; where an effect was planted, at its place
+    early: int  # the same, where the rule ended the rounds
+    rounds: float  # mean number of rounds until then
 
 
 def simulate(noise: str, effect: float, sweeps: int) -> Counts:
@@ -82,7 +75,6 @@ def section() -> str:
 
 
 def main() -> None:
-    """Simulate, print the section, and write it where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write the section of docs/statistics.md")
     args = parser.parse_args()

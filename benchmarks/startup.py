@@ -23,7 +23,6 @@ def seconds(command: tuple[str, ...]) -> float:
 
 
 def main() -> None:
-    """Time the pairs and print median, least and most."""
     seconds(_OURS)
     seconds(_BARE)
     pairs = [(seconds(_OURS), seconds(_BARE)) for _ in range(_PAIRS)]

@@ -39,7 +39,6 @@ def compile_stream(folder: Path) -> ctypes.CDLL:
 
 
 def main() -> None:
-    """Alternate, and print both and their ratios."""
     backend = open_backend("numba", "cpu")
     threads = backend.describe()["threads"]
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))

@@ -114,7 +114,6 @@ def _row(case: tuple[str, str], runs: int, pool: ProcessPoolExecutor) -> str:
 
 
 def main() -> int:
-    """Simulate, print the section, and write it into the page where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS, help="of each kind (default %(default)s)")
     parser.add_argument("--write", action="store_true", help="write the section into docs/statistics.md")

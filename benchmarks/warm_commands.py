@@ -28,12 +28,7 @@ PRELOADED = (
 
 
 class Started:
-    """A command that runs as the first process of a group of its own.
-
-    Args:
-        arguments: of `curvescope`.
-        folder: where it runs; what it says goes to the file `said` there.
-    """
+    """A command that runs as the first process of a group of its own."""
 
     def __init__(self, arguments: list[str], folder: Path) -> None:
         from curvescope.base.torch_runtime import prepare_libraries

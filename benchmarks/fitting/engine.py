@@ -17,13 +17,6 @@ def measure_engine(sweeps: pd.DataFrame, without: Mapping[str, Mapping[str, Cons
     """What small training steps of MXNet take beyond the model, for each time that the host waits.
 
     The model of these steps has no engine and no updates, which run beside.
-
-    Args:
-        sweeps: published sweeps of all GPUs; see `network_sweeps.read_sweeps`.
-        without: constants by architecture of fits that left a GPU out, by its key.
-
-    Returns:
-        Columns device (key), n (steps), engine_s (their median) and others_s (median over the other GPUs).
     """
     small = sweeps[sweeps.framework.str.startswith("MXNet") & (sweeps.step == "training")]
     found: dict[str, list[float]] = {}

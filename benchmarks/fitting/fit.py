@@ -42,19 +42,12 @@ _ALONE = {PRODUCTS_ALONE: frozenset({"product"}), K40_TRAINING: frozenset({"data
 
 @dataclass(frozen=True)
 class _Layout:
-    """Positions of the constants in the vector of logarithms: shared ones first, then those of each architecture.
-
-    Attributes:
-        architectures: architectures to fit.
-        shared: constants that all architectures share.
-        own: constants of each architecture.
-        known: all constants by architecture before the fit, of which the fitted ones are replaced.
-    """
+    """Positions of the constants in the vector of logarithms: shared ones first, then those of each architecture."""
 
     architectures: tuple[str, ...]
-    shared: tuple[Parameter, ...]
-    own: tuple[Parameter, ...]
-    known: Mapping[str, Constants]
+    shared: tuple[Parameter, ...]  # constants that all architectures share
+    own: tuple[Parameter, ...]  # constants of each architecture
+    known: Mapping[str, Constants]  # before the fit, which replaces some
 
     def parameters(self) -> list[Parameter]:
         return [*self.shared, *(self.own * len(self.architectures))]
@@ -87,10 +80,6 @@ def fit_constants(measured: Sequence[Measured], most_steps: int = 25) -> dict[st
     First all constants to times with a known card and clock, then those of single forward algorithms to the times by
     algorithm, whose clocks are not published: only the ratios of a card's rows count there, and nothing that gradients
     or products depend on. Last, what one source alone tells of an architecture.
-
-    Args:
-        measured: published measurements.
-        most_steps: maximum number of iterations.
     """
     levelled = [group for group in measured if group.source not in (BY_ALGORITHM, *_ALONE)]
     architectures = tuple(sorted({group.architecture for group in levelled}))
@@ -108,12 +97,7 @@ def fit_constants(measured: Sequence[Measured], most_steps: int = 25) -> dict[st
 
 
 def fit_alone(measured: Sequence[Measured], fitted: Mapping[str, Constants]) -> dict[str, Constants]:
-    """Fit what is known of an architecture from one source alone: its products, its gradients. Everything else stays.
-
-    Args:
-        measured: published measurements.
-        fitted: constants by architecture.
-    """
+    """Fit what is known of an architecture from one source alone: its products, its gradients; the rest stays."""
     fitted = dict(fitted)
     for source, names in _ALONE.items():
         alone = [group for group in measured if group.source == source and group.architecture in fitted]

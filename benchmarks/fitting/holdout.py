@@ -26,18 +26,7 @@ def compare_left_out(
     without: Mapping[str, Mapping[str, Constants]],
     learned: Mapping[str, Mapping[str, LearnedChoice]] | None = None,
 ) -> pd.DataFrame:
-    """Predict every GPU, or every architecture, from a fit to the others.
-
-    Args:
-        measured: published measurements to predict.
-        by: device or architecture.
-        without: constants by architecture of each fit, by what it left out.
-        learned: choices of libraries learned without an architecture, by its name; default: none.
-
-    Returns:
-        One row per measurement: columns of `compare`, and `known`: whether another GPU of the architecture has such
-        operators, which the fit had.
-    """
+    """Predict every GPU, or every architecture, from a fit to the others."""
     frames = []
     for group in measured:
         if (constants := without.get(getattr(group, by))) is not None:
@@ -54,15 +43,7 @@ def compare_left_out(
 
 
 def compare_folds(measured: Sequence[Measured], without: Mapping[str, Mapping[str, Constants]]) -> pd.DataFrame:
-    """Predict each fifth of the shapes, the same on every GPU, from a fit to the others.
-
-    Args:
-        measured: published measurements to predict.
-        without: constants by architecture of each fit, by the fold that it left out.
-
-    Returns:
-        One row per measurement: columns of `compare`.
-    """
+    """Predict each fifth of the shapes, the same on every GPU, from a fit to the others."""
     frames = []
     for fold, constants in without.items():
         for group in measured:
@@ -80,17 +61,7 @@ def in_fold(group: Measured, fold: int) -> Flags:
 
 
 def compare(group: Measured, constants: Constants, learned: Mapping[str, LearnedChoice] | None = None) -> pd.DataFrame:
-    """Measured and predicted times.
-
-    Args:
-        group: published measurements to predict.
-        constants: constants of the GPU's architecture.
-        learned: choices of libraries learned without the group's architecture; default: none.
-
-    Returns:
-        Columns source, device, library, release, kind, error_kind (which errors it counts among), problem, batch,
-        algorithm (predicted), published (the algorithm, empty where none), measured_ms, predicted_ms.
-    """
+    """Measured and predicted times."""
     time_s, names = predict(group, constants, learned=learned)
     return pd.DataFrame(
         {
@@ -118,12 +89,7 @@ def _error_kinds(group: Measured) -> Labels:
 
 
 def summarize(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Errors per group.
-
-    Returns:
-        Columns of `by`, then n, median_error, mean_error, p90_error (of |predicted/measured − 1|) and bias (the median
-        of predicted/measured − 1).
-    """
+    """Errors per group."""
     ratio = rows.predicted_ms / rows.measured_ms - 1
     grouped = rows.assign(ratio=ratio, error=ratio.abs()).groupby(list(by), sort=True)
     return grouped.agg(
@@ -144,15 +110,7 @@ def _spreads_elsewhere(held_out: pd.DataFrame, device: str, unlevelled: pd.DataF
 
 
 def coverage(held_out: pd.DataFrame, unlevelled: pd.DataFrame | None = None) -> pd.DataFrame:
-    """The share of a GPU's measurements inside the intervals that the other GPUs' held-out measurements give.
-
-    Args:
-        held_out: rows of `compare` of the GPUs to judge.
-        unlevelled: rows of sources that do not publish the clock of their cards; default: none.
-
-    Returns:
-        Columns device, kind (of `error_kind`), n, inside.
-    """
+    """The share of a GPU's measurements inside the intervals that the other GPUs' held-out measurements give."""
     rows = []
     for device, inside in held_out.groupby("device"):
         elsewhere = _spreads_elsewhere(held_out, str(device), unlevelled)
@@ -175,13 +133,6 @@ def sums(held_out: pd.DataFrame, unlevelled: pd.DataFrame | None = None) -> pd.D
     """Sum a GPU's operators of a kind and batch size, like a step sums its layers, with the interval of the sum.
 
     Only sums of at least four operators.
-
-    Args:
-        held_out: rows of `compare` of the GPUs to judge.
-        unlevelled: rows of sources that do not publish the clock of their cards; default: none.
-
-    Returns:
-        Columns device, kind (of `error_kind`), batch, n, measured_ms, low_ms, high_ms.
     """
     rows = []
     for device, inside in held_out.groupby("device"):
@@ -202,10 +153,6 @@ def spreads(held_out: pd.DataFrame, unlevelled: Collection[str] = ()) -> dict[st
     The shared components are root mean squares of medians, so a few outliers do not determine them; the rest includes
     the outliers, as quantiles. An error common to all GPUs is part of the first component, because it is unknown for
     new GPUs.
-
-    Args:
-        held_out: rows of `compare`.
-        unlevelled: sources that do not publish the clock of their cards: they say nothing about the first component.
     """
     found = {}
     for kind, rows in held_out.groupby("error_kind"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -62,33 +62,19 @@ Labels = npt.NDArray[np.str_]
 
 @dataclass(frozen=True)
 class Measured:
-    """Measurements of one kind of operator on one GPU.
-
-    Attributes:
-        source: publication.
-        device: key of the GPU.
-        library: name of the library, empty for a stream.
-        kind: forward, backward_data, backward_weights, training (the sum of the three), product or streaming.
-        problems: measured problems.
-        time_s: measured times, shape (problems,).
-        algorithms: published algorithm, empty if none; shape (problems,).
-        names: name of the problem, the same for all batch sizes, shape (problems,).
-        batches: batch size, or the width of a product; shape (problems,).
-        around: measured time outside the operator, as a function of the GPU; None for none.
-        release: release of the library, where a card was measured with several.
-    """
+    """Measurements of one kind of operator on one GPU."""
 
     source: str
     device: str
-    library: str
-    kind: str
+    library: str  # empty for a stream
+    kind: str  # forward, backward_data, backward_weights, training (the sum of the three), product or streaming
     problems: Convolutions | Products | Streams
-    time_s: Floats
-    algorithms: Labels
-    names: Labels
-    batches: Floats
-    around: Callable[[ModelledGpu], Floats] | None = field(default=None, repr=False)
-    release: str = ""
+    time_s: Floats  # this and the next are of shape (problems,)
+    algorithms: Labels  # empty if not published
+    names: Labels  # the same for all batch sizes
+    batches: Floats  # or widths of products
+    around: Callable[[ModelledGpu], Floats] | None = None  # measured time outside the operator
+    release: str = ""  # of the library, where a card was measured with several
 
     @property
     def architecture(self) -> str:
@@ -112,17 +98,7 @@ def predict(
     know_algorithm: bool = False,
     learned: Mapping[str, LearnedChoice] | None = None,
 ) -> tuple[Floats, Labels]:
-    """Predict the time of each measurement.
-
-    Args:
-        measured: the measurements.
-        constants: constants of the GPU's architecture.
-        know_algorithm: use the published algorithm if there is one, instead of choosing.
-        learned: choices of libraries learned without the measurements; default: none, i.e. the fastest is assumed.
-
-    Returns:
-        Seconds, and the algorithm; both of shape (problems,).
-    """
+    """Predict the time of each measurement."""
     machine = ModelledGpu(get_device(measured.device), constants)
     problems = measured.problems
     if isinstance(problems, Streams):
@@ -230,11 +206,7 @@ def _streams(source: str, device: str, moved_bytes: Floats, time_s: Floats, name
 
 
 def read_mxnet_operators(folder: Path) -> pd.DataFrame:
-    """Functions of one tensor under MXNet 1.5 on V100.
-
-    Returns:
-        Columns operator, elements (of the tensor), forward_ms.
-    """
+    """Functions of one tensor under MXNet 1.5 on V100."""
     return pd.read_csv(folder / "mxnet_operators_v100.csv")
 
 

@@ -42,21 +42,13 @@ _OTHER_RANGES = {
 
 @dataclass(frozen=True)
 class TensorTimes:
-    """Published times of one kind of operator.
+    """Published times of one kind of operator."""
 
-    Attributes:
-        kind: forward, backward_data, backward_weights or product.
-        problems: measured problems.
-        time_s: measured times, shape (problems,).
-        names: name of the problem, the same for all batch sizes, shape (problems,).
-        batches: batch size, or the width of a product; shape (problems,).
-    """
-
-    kind: str
+    kind: str  # forward, backward_data, backward_weights or product
     problems: Convolutions | Products
-    time_s: Floats
-    names: Labels
-    batches: Floats
+    time_s: Floats  # this and the next are of shape (problems,)
+    names: Labels  # the same for all batch sizes
+    batches: Floats  # or widths of products
 
     def take(self, rows: Flags) -> TensorTimes:
         """Some of the measurements."""
@@ -82,12 +74,7 @@ def read_tensor_times(folder: Path) -> list[TensorTimes]:
 
 
 def fit_tensor(measured: Sequence[TensorTimes], lanes: Constants) -> Constants:
-    """Fit the constants of tensor cores by robust least squares on logarithms, within physical ranges.
-
-    Args:
-        measured: published measurements.
-        lanes: constants of the card's fp32 lanes, for the constants that tensor cores do not determine.
-    """
+    """Fit the constants of tensor cores by robust least squares on logarithms, within physical ranges."""
     ranges = {p.name: (p.low, p.high, p.start) for p in PARAMETERS} | _OTHER_RANGES
     low, high, start = (np.log([ranges[name][i] for name in _FITTED]) for i in range(3))
 
@@ -116,11 +103,7 @@ def predict_tensor(group: TensorTimes, constants: Constants) -> Floats:
 
 
 def compare_tensor_folds(measured: Sequence[TensorTimes], lanes: Constants) -> pd.DataFrame:
-    """Predict each fifth of the shapes from a fit to the others.
-
-    Returns:
-        Columns of `compare`, and held_out.
-    """
+    """Predict each fifth of the shapes from a fit to the others."""
     frames = []
     for fold in range(FOLDS):
         inside = [np.array([zlib.crc32(str(n).encode()) % FOLDS == fold for n in group.names]) for group in measured]

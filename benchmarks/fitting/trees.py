@@ -22,12 +22,7 @@ FASTEST = ", fastest"  # of the same rows, if the fastest modelled algorithm is 
 
 
 def learn_choices(folder: Path, without: str = "") -> dict[str, LearnedChoice]:
-    """Learn what cuDNN 7.6 advises and what is the fastest, from cudnn_scope's cards.
-
-    Args:
-        folder: of the published files.
-        without: architecture to leave out.
-    """
+    """Learn what cuDNN 7.6 advises and what is the fastest, from cudnn_scope's cards."""
     groups = [group for group in read_choices(folder) if group.architecture != without]
     return {
         f"cudnn7.6 {name}": learn_choice([group for group in groups if group.source == source])
@@ -36,11 +31,7 @@ def learn_choices(folder: Path, without: str = "") -> dict[str, LearnedChoice]:
 
 
 def learn_choice(measured: Sequence[Measured]) -> LearnedChoice:
-    """Learn which algorithm is taken, from forward convolutions whose algorithms are published.
-
-    Raises:
-        ValueError: no row has an algorithm.
-    """
+    """Learn which algorithm is taken, from forward convolutions whose algorithms are published."""
     groups = [group.take(group.algorithms != "") for group in measured]
     described = [describe(_convolutions(group), get_device(group.device)) for group in groups]
     names = tuple(described[0])

@@ -30,7 +30,6 @@ PROBLEMS: tuple[Problem, ...] = (
 
 
 def main() -> int:
-    """Write the table to the file named on the command line."""
     from triton.testing import do_bench  # pyright: ignore[reportMissingImports]
 
     backend = open_backend("torch", "cuda:0")

@@ -32,7 +32,6 @@ def table(cupti: pd.DataFrame, ncu: pd.DataFrame) -> list[str]:
 
 
 def main() -> int:
-    """Write the table."""
     *recordings, target = map(Path, sys.argv[1:])
     cupti, ncu = (open_recording(path).frame("kernels") for path in recordings)
     Path(target).write_text("\n".join(table(cupti, ncu)) + "\n")

@@ -44,33 +44,19 @@ RunCommand = Callable[["Command", Path, float], str]  # command, folder of its s
 
 @dataclass
 class Campaign:
-    """Stages to run.
+    """Stages to run."""
 
-    Attributes:
-        stages: stages, the most valuable first.
-        output: folder of the campaign.
-        run: runs a command; returns ok, timed out, or failed or skipped with the reason after a colon.
-        total_limit_s: seconds from the begin of the campaign until the last command must have ended.
-        again: run commands that are done, too.
-        rehearsal: whether this is a CPU.
-        clock_s: monotonic clock.
-        began_s: time at which the campaign began.
-        show: prints a text.
-        started: names of the stages that were started.
-        failed: number of the commands of this call that failed.
-    """
-
-    stages: Sequence[Stage]
+    stages: Sequence[Stage]  # the most valuable first
     output: Path
-    run: RunCommand
-    total_limit_s: float = math.inf
-    again: bool = False
-    rehearsal: bool = False
+    run: RunCommand  # runs a command; returns ok, timed out, or failed or skipped with the reason after a colon
+    total_limit_s: float = math.inf  # seconds from the begin of the campaign until the last command must have ended
+    again: bool = False  # run commands that are done, too
+    rehearsal: bool = False  # on a CPU
     clock_s: Callable[[], float] = time.monotonic
     began_s: float = 0.0
     show: Callable[[str], None] = print
-    started: list[str] = field(default_factory=list)
-    failed: int = 0
+    started: list[str] = field(default_factory=list)  # names of stages
+    failed: int = 0  # commands of this call
 
     def run_stages(self) -> list[str]:
         """Run what is not done yet and fits the time; returns the names of the stages with commands left."""
@@ -174,7 +160,6 @@ def _short(command: str) -> str:
 
 
 def main() -> int:
-    """Run what was asked for and is not done yet; the exit code is 1 if a command of this call failed."""
     began_s = float(os.environ.pop(_BEGAN, time.monotonic()))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", nargs="*", help="stages to run (default: all)")

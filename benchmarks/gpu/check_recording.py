@@ -65,7 +65,6 @@ def _samples_in_visits(clocks: pd.DataFrame, steps: pd.DataFrame) -> int:
 
 
 def main() -> int:
-    """Write the table, and print what is missing."""
     device, target, *paths = sys.argv[1:]
     lines = [f"| {' | '.join(_HEAD)} |", f"| --- {'| ---: ' * 5}| --- |"]
     found = []

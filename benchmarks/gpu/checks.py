@@ -36,15 +36,9 @@ from curvescope.profiling.workload.networks import get_network
 
 @dataclass(frozen=True)
 class Context:
-    """What the checks run on.
+    """What the checks run on."""
 
-    Attributes:
-        device: `cuda:N` or `cpu`.
-        network: network of steps.
-        batch: batch size of steps.
-    """
-
-    device: str
+    device: str  # `cuda:N` or `cpu`
     network: str
     batch: int
 
@@ -409,7 +403,6 @@ ON_A_CPU = (idle_before_step, earlier_profiler)
 
 
 def main() -> int:
-    """Answer one question, and add the row."""
     name, device, network, batch, path = sys.argv[1:]
     check = {check.__name__: check for check in CHECKS}[name]
     broke = None

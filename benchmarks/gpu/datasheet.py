@@ -45,7 +45,6 @@ def compare_with_datasheet(backend: Backend) -> None:
 
 
 def main() -> None:
-    """Whatever is installed."""
     backends = {}
     for name in ("cupy", "pycuda"):
         try:

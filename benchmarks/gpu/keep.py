@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def main() -> int:
-    """Keep."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="folder that the campaign left")
     parser.add_argument("name", help="what to call the device: names the folders and the page")

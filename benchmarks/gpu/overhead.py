@@ -78,11 +78,7 @@ def sample(watcher: str, network: str, device: str, batch: int, folder: Path) ->
 
 
 def check(watcher: str, counts: dict[str, Any]) -> None:
-    """Refuse the time of a watcher that did not watch.
-
-    Raises:
-        CurvescopeError: it recorded no kernel, or the collector says that it did not record.
-    """
+    """Refuse the time of a watcher that did not watch."""
     if counts.get("kernels") == 0 or "recording" not in counts.get("status", ["recording"]):
         raise CurvescopeError(f"{watcher} recorded {counts.get('kernels')} kernels: {counts.get('status')}")
 
@@ -96,7 +92,6 @@ def run_sample(watcher: str, words: list[str]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Write the table; with `--sample WATCHER`, print one sample as JSON."""
     if sys.argv[1] == "--sample":
         watcher, network, device, batch = sys.argv[2:]
         with tempfile.TemporaryDirectory() as folder:

@@ -36,17 +36,7 @@ def _units_of(output: Path, stages: Iterable[str]) -> Iterator[tuple[str, list[P
 
 
 def pack(output: Path, stages: Iterable[str], target: Path, most_bytes: int = MOST_BYTES) -> list[str]:
-    """Write the packed file, whose paths are relative to the folder of the campaign.
-
-    Args:
-        output: folder of the campaign; it has a `summary.md`.
-        stages: names of the stages that ran in this call, most valuable first.
-        target: file to write; replaced only when it is complete.
-        most_bytes: largest size of the file.
-
-    Returns:
-        Names of what did not fit. The packed summary ends with them.
-    """
+    """Write the packed file, whose paths are relative to the folder of the campaign."""
     left_bytes, chosen, left_out = most_bytes - SMALL_BYTES, [], []
     for name, files in _units_of(output, stages):
         size = sum(_HEADER_BYTES + len(zlib.compress(path.read_bytes(), 6)) + 64 for path in files)

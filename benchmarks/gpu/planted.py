@@ -142,7 +142,6 @@ def row(plant: Callable[[int], Step], seconds: float, experiments_s: float) -> s
 
 
 def main() -> int:
-    """Write the row."""
     name, _, seconds, experiments_s, path = sys.argv[1:]
     plants = {plant.__name__: plant for plant in EXPECTED}
     new = not Path(path).exists()

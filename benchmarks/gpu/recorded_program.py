@@ -117,7 +117,6 @@ PARTS: dict[str, Callable[[], None]] = {
 
 
 def main() -> int:
-    """Run what is named, each in a range of its name."""
     import nvtx
 
     words = sys.argv[1:]

@@ -20,18 +20,7 @@ _MOST_REASON = 200  # characters
 
 
 def run_command(command: Command, folder: Path, data: Path, limit_s: float, *, rehearsal: bool) -> str:
-    """Run one command.
-
-    Args:
-        command: the command.
-        folder: folder of its stage, with its log.
-        data: folder that the commands keep ceilings in, for later stages.
-        limit_s: seconds after which it is interrupted; its end may take `GRACE_S` of them.
-        rehearsal: whether this is a CPU.
-
-    Returns:
-        ok, timed out, or failed or skipped with the reason after a colon.
-    """
+    """Run one command."""
     with (folder / "log.txt").open("a") as log:
         print(f"$ {command.line}", file=log, flush=True)
         if command.cuda and rehearsal:

@@ -22,27 +22,16 @@ _PROGRAMS = ("ncu", "nvidia-smi")  # of what a line needs; other words but cuda 
 
 @dataclass(frozen=True)
 class Command:
-    """One command of a stage.
+    """One command of a stage."""
 
-    Attributes:
-        line: command line as for a shell; `curvescope` and `python` stand for this Python's own.
-        seconds: expected duration on a GPU.
-        output: file for its standard output; None for the stage's log.
-        needs: program that must be on PATH; without it the command is skipped, and the log says so.
-        package: Python package that must be installed, likewise.
-        environment: variables to set.
-        cuda: whether it makes sense on a GPU only.
-        makes: name in the stage's folder that it leaves, where no option says so.
-    """
-
-    line: str
-    seconds: float = 5.0
-    output: str | None = None
-    needs: str | None = None
-    package: str | None = None
+    line: str  # command line as for a shell; `curvescope` and `python` stand for this Python's own
+    seconds: float = 5.0  # expected duration on a GPU
+    output: str | None = None  # file for its standard output; None for the stage's log
+    needs: str | None = None  # program that must be on PATH; without it the command is skipped, and the log says so
+    package: str | None = None  # Python package that must be installed, likewise
     environment: Mapping[str, str] = field(default_factory=dict)
-    cuda: bool = False
-    makes: str | None = None
+    cuda: bool = False  # whether it makes sense on a GPU only
+    makes: str | None = None  # name in the stage's folder that it leaves, where no option says so
 
     @property
     def argv(self) -> list[str]:
@@ -59,17 +48,11 @@ class Command:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the campaign.
+    """A part of the campaign."""
 
-    Attributes:
-        name: name of its folder.
-        says: what it shows.
-        commands: commands to run in order in the stage's folder; one that fails does not stop the next.
-    """
-
-    name: str
+    name: str  # of its folder, too
     says: str
-    commands: tuple[Command, ...]
+    commands: tuple[Command, ...]  # in order; one that fails does not stop the next
 
     @property
     def seconds(self) -> float:

@@ -29,11 +29,7 @@ _HEAD = "| factor | start s | median ms by batch size | kernel names | names tha
 
 
 def measure(recording: Recording, factor: str, known: set[str]) -> tuple[list[str], set[str]]:
-    """The cells of a factor and the names of its kernels.
-
-    Raises:
-        CurvescopeError: the factor refuses these steps.
-    """
+    """The cells of a factor and the names of its kernels."""
     began_s = time.monotonic()
     change = step_change(None if factor == _UNMODIFIED else factor)
     configuration = configuration_of(recording.meta)
@@ -62,7 +58,6 @@ def measure(recording: Recording, factor: str, known: set[str]) -> tuple[list[st
 
 
 def main() -> int:
-    """Write the row."""
     recording, factor, path = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     kept = path.with_name(f"{path.stem}-{_UNMODIFIED}.json")
     known = set(json.loads(kept.read_text())) if kept.exists() else set()

@@ -119,7 +119,6 @@ def pack_one(name: str, target: Path) -> str | None:
 
 
 def main() -> int:
-    """Pack what is there."""
     target = Path(sys.argv[1])
     target.mkdir()
     wanted = [name for name in HOW if name.removesuffix(".gz").removesuffix(".chunks") in sys.argv[2:]]

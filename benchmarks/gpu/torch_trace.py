@@ -12,7 +12,6 @@ from curvescope.profiling.workload.networks import get_network
 
 
 def main() -> int:
-    """Trace one warm step with shapes and module-free names: what a user's own trace has."""
     network, device, batch, path = sys.argv[1:]
     torch = import_torch()
     workload = Workload(get_network(network), device)

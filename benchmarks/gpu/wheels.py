@@ -42,7 +42,6 @@ def needed(present: tuple[str, ...] | list[str]) -> list[str]:
 
 
 def main() -> int:
-    """Fill the folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=Path(".wheels"), help="default: .wheels")
     parser.add_argument("--python", default="3.12", help="Python of that machine (default: 3.12)")

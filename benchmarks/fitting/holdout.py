@@ -10,7 +10,7 @@ import pandas as pd
 
 from curvescope.analysis.cost_model.constants import LEVELS, Constants, Spread, constants_for
 from curvescope.analysis.cost_model.learned import LearnedChoice
-from curvescope.analysis.cost_model.problems import Flags, Products, product_kinds
+from curvescope.analysis.cost_model.problems import Flags, Floats, Products, product_kinds
 from curvescope.analysis.diagnosis.modelled import draw_errors
 
 from .published import Labels, Measured, predict
@@ -62,7 +62,11 @@ def in_fold(group: Measured, fold: int) -> Flags:
 
 def compare(group: Measured, constants: Constants, learned: Mapping[str, LearnedChoice] | None = None) -> pd.DataFrame:
     """Measured and predicted times."""
-    time_s, names = predict(group, constants, learned=learned)
+    return as_rows(group, *predict(group, constants, learned=learned))
+
+
+def as_rows(group: Measured, time_s: Floats, names: Labels) -> pd.DataFrame:
+    """Measured and predicted times, `names` of the predicted algorithms; columns that `compare` returns."""
     return pd.DataFrame(
         {
             "source": group.source,
@@ -70,7 +74,7 @@ def compare(group: Measured, constants: Constants, learned: Mapping[str, Learned
             "library": group.library,
             "release": group.release,
             "kind": group.kind,
-            "error_kind": _error_kinds(group),
+            "error_kind": _error_kinds(group),  # which errors it counts among
             "problem": group.names,
             "batch": group.batches.astype(int),
             "algorithm": names,

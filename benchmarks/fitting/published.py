@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -84,11 +84,12 @@ class Measured:
     def take(self, rows: npt.NDArray[np.bool_]) -> Measured:
         """Some of the measurements."""
         around = self.around
-        return Measured(
-            self.source, self.device, self.library, self.kind, self.problems.take(rows), self.time_s[rows],
-            self.algorithms[rows], self.names[rows], self.batches[rows],
-            None if around is None else lambda machine: around(machine)[rows], self.release,
-        )  # fmt: skip
+        return replace(
+            self,
+            problems=self.problems.take(rows),
+            around=around and (lambda machine: around(machine)[rows]),
+            **{name: getattr(self, name)[rows] for name in ("time_s", "algorithms", "names", "batches")},
+        )
 
 
 def predict(
@@ -145,12 +146,8 @@ def read_deepbench(folder: Path) -> list[Measured]:
     for (gpu, phase), rows in table.groupby(["gpu", "pass"]):
         device, library = _DEEPBENCH[str(gpu)]
         problems = convolutions(rows, rows.pad_h, rows.pad_w)
-        measured.append(
-            Measured(
-                "deepbench", device, library, DEEPBENCH_PHASES[str(phase)], problems, rows.time_ms.to_numpy() / 1e3,
-                _believable(rows, str(gpu)), convolution_names(rows), problems.n,
-            )
-        )  # fmt: skip
+        kind, algorithms = DEEPBENCH_PHASES[str(phase)], _believable(rows, str(gpu))
+        measured.append(measured_rows("deepbench", device, library, kind, problems, rows, algorithms=algorithms))
     table = pd.read_csv(folder / "deepbench_gemm.csv")
     shared = table.groupby(["m", "n", "k"]).gpu.transform("nunique") > 1
     for gpu, rows in table[shared].groupby("gpu"):
@@ -235,10 +232,7 @@ def read_k40(folder: Path) -> Measured:
         once = machine.streaming("pointwise", pointwise).time_s
         return np.asarray(machine.constants["session_us"] * 1e-6 + transposes + once * biased + once * activated)
 
-    return Measured(
-        "k40", "k40", "cudnn7", "forward", problems, rows.time_ms_median.to_numpy() / 1e3,
-        np.full(len(rows), ""), convolution_names(rows), problems.n, around,
-    )  # fmt: skip
+    return measured_rows("k40", "k40", "cudnn7", "forward", problems, rows, "time_ms_median", around=around)
 
 
 def read_k40_training(folder: Path) -> Measured:
@@ -266,10 +260,7 @@ def read_k40_training(folder: Path) -> Measured:
         update = sum(passes(3 * one) for one in (image, weight, result))  # of images, filters and target
         return np.asarray(machine.constants["session_us"] * 1e-6 + transposes + bias + loss + update)
 
-    return Measured(
-        K40_TRAINING, "k40", "cudnn7", "training", problems, rows.time_ms_median.to_numpy() / 1e3,
-        np.full(len(rows), ""), convolution_names(rows), problems.n, around,
-    )  # fmt: skip
+    return measured_rows(K40_TRAINING, "k40", "cudnn7", "training", problems, rows, "time_ms_median", around=around)
 
 
 def _without_products(rows: pd.DataFrame) -> pd.DataFrame:
@@ -302,13 +293,11 @@ def read_by_algorithm(folder: Path) -> list[Measured]:
         estimates = estimate_algorithms("forward", problems, ModelledGpu(get_device(device), starting_constants()))
         fitted = {name: one for name, one in estimates.items() if name != "GEMM"}
         possible = np.any([(rows.algo == name) & one.possible for name, one in fitted.items()], axis=0)
-        some = rows[possible]
-        measured.append(
-            Measured(
-                BY_ALGORITHM, device, "cudnn7", "forward", problems.take(possible), some.time_ms.to_numpy() / 1e3,
-                some.algo.to_numpy(str), convolution_names(some), some.n.to_numpy(float),
-            )
-        )  # fmt: skip
+        some, algorithms = rows[possible], rows.algo[possible].to_numpy(str)
+        group = measured_rows(
+            BY_ALGORITHM, device, "cudnn7", "forward", problems.take(possible), some, algorithms=algorithms
+        )
+        measured.append(group)
     return measured
 
 
@@ -346,10 +335,9 @@ def _choices(device: str, table: pd.DataFrame) -> Iterator[Measured]:
     ):
         for release, rows in chosen.groupby("cudnn"):
             problems = convolutions(rows, rows.pad_h, rows.pad_w)
-            yield Measured(
-                source, device, "cudnn7.6", "forward", problems, rows.time_ms.to_numpy() / 1e3,
-                rows.algo.to_numpy(str), convolution_names(rows), problems.n, release=str(release),
-            )  # fmt: skip
+            algorithms = rows.algo.to_numpy(str)
+            group = measured_rows(source, device, "cudnn7.6", "forward", problems, rows, algorithms=algorithms)
+            yield replace(group, release=str(release))
 
 
 _NEUSIGHT_ALGORITHMS = {
@@ -371,11 +359,10 @@ def read_neusight(folder: Path, name: str = "neusight_conv.csv.gz") -> list[Meas
         inferred = rows.get("algo_inferred", pd.Series("", rows.index))
         labels = inferred.map(_NEUSIGHT_ALGORITHMS).fillna("").to_numpy(str)
         measured.append(
-            Measured(
-                "neusight", _NEUSIGHT[str(gpu)], "cudnn8", "forward", problems, rows.latency_raw_ms.to_numpy() / 1e3,
-                labels, convolution_names(rows), problems.n,
+            measured_rows(
+                "neusight", _NEUSIGHT[str(gpu)], "cudnn8", "forward", problems, rows, "latency_raw_ms", labels
             )
-        )  # fmt: skip
+        )
     return measured
 
 
@@ -402,7 +389,20 @@ def convolutions(rows: pd.DataFrame, pad_h: object, pad_w: object) -> Convolutio
     )  # fmt: skip
 
 
-def convolution_names(rows: pd.DataFrame) -> Labels:
-    """Name of each problem, the same for all batch sizes."""
+def measured_rows(
+    source: str,
+    device: str,
+    library: str,
+    kind: str,
+    problems: Convolutions,
+    rows: pd.DataFrame,
+    time: str = "time_ms",
+    algorithms: Labels | None = None,
+    around: Callable[[ModelledGpu], Floats] | None = None,
+) -> Measured:
+    """The convolutions of a table, whose times in ms are in a column."""
     parts = [rows[column].astype(str) for column in ("w", "h", "c", "k", "r", "s", "stride_w")]
-    return np.asarray(["x".join(name) for name in zip(*parts, strict=True)])
+    names = np.asarray(["x".join(name) for name in zip(*parts, strict=True)])
+    labels = np.full(len(rows), "") if algorithms is None else algorithms
+    time_s = rows[time].to_numpy() / 1e3
+    return Measured(source, device, library, kind, problems, time_s, labels, names, problems.n, around)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from curvescope.analysis.cost_model.constants import PARAMETERS, Constants
-from curvescope.analysis.cost_model.problems import Convolutions, Flags, Floats, Products
+from curvescope.analysis.cost_model.problems import Floats, Products
 from curvescope.analysis.cost_model.tensor_cores import (
     estimate_tensor_convolutions,
     estimate_tensor_products,
@@ -20,10 +18,10 @@ from curvescope.analysis.cost_model.tensor_cores import (
 )
 from curvescope.profiling.hardware.devices import get_device
 
-from .holdout import FOLDS
-from .published import DEEPBENCH_PHASES, Labels, convolution_names, convolutions
+from .holdout import FOLDS, as_rows, in_fold
+from .published import DEEPBENCH_PHASES, Measured, convolutions, measured_rows
 
-_CARD, _DEVICE = "Tesla V100", "v100"
+_CARD, _DEVICE, _LIBRARY = "Tesla V100", "v100", "cudnn7.6"
 _UNIT, _OUTLIER, _PRIOR = 0.1, 0.25, 1.0
 # The others are those of the fp32 lanes, or of algorithms that tensor cores do not run here.
 _FITTED = (
@@ -40,40 +38,24 @@ _OTHER_RANGES = {
 }
 
 
-@dataclass(frozen=True)
-class TensorTimes:
-    """Published times of one kind of operator."""
-
-    kind: str  # forward, backward_data, backward_weights or product
-    problems: Convolutions | Products
-    time_s: Floats  # this and the next are of shape (problems,)
-    names: Labels  # the same for all batch sizes
-    batches: Floats  # or widths of products
-
-    def take(self, rows: Flags) -> TensorTimes:
-        """Some of the measurements."""
-        problems = self.problems.take(rows)
-        return TensorTimes(self.kind, problems, self.time_s[rows], self.names[rows], self.batches[rows])
-
-
-def read_tensor_times(folder: Path) -> list[TensorTimes]:
+def read_tensor_times(folder: Path) -> list[Measured]:
     """DeepBench's convolutions and products in fp16 on V100."""
     table = pd.read_csv(folder / "deepbench_conv_fp16.csv")
     measured = []
     for phase, rows in table[table.gpu == _CARD].groupby("pass"):
         problems = convolutions(rows, rows.pad_h, rows.pad_w)
-        names = convolution_names(rows)
-        measured.append(
-            TensorTimes(DEEPBENCH_PHASES[str(phase)], problems, rows.time_ms.to_numpy() / 1e3, names, problems.n)
-        )
+        kind = DEEPBENCH_PHASES[str(phase)]
+        measured.append(measured_rows("deepbench", _DEVICE, _LIBRARY, kind, problems, rows))
     table = pd.read_csv(folder / "deepbench_gemm_fp16.csv")
     rows = table[table.gpu == _CARD]
     products = Products(rows.m, rows.n, rows.k, (rows.a_t == "T").to_numpy(), np.ones(1))
     names = (rows.m.astype(str) + "x" + rows.k.astype(str)).to_numpy(str)
-    return [*measured, TensorTimes("product", products, rows.time_ms.to_numpy() / 1e3, names, products.n)]
+    time_s, blank = rows.time_ms.to_numpy() / 1e3, np.full(len(rows), "")
+    alone = Measured("deepbench", _DEVICE, _LIBRARY, "product", products, time_s, blank, names, products.n)
+    return [*measured, alone]
 
 
-def fit_tensor(measured: Sequence[TensorTimes], lanes: Constants) -> Constants:
+def fit_tensor(measured: Sequence[Measured], lanes: Constants) -> Constants:
     """Fit the constants of tensor cores by robust least squares on logarithms, within physical ranges."""
     ranges = {p.name: (p.low, p.high, p.start) for p in PARAMETERS} | _OTHER_RANGES
     low, high, start = (np.log([ranges[name][i] for name in _FITTED]) for i in range(3))
@@ -94,7 +76,7 @@ def fit_tensor(measured: Sequence[TensorTimes], lanes: Constants) -> Constants:
     return constants(fitted.x)
 
 
-def predict_tensor(group: TensorTimes, constants: Constants) -> Floats:
+def predict_tensor(group: Measured, constants: Constants) -> Floats:
     """Predicted seconds, shape (problems,)."""
     machine = tensor_machine(get_device(_DEVICE), "fp16", constants)
     if isinstance(group.problems, Products):
@@ -102,30 +84,13 @@ def predict_tensor(group: TensorTimes, constants: Constants) -> Floats:
     return estimate_tensor_convolutions(group.kind, group.problems, machine).time_s
 
 
-def compare_tensor_folds(measured: Sequence[TensorTimes], lanes: Constants) -> pd.DataFrame:
+def compare_tensor_folds(measured: Sequence[Measured], lanes: Constants) -> pd.DataFrame:
     """Predict each fifth of the shapes from a fit to the others."""
     frames = []
     for fold in range(FOLDS):
-        inside = [np.array([zlib.crc32(str(n).encode()) % FOLDS == fold for n in group.names]) for group in measured]
+        inside = [in_fold(group, fold) for group in measured]
         fitted = fit_tensor([group.take(~rows) for group, rows in zip(measured, inside, strict=True)], lanes)
-        for group, rows in zip(measured, inside, strict=True):
-            part = group.take(rows)
-            frames.append(
-                pd.DataFrame(
-                    {
-                        "held_out": "fp16",
-                        "source": "deepbench",
-                        "device": _DEVICE,
-                        "library": "cudnn7.6",
-                        "kind": part.kind,
-                        "error_kind": part.kind,
-                        "problem": part.names,
-                        "batch": part.batches.astype(int),
-                        "algorithm": "",
-                        "published": "",
-                        "measured_ms": 1e3 * part.time_s,
-                        "predicted_ms": 1e3 * predict_tensor(part, fitted),
-                    }
-                )
-            )
+        for part in (group.take(rows) for group, rows in zip(measured, inside, strict=True)):
+            rows_of_part = as_rows(part, predict_tensor(part, fitted), part.algorithms)
+            frames.append(rows_of_part.assign(held_out="fp16", error_kind=part.kind))
     return pd.concat(frames, ignore_index=True)

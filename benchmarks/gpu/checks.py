@@ -411,11 +411,8 @@ def main() -> int:
     except Exception as error:  # whatever breaks is the answer
         broke = error
         answer = f"broke: {type(error).__name__}: {error}"
-    new = not Path(path).exists()
-    with Path(path).open("a") as file:
-        if new:
-            print("| check | question | answer |", "| --- | --- | --- |", sep="\n", file=file)
-        print(f"| {name} | {check.__doc__} | {' '.join(answer.replace('|', ' ').split())} |", file=file)
+    row = f"| {name} | {check.__doc__} | {' '.join(answer.replace('|', ' ').split())} |"
+    scripts.add_row(path, ("| check | question | answer |", "| --- | --- | --- |"), row)
     if broke:
         raise broke
     return 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import scripts
 import torch
@@ -144,12 +143,8 @@ def row(plant: Callable[[int], Step], seconds: float, experiments_s: float) -> s
 def main() -> int:
     name, _, seconds, experiments_s, path = sys.argv[1:]
     plants = {plant.__name__: plant for plant in EXPECTED}
-    new = not Path(path).exists()
-    line = row(plants[name], float(seconds), float(experiments_s))
-    with Path(path).open("a") as file:
-        if new:
-            print("| planted | what | causes | `explain` says |", "| --- | --- | --- | --- |", sep="\n", file=file)
-        print(line, file=file)
+    head = ("| planted | what | causes | `explain` says |", "| --- | --- | --- | --- |")
+    scripts.add_row(path, head, row(plants[name], float(seconds), float(experiments_s)))
     return 0
 
 

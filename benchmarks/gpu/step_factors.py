@@ -25,7 +25,10 @@ from curvescope.profiling.recording.store import Recording, open_recording
 
 _STEPS = 5
 _UNMODIFIED = "unmodified"
-_HEAD = "| factor | start s | median ms by batch size | kernel names | names that the unmodified step lacks |"
+_HEAD = (
+    "| factor | start s | median ms by batch size | kernel names | names that the unmodified step lacks |",
+    "| --- | ---: | --- | ---: | --- |",
+)
 
 
 def measure(recording: Recording, factor: str, known: set[str]) -> tuple[list[str], set[str]]:
@@ -67,11 +70,7 @@ def main() -> int:
             kept.write_text(json.dumps(sorted(names)))
     except CurvescopeError as error:
         cells = ["-", str(error), "-", "-"]
-    new = not path.exists()
-    with path.open("a") as file:
-        if new:
-            print(_HEAD, "| --- | ---: | --- | ---: | --- |", sep="\n", file=file)
-        print(f"| {factor} | {' | '.join(cells)} |", file=file)
+    scripts.add_row(path, _HEAD, f"| {factor} | {' | '.join(cells)} |")
     return 0
 
 

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks import mutants
+
 CHECKOUT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def mutants():
-    spec = importlib.util.spec_from_file_location("mutants", CHECKOUT / "benchmarks" / "mutants.py")
-    module = sys.modules["mutants"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["mutants"]
-
-
-def test_every_old_text_is_found_once_and_every_mutant_compiles(mutants):
+def test_every_old_text_is_found_once_and_every_mutant_compiles():
     listed = mutants.read_list()
     assert [mutant.number for mutant in listed] == list(range(1, len(listed) + 1))
     assert len(listed) >= 56
@@ -31,7 +22,7 @@ def test_every_old_text_is_found_once_and_every_mutant_compiles(mutants):
         assert all((CHECKOUT / test).exists() for test in mutant.tests), mutant.number
 
 
-def test_a_text_that_is_gone_is_an_error_that_names_the_file(mutants):
+def test_a_text_that_is_gone_is_an_error_that_names_the_file():
     gone = mutants.Mutant(7, "", "room/module.py", "a = 1", "a = 2", ())
     with pytest.raises(ValueError, match=r"mutant 7: room/module.py has the old text 0 times"):
         gone.apply("a = 3")
@@ -48,7 +39,7 @@ def test_a_text_that_is_gone_is_an_error_that_names_the_file(mutants):
         ([0, 4, 1], 2, "could not be run with: 1"),
     ],
 )
-def test_a_mutant_is_caught_where_its_tests_fail(mutants, tmp_path, capsys, exit_codes, code, last):
+def test_a_mutant_is_caught_where_its_tests_fail(tmp_path, capsys, exit_codes, code, last):
     (tmp_path / "m.py").write_text("value = 1\n")
     listed = [mutants.Mutant(number, "", "m.py", "value = 1", "value = 2", ("t",)) for number in (1, 2)]
     codes, seen = iter(exit_codes), []
@@ -63,7 +54,7 @@ def test_a_mutant_is_caught_where_its_tests_fail(mutants, tmp_path, capsys, exit
     assert (tmp_path / "m.py").read_text() == "value = 1\n"
 
 
-def test_a_copy_has_the_files_and_links_of_the_checkout(mutants, tmp_path):
+def test_a_copy_has_the_files_and_links_of_the_checkout(tmp_path):
     mutants.copy_checkout(tmp_path)
     assert (tmp_path / "curvescope" / "analysis").is_symlink()
     assert (tmp_path / "curvescope" / "analysis" / "compare.py").read_text() == (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -26,3 +28,13 @@ def write_section(page: Path, heading: str, text: str) -> None:
     following = after.partition("\n## ")[2]
     parts = [before.strip("\n"), text.strip("\n"), *([f"## {following}".strip("\n")] if following else [])]
     page.write_text("\n\n".join(parts) + "\n")
+
+
+def simulate_section(says: str | None, page: Path, heading: str, section: Callable[[], str]) -> None:
+    """A script that simulates for a section of a page, and writes it where `--write` asks for it."""
+    parser = argparse.ArgumentParser(description=says)
+    parser.add_argument("--write", action="store_true", help=f"write the section of docs/{page.name}")
+    args = parser.parse_args()
+    text = section()
+    if args.write:
+        write_section(page, heading, text)

@@ -31,9 +31,8 @@ from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 
 sys.path.insert(0, str(Path(__file__).parent))
 from evidence import write_section
-from interval_coverage import SHAPES, WAITS, waits_ns
+from interval_coverage import PAGE, SHAPES, WAITS, waits_ns
 
-PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 KEPT = Path(__file__).parent / "results" / "experiment_verdicts.json"
 HEADING = "## Verdicts of experiments"
 BEND = bend(2, 4, 8)

@@ -371,10 +371,11 @@ def trial(fault: Fault, command: str, seed: int) -> Outcome:
     return outcome
 
 
-def page(results: dict[tuple[str, str], list[Outcome]], what: dict[str, str], minutes: float) -> str:
+def page(results: dict[tuple[str, str], list[Outcome]], minutes: float) -> str:
     """The table of the outcomes."""
     from curvescope.profiling.hardware.host import cpu_name
 
+    what = {fault.name: fault.what for fault in FAULTS}
     trials = sum(map(len, results.values()))
     bad = sum(bool(o.problems) for outcomes in results.values() for o in outcomes)
     signals = sum(len(outcomes) for (fault, _), outcomes in results.items() if fault in ("kill", "interrupt"))
@@ -490,7 +491,7 @@ def main() -> int:
         if outcome := kept.get((fault.name, command, seed)):
             results.setdefault((fault.name, command), []).append(outcome)
     if args.write or args.page_only or not (args.only or args.command or args.trials):
-        PAGE.write_text(page(results, {f.name: f.what for f in FAULTS}, seconds / 60))
+        PAGE.write_text(page(results, seconds / 60))
     return int(any(o.problems for outcomes in results.values() for o in outcomes))
 
 

@@ -7,21 +7,19 @@ own, by the rule that `diagnose` has. Run: `python benchmarks/probed_sizes.py --
 # ruff: noqa: E501 - lines of the page
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 try:
-    from .evidence import write_section
-    from .interval_coverage import SHAPES
+    from .evidence import simulate_section
+    from .interval_coverage import PAGE, SHAPES
 except ImportError:  # run as a script
-    from evidence import write_section
-    from interval_coverage import SHAPES
+    from evidence import simulate_section
+    from interval_coverage import PAGE, SHAPES
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find, found_jumps
 from curvescope.analysis.decompose.statistics import FASTER_HALF
@@ -30,7 +28,6 @@ from curvescope.profiling.measure.loop import Loop, Visit
 from curvescope.profiling.measure.probing import Probing
 from curvescope.profiling.measure.stopping import Complete
 
-PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 HEADING = "## Sizes between those of a sweep"
 LIMIT_S = 112.0
 STEPS = 3  # of a visit; it takes as long again for marked, and for profiled ones
@@ -199,14 +196,5 @@ def section() -> str:
     return "\n".join([*lines, "", f"Missed most often, of {9 * SWEEPS} sweeps: {worst}.", ""])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the section of docs/statistics.md")
-    args = parser.parse_args()
-    text = section()
-    if args.write:
-        write_section(PAGE, HEADING, text)
-
-
 if __name__ == "__main__":
-    main()
+    simulate_section(__doc__, PAGE, HEADING, section)

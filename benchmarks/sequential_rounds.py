@@ -6,16 +6,15 @@ Run: `python benchmarks/sequential_rounds.py --write`, about ten minutes.
 # ruff: noqa: E501 - lines of the page
 from __future__ import annotations
 
-import argparse
 from typing import NamedTuple
 
 import numpy as np
 
 try:
-    from .evidence import write_section
+    from .evidence import simulate_section
     from .interval_coverage import PAGE, PLACE, sweep_of
 except ImportError:  # run as a script
-    from evidence import write_section
+    from evidence import simulate_section
     from interval_coverage import PAGE, PLACE, sweep_of
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find, undecided
@@ -74,14 +73,5 @@ def section() -> str:
     return "\n".join([*lines, ""])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the section of docs/statistics.md")
-    args = parser.parse_args()
-    text = section()
-    if args.write:
-        write_section(PAGE, HEADING, text)
-
-
 if __name__ == "__main__":
-    main()
+    simulate_section(__doc__, PAGE, HEADING, section)

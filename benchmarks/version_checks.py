@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,17 +20,16 @@ from rich.progress import track
 
 try:
     from .evidence import write_section
-    from .interval_coverage import SHAPES, WAITS, waits_ns
+    from .interval_coverage import PAGE, SHAPES, WAITS, waits_ns
 except ImportError:  # run as a script
     from evidence import write_section
-    from interval_coverage import SHAPES, WAITS, waits_ns
+    from interval_coverage import PAGE, SHAPES, WAITS, waits_ns
 from curvescope.analysis.compare import compare, decided
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.side import side
 from curvescope.profiling.measure.versions import LEAST_PROCESSES, MOST_PROCESSES, ROUNDS_OF_PROCESS
 from curvescope.profiling.recording.store import TOGETHER
 
-PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 HEADING = "## Versions measured together"
 NAMES = ("base", "head")
 OVER = 0.03

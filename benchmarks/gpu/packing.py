@@ -36,7 +36,7 @@ def _units_of(output: Path, stages: Iterable[str]) -> Iterator[tuple[str, list[P
 
 
 def pack(output: Path, stages: Iterable[str], target: Path, most_bytes: int = MOST_BYTES) -> list[str]:
-    """Write the packed file, whose paths are relative to the folder of the campaign."""
+    """Write the packed file of stages, the most valuable first; returns names of what did not fit."""
     left_bytes, chosen, left_out = most_bytes - SMALL_BYTES, [], []
     for name, files in _units_of(output, stages):
         size = sum(_HEADER_BYTES + len(zlib.compress(path.read_bytes(), 6)) + 64 for path in files)

@@ -20,7 +20,7 @@ _MOST_REASON = 200  # characters
 
 
 def run_command(command: Command, folder: Path, data: Path, limit_s: float, *, rehearsal: bool) -> str:
-    """Run one command."""
+    """Run one command; returns ok, timed out, or failed or skipped with the reason after a colon."""
     with (folder / "log.txt").open("a") as log:
         print(f"$ {command.line}", file=log, flush=True)
         if command.cuda and rehearsal:

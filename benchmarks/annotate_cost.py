@@ -18,7 +18,6 @@ _PAIRS = 30
 
 
 def seconds(model: nn.Module, x: torch.Tensor) -> float:
-    """Wall time of one forward and backward pass."""
     began = time.perf_counter()
     model(x).sum().backward()
     return time.perf_counter() - began

@@ -22,7 +22,6 @@ _PROBLEM = Gemm(2048, 2048, 2048)
 
 
 def bare_ns(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[int]:
-    """Times of some calls after one that is not kept."""
     torch.mm(a, b, out=c)
     durations = []
     for _ in range(_CALLS):

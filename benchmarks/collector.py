@@ -51,13 +51,11 @@ def fake_cupti() -> ctypes.CDLL:
 
 
 def emit(fake: ctypes.CDLL, count: int, ticks: np.ndarray | None = None) -> None:
-    """Kernels from this thread."""
     address = None if ticks is None else ticks.ctypes.data_as(ctypes.c_void_p)
     fake.fake_emit_many(ctypes.c_uint32(1), ctypes.c_uint64(count), ctypes.c_uint32(1000), address)
 
 
 def thread_seconds() -> dict[str, float]:
-    """CPU time of each thread of this process."""
     tasks = Path("/proc/self/task").iterdir()
     return {task.name: int((task / "schedstat").read_text().split()[0]) / 1e9 for task in tasks}
 
@@ -197,7 +195,6 @@ def cupti_python(folder: Path) -> dict[str, float] | None:
 
 
 def child(task: str, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
-    """One measurement in a process of its own."""
     command = [sys.executable, __file__, task, str(folder)]
     return json.loads(subprocess.check_output(command, env={**os.environ, **environment}, text=True))
 

@@ -78,7 +78,6 @@ def _fit_without(by: str, left_out: str) -> dict[str, Constants]:
 
 
 def refit(jobs: int) -> None:
-    """Fit, hold out, and write the constants and the residuals."""
     fitted_to, k40_rest = measurements()
     operators = [group for group in fitted_to if group.kind != "streaming"]
     left_out = [
@@ -264,7 +263,6 @@ def print_other_cards() -> None:
 
 
 def print_network_errors() -> None:
-    """Errors of whole steps, each GPU left out of the fit where another one tells its architecture's level."""
     left_out = read_left_out_of_networks()
     published = [read(PUBLISHED) for read in (read_sweeps, read_later_sweeps, read_torch7)]
     engine = measure_engine(pd.concat(published), left_out)

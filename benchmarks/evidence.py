@@ -16,7 +16,6 @@ def beginning(title: str, *figures: str) -> str:
 
 
 def figures_of(page: Path) -> tuple[str, list[str]]:
-    """Title of a page and its three figures."""
     found = re.match(r"# (.+)\n\n((?:- .+\n){3})\n", page.read_text())
     assert found, f"{page.name} does not begin with a title and three figures"
     return found[1], [line.removeprefix("- ") for line in found[2].splitlines()]

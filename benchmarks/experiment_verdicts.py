@@ -98,7 +98,6 @@ def run(
 
 
 def experiment(stage: str, factors: tuple[str, ...], number: int) -> Experiment:
-    """An experiment on the term, with the fewest rounds."""
     weights = tuple((int(batch), float(weight)) for batch, weight in BEND.coefficients)
     batches = tuple(LINE_MS)
     return Experiment(
@@ -125,7 +124,6 @@ def costs_of(effect: float, share: float = 1.0) -> dict[str | None, dict[int, fl
 
 
 def verdicts(effect: float, noise: str, seed: int) -> list[str]:
-    """The factors that one screen with its confirmation confirms."""
     random, costs = np.random.default_rng(seed), costs_of(effect)
     screen = experiment(Stage.SCREEN, (RIGHT, *WRONG), 0)
     found: list[Outcome] = outcomes_of(screen, run(screen, costs, noise, random), {})
@@ -167,7 +165,6 @@ def interval(share: float, noise: str, seed: int) -> tuple[bool, bool]:
 
 
 def simulate(case: tuple[str, str, float], sweeps: int) -> dict[str, int]:
-    """Counts over the experiments of one noise and effect, or noise and share."""
     kind, noise, size = case
     counts: Counter[str] = Counter()
     first = 10_000 * list(SHAPES).index(noise) + round(1000 * size)
@@ -189,7 +186,6 @@ def simulate(case: tuple[str, str, float], sweeps: int) -> dict[str, int]:
 
 
 def section(kept: dict[str, dict[str, int] | int]) -> str:
-    """The section of the page, from the kept counts."""
     sweeps = int(kept["sweeps"])  # type: ignore[call-overload]
 
     def count(kind: str, noise: str, size: float, name: str) -> float:

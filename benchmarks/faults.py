@@ -127,7 +127,6 @@ def ended(
 
 
 def run(folder: Path, command: str, *, prepare: Callable[[], None] | None = None, **environment: str) -> Outcome:
-    """Run one command to its end and judge it."""
     return ended([*CLI, *COMMANDS[command]], folder, environment=environment, prepare=prepare)
 
 
@@ -372,7 +371,6 @@ def trial(fault: Fault, command: str, seed: int) -> Outcome:
 
 
 def page(results: dict[tuple[str, str], list[Outcome]], minutes: float) -> str:
-    """The table of the outcomes."""
     from curvescope.profiling.hardware.host import cpu_name
 
     what = {fault.name: fault.what for fault in FAULTS}
@@ -417,7 +415,6 @@ def page(results: dict[tuple[str, str], list[Outcome]], minutes: float) -> str:
 
 
 def _counted(outcomes: list[Outcome]) -> str:
-    """Numbers of outcomes by kind, as cells of a row."""
     codes = Counter("done" if o.code == 0 else "killed" if (o.code or 0) < 0 else "said" for o in outcomes)
     wrong = [o for o in outcomes if o.problems]
     reasons = "; ".join(f"{n} {problem}" for problem, n in Counter(p for o in wrong for p in o.problems).items())
@@ -454,7 +451,6 @@ def read_kept() -> tuple[dict[Key, Outcome], float]:
 
 
 def keep(fault: Fault, command: str, seed: int) -> None:
-    """Run one trial, and append what came of it."""
     began = time.monotonic()
     outcome = trial(fault, command, seed)
     entry = {"fault": fault.name, "command": command, "seed": seed, "seconds": round(time.monotonic() - began, 2)}

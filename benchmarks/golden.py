@@ -215,7 +215,6 @@ def contents(path: Path, clean, name: str) -> object:
 
 
 def digest(text: str) -> str:
-    """Short digest of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -236,7 +235,6 @@ def renamed(value, keys: dict[str, str], texts: dict[str, str], path: str = ""):
 
 
 def compare(old: Path, new: Path, renames: Path | None, most_lines: int, most_files: int, only: str) -> int:
-    """Print what differs; returns 1 if anything does."""
     stated = {} if renames is None else tomllib.loads(renames.read_text())
     names = {
         str(path.relative_to(folder)) for folder in (old, new) for path in folder.rglob("*.json") if path.is_file()

@@ -29,15 +29,12 @@ class Small(nn.Module):
     """Ten small operators."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add and multiply."""
         for _ in range(5):
             x = (x + 1.0) * 0.5
         return x
 
 
 def own(model: nn.Module, x: torch.Tensor, train: bool) -> OwnStep:
-    """Steps of a model."""
-
     def step() -> None:
         with torch.inference_mode(not train):
             y = model(x)
@@ -49,7 +46,6 @@ def own(model: nn.Module, x: torch.Tensor, train: bool) -> OwnStep:
 
 
 def steps() -> dict[str, OwnStep | Workload]:
-    """What is measured, by name."""
     blocks = [nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0, norm_first=True) for _ in range(6)]
     return {
         "300 operators of 5 µs in 30 layers, inference": own(
@@ -61,7 +57,6 @@ def steps() -> dict[str, OwnStep | Workload]:
 
 
 def wall_ms(run: Callable[[], object]) -> float:
-    """Time of one run, ms."""
     began_ns = time.monotonic_ns()
     run()
     return (time.monotonic_ns() - began_ns) / 1e6

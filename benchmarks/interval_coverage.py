@@ -189,7 +189,6 @@ def sweep_of(random: np.random.Generator, shape: str, effect: float, rounds: int
 
 
 def cost_with(effect: float) -> dict[int, float]:
-    """The cost in ms by batch size."""
     return {b: (20.0 + 10.0 * b) * (1 + effect * (b >= PLACE[1])) for b in BATCHES}
 
 
@@ -305,7 +304,6 @@ def _run_terms(case: tuple[str, int], sweeps: int) -> TermTally:
 
 
 def term_table(results: dict[tuple[str, int], TermTally]) -> str:
-    """The section of the page on terms."""
     sweeps = next(iter(results.values())).sweeps
     costs = "; ".join(f"{'/'.join(f'{c:g}' for c in cost)} ms at {b}" for b, cost in TERM_COSTS_MS.items())
     rows = [
@@ -325,7 +323,6 @@ def _share(count: int, of: int) -> str:
 
 
 def tables(results: dict[tuple[str, str, float], Tally]) -> Iterator[str]:
-    """Lines of the page's tables."""
     for title, count in (
         (
             "False alarms: sweeps of a straight line in which the tests report an anomaly (goal: 5 % at most)",
@@ -363,7 +360,6 @@ def tables(results: dict[tuple[str, str, float], Tally]) -> Iterator[str]:
 
 
 def page(results: dict[tuple[str, str, float], Tally], sweeps: int, of_terms: str) -> str:
-    """The text of docs/statistics.md."""
     alarms = f"{max(results[s, p, 0.0].alarms for s in SHAPES for p in PROTOCOLS) / sweeps:.1%}"
     held = f"{min(results[s, p, 0.0].points for s in CENTRED for p in PROTOCOLS) / sweeps / len(BATCHES):.1%}"
     power = f"{min(results[s, 'default', 0.2].alarms for s in SHAPES) / sweeps:.0%}"

@@ -44,7 +44,6 @@ def alexnet(batch: int) -> Step:
 
 
 def transformer(batch: int) -> Step:
-    """An encoder with AdamW."""
     layer = nn.TransformerEncoderLayer(128, 4, 512, batch_first=True)
     model = nn.Sequential(nn.Embedding(5000, 128), nn.TransformerEncoder(layer, 4), nn.Linear(128, 5000))
     tokens = torch.randint(5000, (batch, 64))

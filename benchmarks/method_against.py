@@ -37,7 +37,6 @@ Values = Sequence[float]  # seconds
 
 
 def ours(_: Path) -> Values:
-    """Visits of our own runner, hot, at its default settings."""
     import torch
 
     torch.set_num_threads(1)
@@ -58,7 +57,6 @@ def pyperf(folder: Path) -> Values:
 
 
 def pytest_benchmark(folder: Path) -> Values:
-    """A test with its fixture."""
     (folder / "test_it.py").write_text(f"{_SETUP}\n\n\ndef test_it(benchmark):\n    benchmark(lambda: {_STATEMENT})\n")
     file = folder / "pytest.json"
     command = [sys.executable, "-m", "pytest", "-q", "test_it.py", f"--benchmark-json={file}", "--benchmark-save-data"]
@@ -67,7 +65,6 @@ def pytest_benchmark(folder: Path) -> Values:
 
 
 def torch_benchmark(_: Path) -> Values:
-    """`Timer.blocked_autorange`, in this process."""
     from torch.utils.benchmark import Timer
 
     measured = Timer(_STATEMENT, setup=_SETUP).blocked_autorange(min_run_time=1.0)

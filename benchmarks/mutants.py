@@ -40,7 +40,6 @@ class Mutant:
     tests: tuple[str, ...]  # must notice
 
     def apply(self, text: str) -> str:
-        """The text of the file with the error in it."""
         if (count := text.count(self.old)) != 1:
             raise ValueError(
                 f"mutant {self.number}: {self.file} has the old text {count} times, not once; adapt {LIST.name}:\n"
@@ -53,7 +52,6 @@ RunTests = Callable[[Path, Sequence[str]], int]
 
 
 def read_list(path: Path = LIST) -> list[Mutant]:
-    """The mutants of a list."""
     entries = tomllib.loads(path.read_text())["mutant"]
     return [Mutant(**{**entry, "tests": tuple(entry["tests"])}) for entry in entries]
 

@@ -171,7 +171,6 @@ def _read_mxnet(path: Path) -> pd.DataFrame:
 def model_curve(
     curve: tuple[str, ...], batches: list[int], without: Mapping[str, Mapping[str, Constants]], **changed: Any
 ) -> Step:
-    """The modelled steps of a published curve."""
     gpu, framework, network, step, library = curve
     rules = FRAMEWORKS[_RULES[framework]]
     operations = _OWN_TABLES[network]() if network in _OWN_TABLES else load_operations(_NETWORKS[network])
@@ -201,7 +200,6 @@ def compare_sweeps(
     without: Mapping[str, Mapping[str, Constants]] | None = None,
     engine_s: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
-    """Published and modelled times of a step."""
     frames, fitted = [], load_fitted()
     for curve, rows in curves(sweeps):
         gpu, framework, network, step, library = curve

@@ -81,7 +81,6 @@ BENCHMARKS = (
 
 
 def run(benchmark: Benchmark) -> dict[str, Any]:
-    """Run one script: what it printed, its documents, how long it took, and on what."""
     began = time.monotonic()
     printed = []
     with tempfile.TemporaryDirectory(prefix="curvescope-bench-") as folder:
@@ -140,7 +139,6 @@ def page(kept: dict[str, Any]) -> str:
 
 
 def _figure(kept: dict[str, Any], name: str, pattern: str, sentence: str) -> str:
-    """A figure of the beginning, looked up in what a benchmark printed."""
     found = re.search(pattern, kept.get(name, {}).get("printed", ""))
     return sentence.format(f"**{found[1] if found else 'not measured yet'}**")
 

@@ -494,12 +494,10 @@ class Neighbour:
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, bufsize=0)
 
     def tell(self, word: bytes) -> None:
-        """Let it begin (b) or end (e)."""
         assert self._process.stdin is not None
         self._process.stdin.write(word)
 
     def close(self) -> None:
-        """End it."""
         self._process.kill()
         self._process.wait()
 

@@ -114,7 +114,6 @@ class Swept(NamedTuple):
 
 
 def sweep(published: Published, noise: str, seed: int, rounds: int = 12, share: float = PROBE_SHARE) -> Swept:
-    """A simulated sweep with probes."""
     factors = iter(SHAPES[noise](np.random.default_rng(seed), 4000, STEPS))
     rows: list[dict[str, Any]] = []
     now_s = 0.0
@@ -153,7 +152,6 @@ def found(published: Published, noise: str, seeds: Iterable[int]) -> int:
 
 
 def section() -> str:
-    """The section of the page."""
     lines = [
         HEADING,
         "",

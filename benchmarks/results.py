@@ -31,7 +31,6 @@ class Row:
     def of(
         cls, what: str, peer: str, unit: str, ours: Sequence[float], theirs: Sequence[float], ratios: Sequence[float]
     ) -> Row:
-        """A row from repetitions in turn."""
         spread = (statistics.median(ratios), min(ratios), max(ratios)) if ratios else None
         middle = [statistics.median(values) if values else None for values in (ours, theirs)]
         return cls(what, peer, unit, middle[0], middle[1], spread, len(ratios))

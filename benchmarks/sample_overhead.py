@@ -31,11 +31,10 @@ class Nothing:
         self.timer, self.watch = PerfCounter(), CpuWatch()
 
     def prepare(self, problem: Gemm, operands: tuple[np.ndarray, ...]) -> Prepared:
-        """A problem that is done before it is begun."""
         return Prepared(lambda: None, lambda: problem.reference(operands), "nothing")
 
     def flush(self) -> None:
-        """Nothing to drive out."""
+        pass
 
 
 def main() -> None:

@@ -53,7 +53,6 @@ def simulate(noise: str, effect: float, sweeps: int) -> Counts:
 
 
 def section() -> str:
-    """The section of the page."""
     lines = [
         HEADING,
         "",

@@ -16,7 +16,6 @@ _BARE = (sys.executable, "-c", "pass")
 
 
 def seconds(command: tuple[str, ...]) -> float:
-    """Wall time of one process."""
     began = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began

@@ -26,7 +26,6 @@ _CALLS = 8
 
 
 def compile_stream(folder: Path) -> ctypes.CDLL:
-    """The C STREAM as a library."""
     compiler = os.environ.get("CC") or shutil.which("cc")
     if compiler is None:
         sys.exit("No C compiler: set CC.")

@@ -73,7 +73,6 @@ class Ended:
 
 
 def run(machine: str, processes: str, growth: float, seed: int) -> Ended:
-    """Simulate one run and judge it."""
     random = np.random.default_rng(seed)
     of_process = np.exp(PROCESSES[processes](random, (MOST_PROCESSES, len(NAMES))))
     rounds = MOST_PROCESSES * ROUNDS_OF_PROCESS

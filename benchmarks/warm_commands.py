@@ -44,18 +44,15 @@ class Started:
             time.sleep(0.001)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the whole group, if there still is one."""
         assert self._process.pid is not None
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code; null where it has none by then."""
         self._process.join(seconds)
         return self._process.exitcode
 
     def said(self) -> str:
-        """What it wrote to stderr."""
         return self._said.read_text(errors="replace") if self._said.exists() else ""
 
 

@@ -109,7 +109,6 @@ def fit_alone(measured: Sequence[Measured], fitted: Mapping[str, Constants]) -> 
 
 
 def _fit(measured: Sequence[Measured], layout: _Layout, most_steps: int) -> dict[str, Constants]:
-    """Fit the constants of a layout."""
     parameters, start = layout.parameters(), layout.start()
     low, high = np.log([p.low for p in parameters]), np.log([p.high for p in parameters])
     names = [_constants_used(group) for group in measured]
@@ -161,7 +160,6 @@ def _fit(measured: Sequence[Measured], layout: _Layout, most_steps: int) -> dict
 
 
 def _constants_used(group: Measured) -> set[str]:
-    """Names of the constants that a group's times depend on."""
     used: set[str] = set()
 
     class Noting(dict[str, float]):

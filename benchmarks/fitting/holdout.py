@@ -61,7 +61,6 @@ def in_fold(group: Measured, fold: int) -> Flags:
 
 
 def compare(group: Measured, constants: Constants, learned: Mapping[str, LearnedChoice] | None = None) -> pd.DataFrame:
-    """Measured and predicted times."""
     return as_rows(group, *predict(group, constants, learned=learned))
 
 
@@ -93,7 +92,6 @@ def _error_kinds(group: Measured) -> Labels:
 
 
 def summarize(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Errors per group."""
     ratio = rows.predicted_ms / rows.measured_ms - 1
     grouped = rows.assign(ratio=ratio, error=ratio.abs()).groupby(list(by), sort=True)
     return grouped.agg(

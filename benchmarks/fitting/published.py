@@ -78,11 +78,9 @@ class Measured:
 
     @property
     def architecture(self) -> str:
-        """Architecture of the GPU."""
         return get_device(self.device).architecture
 
     def take(self, rows: npt.NDArray[np.bool_]) -> Measured:
-        """Some of the measurements."""
         around = self.around
         return replace(
             self,
@@ -99,7 +97,6 @@ def predict(
     know_algorithm: bool = False,
     learned: Mapping[str, LearnedChoice] | None = None,
 ) -> tuple[Floats, Labels]:
-    """Predict the time of each measurement."""
     machine = ModelledGpu(get_device(measured.device), constants)
     problems = measured.problems
     if isinstance(problems, Streams):
@@ -134,7 +131,6 @@ def predict(
 
 
 def _fastest(phase: str, problems: Convolutions, machine: ModelledGpu, library: Library) -> Floats:
-    """Time of the fastest algorithm of a phase."""
     estimates = estimate_algorithms(phase, problems, machine)
     return choose_algorithm(estimates, problems, phase, library, autotuned=True).time_s
 

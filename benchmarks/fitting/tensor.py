@@ -39,7 +39,6 @@ _OTHER_RANGES = {
 
 
 def read_tensor_times(folder: Path) -> list[Measured]:
-    """DeepBench's convolutions and products in fp16 on V100."""
     table = pd.read_csv(folder / "deepbench_conv_fp16.csv")
     measured = []
     for phase, rows in table[table.gpu == _CARD].groupby("pass"):
@@ -77,7 +76,6 @@ def fit_tensor(measured: Sequence[Measured], lanes: Constants) -> Constants:
 
 
 def predict_tensor(group: Measured, constants: Constants) -> Floats:
-    """Predicted seconds, shape (problems,)."""
     machine = tensor_machine(get_device(_DEVICE), "fp16", constants)
     if isinstance(group.problems, Products):
         return estimate_tensor_products(group.problems, machine).time_s

@@ -87,7 +87,6 @@ def _impurity(counts: Floats) -> Floats:
 
 
 def as_document(choice: LearnedChoice) -> dict[str, object]:
-    """A choice as JSON."""
     return {"knows_kepler": choice.knows_kepler, "kernels": sorted(choice.kernels), "tree": _document(choice.tree)}
 
 

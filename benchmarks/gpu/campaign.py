@@ -121,7 +121,6 @@ class Campaign:
 
 
 def counted(done: dict[str, Any]) -> str:
-    """How many commands of a stage ended in which way, and how long they took."""
     outcomes = Counter(one["outcome"].split(":")[0] for one in done["commands"])
     seconds = sum(one["seconds"] for one in done["commands"])
     return ", ".join([*(f"{n} {what}" for what, n in outcomes.items()), f"{seconds:.0f} s"])

@@ -21,7 +21,6 @@ _HEAD = ("recording", "kernels", "with geometry", "with a layer", "API calls", "
 
 
 def faults(recording: Recording, on_gpu: bool) -> Iterator[str]:
-    """What is missing, one sentence each."""
     kernels = recording.frame("kernels")
     if kernels.empty:
         yield "no kernel was recorded"
@@ -41,7 +40,6 @@ def faults(recording: Recording, on_gpu: bool) -> Iterator[str]:
 
 
 def row(name: str, recording: Recording) -> tuple[str, ...]:
-    """The line of the table."""
     kernels, steps, clocks = (recording.frame(table) for table in ("kernels", "steps", "clocks"))
     lost = ", ".join(f"{what} {entry['count']}" for what, entry in recording.meta["lost"].items())
     counts = (len(kernels), kernels["grid_x"].notna().sum(), kernels["layer"].notna().sum())

@@ -43,7 +43,6 @@ class Context:
     batch: int
 
     def workload(self) -> Workload:
-        """The step, warm."""
         workload = Workload(get_network(self.network), self.device)
         workload.load(self.batch)
         for _ in range(5):

@@ -84,7 +84,6 @@ def check(watcher: str, counts: dict[str, Any]) -> None:
 
 
 def run_sample(watcher: str, words: list[str]) -> dict[str, Any]:
-    """The sample of a fresh process."""
     command = [sys.executable, __file__, "--sample", watcher, *words]
     return dict(
         json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])

@@ -91,7 +91,6 @@ def _files(entry: Path) -> list[Path]:
 
 
 def _nameless(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without the name of the user."""
     entry.uname = entry.gname = ""
     entry.uid = entry.gid = 0
     return entry

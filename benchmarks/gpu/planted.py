@@ -86,7 +86,6 @@ class Rows(nn.Module):
     """One block per row: so many rows that one block is left over for a further wave."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Twenty kernels of equal grids."""
         for _ in range(20):
             x = torch.softmax(x, -1)
         return x
@@ -123,7 +122,6 @@ EXPECTED = {
 
 
 def row(plant: Callable[[int], Step], seconds: float, experiments_s: float) -> str:
-    """What `explain` says first, and the verdict."""
     try:
         found = curvescope.diagnose(
             plant, BATCHES, device=_DEVICE, time_limit_s=seconds, experiments_s=experiments_s, output=plant.__name__

@@ -24,20 +24,17 @@ _SIZE = 512
 
 
 def driver() -> None:
-    """An empty kernel, launched by the driver."""
     with CudaDriver().empty_kernel() as launch:
         launch()
 
 
 def graph() -> None:
-    """A product in a CUDA graph."""
     _, replay = _captured()
     replay()
     replay()
 
 
 def streams() -> None:
-    """Two products at once."""
     torch = _torch()
     a = torch.randn(_SIZE, _SIZE, device="cuda")
     side = torch.cuda.Stream()
@@ -78,7 +75,6 @@ def profiler() -> None:
 
 
 def blocks(folder: Path) -> None:
-    """Two blocks in one process."""
     import curvescope
 
     torch, replay = _captured()
@@ -90,7 +86,6 @@ def blocks(folder: Path) -> None:
 
 
 def _captured() -> tuple[Any, Callable[[], None]]:
-    """Torch, and the replay of a graph."""
     torch = _torch()
     a = torch.randn(_SIZE, _SIZE, device="cuda")
     (a @ a).sum()  # cuBLAS makes its workspace outside the capture

@@ -63,7 +63,6 @@ def run_command(command: Command, folder: Path, data: Path, limit_s: float, *, r
 
 
 def last_line(folder: Path) -> str:
-    """The last line of a stage's log: what the command said when it ended."""
     lines = [line for line in (folder / "log.txt").read_text(errors="replace").splitlines() if line.strip()]
     return "it said nothing" if lines[-1].startswith("$ ") else lines[-1].strip()[:_MOST_REASON]
 

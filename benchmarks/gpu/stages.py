@@ -35,12 +35,10 @@ class Command:
 
     @property
     def argv(self) -> list[str]:
-        """The words that are run."""
         return [word for part in shlex.split(self.line) for word in _OWN.get(part, [part])]
 
     @property
     def made(self) -> list[str]:
-        """Names in the stage's folder that it leaves."""
         words = shlex.split(self.line)
         named = [words[place + 1] for place, word in enumerate(words) if word == "-o"]
         return [*named, *self.environment.values(), *filter(None, (self.output, self.makes))]
@@ -56,7 +54,6 @@ class Stage:
 
     @property
     def seconds(self) -> float:
-        """Expected duration on a GPU."""
         return sum(command.seconds for command in self.commands)
 
     def missing(self, done: Iterable[Mapping[str, Any]], folder: Path) -> list[Command]:
@@ -111,7 +108,6 @@ _REHEARSAL: dict[str, Any] = {
 
 
 def _words(rehearse: bool) -> dict[str, Any]:
-    """The words and lists that lines of stages.txt name."""
     from checks import CHECKS, ON_A_CPU
 
     scale = _REHEARSAL if rehearse else _FULL

@@ -32,7 +32,6 @@ _HEAD = (
 
 
 def measure(recording: Recording, factor: str, known: set[str]) -> tuple[list[str], set[str]]:
-    """The cells of a factor and the names of its kernels."""
     began_s = time.monotonic()
     change = step_change(None if factor == _UNMODIFIED else factor)
     configuration = configuration_of(recording.meta)

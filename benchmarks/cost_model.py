@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from fitting import holdout
-from fitting.engine import measure_engine
 from fitting.fit import fit_constants
 from fitting.published import (
     BY_ALGORITHM,
@@ -39,7 +38,7 @@ from fitting.published import (
 )
 from fitting.tensor import compare_tensor_folds, fit_tensor, read_tensor_times
 from fitting.trees import ASKED_ROWS, FASTEST, TIMED_ROWS, as_document, learn_choices
-from network_sweeps import compare_sweeps, read_later_sweeps, read_sweeps, read_torch7
+from network_sweeps import compare_sweeps, measure_engine, read_later_sweeps, read_sweeps, read_torch7
 
 from curvescope.analysis.cost_model.choice import get_library, lacks_transposed
 from curvescope.analysis.cost_model.constants import FITTED, Constants, Offset, constants_for, load_fitted

@@ -162,15 +162,14 @@ class Tally:
 def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, sweeps: int) -> Tally:
     """Sweeps over `BATCHES` of a cost fixed plus proportional, with `effect` more from batch 16 on."""
     random = np.random.default_rng(seed)
-    noise = SHAPES[shape]
     cost_ms = cost_with(effect)
-    drawn = noise(np.random.default_rng(0), 4000, steps)
+    drawn = SHAPES[shape](np.random.default_rng(0), 4000, steps)
     drawn = drawn[drawn.min(axis=1) < SLOWED] if shape == WAITS else drawn
     middle = float(faster_half(drawn.ravel())) if shape in CENTRED else 1.0
     truth = middle * sum(weight * cost_ms[batch] for batch, weight in TESTED.coefficients)
     alarms = covered = points = 0
     for _ in range(sweeps):
-        sweep = _sweep(random, noise, cost_ms, rounds, steps)
+        sweep = sweep_of(random, shape, effect, rounds, steps)
         if shape == WAITS:
             sweep = sweep.assign(run_queue_wait_ns=waits_ns(sweep["duration_ns"], 1e6 * sweep["batch"].map(cost_ms)))
         curve = cost_curve(sweep, FASTER_HALF)
@@ -183,19 +182,14 @@ def simulate(shape: str, rounds: int, steps: int, effect: float, seed: int, swee
     return Tally(sweeps, alarms, covered, points)
 
 
-def sweep_of(random: np.random.Generator, shape: str, effect: float, rounds: int, steps: int) -> pd.DataFrame:
-    """Steps over `BATCHES` of a cost fixed plus proportional, with `effect` more from batch 16 on."""
-    return _sweep(random, SHAPES[shape], cost_with(effect), rounds, steps)
-
-
 def cost_with(effect: float) -> dict[int, float]:
     return {b: (20.0 + 10.0 * b) * (1 + effect * (b >= PLACE[1])) for b in BATCHES}
 
 
-def _sweep(
-    random: np.random.Generator, noise: Noise, cost_ms: dict[int, float], rounds: int, steps: int
-) -> pd.DataFrame:
-    factors = iter(noise(random, rounds * len(BATCHES), steps))
+def sweep_of(random: np.random.Generator, shape: str, effect: float, rounds: int, steps: int) -> pd.DataFrame:
+    """Steps over `BATCHES` of a cost fixed plus proportional, with `effect` more from batch 16 on."""
+    cost_ms = cost_with(effect)
+    factors = iter(SHAPES[shape](random, rounds * len(BATCHES), steps))
     rows = []
     for round_ in range(rounds):
         # The first round goes upwards, the others are shuffled, as in a sweep.
@@ -222,27 +216,26 @@ OVERHEAD_SHARE = 0.02
 _KEYS = (Key("planted", "forward", "kernels"), Key("other", "forward", "kernels"), Key(None, None, "idle"))
 
 
-def _noise_alone(_random: np.random.Generator, rounds: int) -> np.ndarray:
-    """Independent, 2 % of every layer of every step."""
+def _alike(_random: np.random.Generator, rounds: int) -> np.ndarray:
     return np.ones(rounds)
 
 
-def _noise_of_rounds(random: np.random.Generator, rounds: int) -> np.ndarray:
-    """A factor of 3 % that a round shares besides."""
+def _sharing(random: np.random.Generator, rounds: int) -> np.ndarray:
     return 1 + 0.03 * random.standard_normal(rounds)
 
 
-def _noise_drifting(random: np.random.Generator, rounds: int) -> np.ndarray:
-    """A machine that slows or speeds up by up to 10 % over the rounds."""
+def _drifting(random: np.random.Generator, rounds: int) -> np.ndarray:
     return 1 + random.uniform(-0.1, 0.1) * (np.linspace(0, 1, rounds) - 0.5)
 
 
+# The factor of each round, besides independent 2 % of every layer of every step; the shares of steps that take 50 %
+# longer, and of visits that are set aside.
 TERM_SHAPES = {
-    "independent": (_noise_alone, 0.0, 0.0),
-    "shared inside a round": (_noise_of_rounds, 0.0, 0.0),
-    "drift over rounds": (_noise_drifting, 0.0, 0.0),
-    "a tenth of the steps disturbed": (_noise_alone, 0.1, 0.0),
-    WAITS: (_noise_of_rounds, 0.0, 0.3),
+    "independent": (_alike, 0.0, 0.0),
+    "shared inside a round": (_sharing, 0.0, 0.0),
+    "drift over rounds": (_drifting, 0.0, 0.0),
+    "a tenth of the steps disturbed": (_alike, 0.1, 0.0),
+    WAITS: (_sharing, 0.0, 0.3),
 }
 
 

@@ -18,7 +18,7 @@ HOST_LAUNCH_S = 25e-6
 WAIT_S = 23e-6
 # Time from the end of an MXNet operator to the start of the next one that needs it: the engine notes what is ready, and
 # wakes a thread. No operator's published time holds it, so it is the median over four cards of what training steps of 1
-# to 4 images say; the scores of a card have the median of the others (benchmarks/fitting/engine.py).
+# to 4 images say; the scores of a card have the median of the others (benchmarks/network_sweeps.py).
 ENGINE_S = 45e-6
 # Bandwidth of PCIe 3.0 x16 (8 GT/s on 16 lanes, 128 of 130 bits). No copy reaches it, so it gives the least time for
 # copying images, on GPUs of MXNet's time.

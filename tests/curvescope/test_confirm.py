@@ -68,7 +68,7 @@ class Fakes:
     def clock_s(self):
         return self.now_s
 
-    def plan(self, recording, left_s, diagnosis):
+    def plan(self, recording, left_s, diagnosis, _):
         self.left_s.append(left_s)
         assert diagnosis.outcomes == outcomes(recording)  # of all experiments so far
         made = experiments_of(recording.meta)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from curvescope.base.errors import BackendMissingError
@@ -63,7 +64,13 @@ def test_a_block_that_began_after_cuda_has_the_device_of_its_kernels(library, mo
     monkeypatch.setattr(merge, "entry_for", lambda device: {"of": device["name"]})
     silent, telling = (SimpleNamespace(devices=lambda found=found: found) for found in ([], [{"name": "CUPTI's"}]))
     expected = {"device": H200, "devices": [H200], "ceilings": {"of": "NVIDIA H200"}}
-    assert merge._devices([silent], [], [0]) == expected
-    assert merge._devices([telling], [], [0])["ceilings"] == {"of": "CUPTI's"}
-    assert merge._devices([silent], [], []) == {}
-    assert merge._devices([silent], [], [1]) == {}  # the driver does not know it
+
+    def used(*devices):
+        """A process whose kernels ran on devices."""
+        table = type("Table", (dict,), {"rows": len(devices)})(device=np.array(devices))
+        return SimpleNamespace(table={"kernels": table}.get)
+
+    assert merge._devices([silent], [], [used(0)]) == expected
+    assert merge._devices([telling], [], [used(0)])["ceilings"] == {"of": "CUPTI's"}
+    assert merge._devices([silent], [], [used()]) == {}
+    assert merge._devices([silent], [], [used(1)]) == {}  # the driver does not know it

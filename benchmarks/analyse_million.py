@@ -1,9 +1,7 @@
 """How long the analysis of a large sweep takes, and how much memory: ten batch sizes, a million kernels.
 
-Build: `python benchmarks/analyse_million.py`. Writes a synthetic recording to a temporary folder (not timed), then, in
-a process of its own, opens it, finds and splits its anomalies with their causes, and draws the report; prints seconds
-(on the clock, and of the processor, which neighbours on the machine do not stretch) and the peak resident memory of
-that process, each beside its target. n = 3 runs, the median.
+A process of its own opens a synthetic recording, explains its anomalies, and draws the report: seconds, also of the
+processor, and peak resident memory, medians of three runs, each beside its target.
 """
 
 from __future__ import annotations

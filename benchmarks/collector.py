@@ -1,9 +1,7 @@
 """What the collector costs: ten million kernel records of a test double of libcupti, and NVTX push/pop pairs.
 
-In one run: the cost of a record to the thread that CUPTI writes it in, held against a client that does nothing; records
-a second to disk; bytes and loss; beside them the same records through the Python binding cupti-python, where pip can
-fetch it, and as lines of JSON. No GPU takes part, and CUPTI's own cost is in no figure. The last lines say whether the
-goals are met. On a busy machine they say nothing.
+Beside them the same records through cupti-python, where pip can fetch it, and as lines of JSON. No GPU takes part, and
+CUPTI's own cost is in no figure. The last lines say whether the goals are met; on a busy machine they say nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which cause is named in synthetic recordings with each cause planted: the table of docs/causes.md.
-
-python benchmarks/confusion.py [--write]
-"""
+"""Which cause is named in synthetic recordings with each cause planted: the table of docs/causes.md."""
 
 from __future__ import annotations
 

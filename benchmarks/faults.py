@@ -2,11 +2,7 @@
 
 `python benchmarks/faults.py` runs all trials and writes docs/faults.md; `--trials 5 --only kill` a part of them, and
 writes nothing without `--write`. Each outcome is a line of build/faults.jsonl as soon as it is known: run again, it
-goes on with what is missing there; delete the file after a change of the code. In every trial a store with recordings
-stands beside what the command writes, and is hashed before and after.
-
-A trial is bad where something recorded before was changed or lost; where a traceback was printed; where the command
-failed without a message; where what it left cannot be read; or where it hung: then the stacks of its threads are kept.
+goes on with what is missing there; delete the file after a change of the code. The page says what makes a trial bad.
 """
 
 from __future__ import annotations

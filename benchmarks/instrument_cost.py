@@ -1,7 +1,5 @@
 """What each instrument costs a step on a CPU: marks, the profiler, MKL's log, and watching (page faults and lines).
 
-    python benchmarks/instrument_cost.py [--rounds N]
-
 All run in turn in every round. A time is the mean of the faster half, as T; the cost is its ratio to the unprofiled
 steps', with the quartiles of the ratios of the rounds. Marks leave out their own work, so they have two ratios: of the
 wall time, and of the time that they give to layers and phases.

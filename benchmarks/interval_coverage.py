@@ -316,40 +316,38 @@ def _share(count: int, of: int) -> str:
 
 
 def tables(results: dict[tuple[str, str, float], Tally]) -> Iterator[str]:
-    for title, count in (
+    straight, longer = [(p, 0.0) for p in PROTOCOLS], list(product(("quick", "default"), EFFECTS[1:]))
+    for title, shapes, columns, cell in (
         (
             "False alarms: sweeps of a straight line in which the tests report an anomaly (goal: 5 % at most)",
+            SHAPES,
+            straight,
             lambda t: _share(t.alarms, t.sweeps),
         ),
         (
             "95 % interval of the bend at 8: sweeps in which it holds the true value",
+            SHAPES,
+            straight,
             lambda t: f"{t.covered / t.sweeps:.1%}",
         ),
+        (
+            "95 % interval of T(b): sweeps in which it holds the true value",
+            CENTRED,
+            straight,
+            lambda t: f"{t.points / t.sweeps / len(BATCHES):.1%}",
+        ),
+        (
+            "Power: sweeps in which the tests report an anomaly at the right batch size, for a step time that is this much longer from batch 16 on",
+            SHAPES,
+            longer,
+            lambda t: f"{t.alarms / t.sweeps:.0%}",
+        ),
     ):
-        yield from (f"## {title}", "", f"| noise | {' | '.join(PROTOCOLS)} |", "|---|" + "--:|" * len(PROTOCOLS))
-        for shape in SHAPES:
-            yield f"| {shape} | " + " | ".join(count(results[shape, p, 0.0]) for p in PROTOCOLS) + " |"
+        heads = [f"{p}, +{e:.0%}" if e else p for p, e in columns]
+        yield from (f"## {title}", "", f"| noise | {' | '.join(heads)} |", "|---|" + "--:|" * len(columns))
+        for shape in shapes:
+            yield f"| {shape} | " + " | ".join(cell(results[shape, p, e]) for p, e in columns) + " |"
         yield ""
-    yield from (
-        "## 95 % interval of T(b): sweeps in which it holds the true value",
-        "",
-        f"| noise | {' | '.join(PROTOCOLS)} |",
-        "|---|" + "--:|" * len(PROTOCOLS),
-    )
-    for shape in CENTRED:
-        cells = (results[shape, p, 0.0] for p in PROTOCOLS)
-        yield f"| {shape} | " + " | ".join(f"{t.points / t.sweeps / len(BATCHES):.1%}" for t in cells) + " |"
-    yield ""
-    columns = list(product(("quick", "default"), EFFECTS[1:]))
-    yield from (
-        "## Power: sweeps in which the tests report an anomaly at the right batch size, for a step time that is this much longer from batch 16 on",
-        "",
-    )
-    yield "| noise | " + " | ".join(f"{p}, +{e:.0%}" for p, e in columns) + " |"
-    yield "|---|" + "--:|" * len(columns)
-    for shape in SHAPES:
-        cells = (results[shape, p, e] for p, e in columns)
-        yield f"| {shape} | " + " | ".join(f"{t.alarms / t.sweeps:.0%}" for t in cells) + " |"
 
 
 def page(results: dict[tuple[str, str, float], Tally], sweeps: int, of_terms: str) -> str:
@@ -366,7 +364,7 @@ def page(results: dict[tuple[str, str, float], Tally], sweeps: int, of_terms: st
         protocols="\n".join(f"| {name} | {rounds} | {steps} |" for name, (rounds, steps) in PROTOCOLS.items()),
         shapes="\n".join(f"| {name} | {noise.__doc__} |" for name, noise in SHAPES.items()),
     )
-    text = head + "\n".join(tables(results)) + "\n" + of_terms
+    text = head + "\n".join(tables(results)) + of_terms
     # What follows is kept: written by hand, and by benchmarks/experiment_verdicts.py.
     _, heading, rest = PAGE.read_text().partition("\n## Rounds that go where a verdict is open\n")
     return text + heading + rest

@@ -1,7 +1,5 @@
 """Compares the peak memory that Curvescope adds up by layer with the peak that the allocator itself counts.
 
-    python benchmarks/memory_peak.py
-
 Each number is of a process of its own. The allocator's is of a plain program: torch's profiler counts from before the
 model is made, and nothing of Curvescope runs.
 """

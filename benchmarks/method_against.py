@@ -1,9 +1,7 @@
 """The microbenchmark's method against pyperf, pytest-benchmark and torch.utils.benchmark, on one function.
 
-Each tool times the same product of two small matrices, several times in turn, with what it does by itself (`pyperf
-timeit --fast`, pytest-benchmark's defaults, `blocked_autorange`). Of each: the median of the values it gives; how far
-its medians lie apart from one repetition to the next; and the time it would need for a 95 % interval of its median of
-1 % to either side, if its values were independent (time goes with the square of the interval's width). A tool whose
+Of each tool, in turn: the median of its values; how far its medians lie apart from one repetition to the next; and the
+time it would need for a 95 % interval of its median of 1 % to either side, if its values were independent. A tool whose
 medians lie further apart than its intervals allow sees less noise than there is.
 
 Needs `pip install pyperf pytest-benchmark`; a tool that is missing is named and left out.
@@ -23,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from results import Result, Row, write
+from results import Row, write
 
 from curvescope.kernels.backends import open_backend
 from curvescope.kernels.gemm import Gemm
@@ -119,13 +117,10 @@ def main() -> None:
             rows.append(Row.of("time for an interval of 1 %", name, "s", times["curvescope"], times[name], ratios))
         rows.append(Row("medians of repetitions, largest less smallest", name, "share", None, apart, None, repetitions))
     write(
-        Result(
-            "method",
-            "The microbenchmark's method against pyperf, pytest-benchmark and torch.utils.benchmark",
-            rows,
-            "pyperf starts several processes, so it also measures differences between processes (addresses, hash "
-            "seeds); ours does not. pytest-benchmark works inside tests, and torch's timer needs one line.",
-        )
+        "method",
+        rows,
+        "pyperf starts several processes, so it also measures differences between processes (addresses, hash "
+        "seeds); ours does not. pytest-benchmark works inside tests, and torch's timer needs one line.",
     )
 
 

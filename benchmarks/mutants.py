@@ -1,8 +1,7 @@
 """Whether the fast tests notice errors of the method: plants those of mutants.toml, one at a time, in a copy.
 
-Run: `python benchmarks/mutants.py`, some minutes; `--only 7` plants one of them. The working tree is copied first, with
-what is not committed yet, and only the copy is changed. Exit code: 0 every error was caught; 1 some survived; 2 the
-list does not fit the code, or the tests fail without any error planted.
+The copy has what is not committed yet. Takes some minutes; `--only 7` plants one of them. Exit code: 0 every error was
+caught; 1 some survived; 2 the list does not fit the code, or the tests fail without any error planted.
 """
 
 from __future__ import annotations

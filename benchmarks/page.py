@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -49,34 +49,27 @@ class Benchmark:
 
     name: str  # for `--only`
     title: str
-    command: tuple[str, ...]
+    script: str
     quiet_s: int  # about how long it takes on two quiet cores
     peers_better: str = ""  # what peers do better, as far as the script does not say it itself
-    smallest: tuple[str, ...] = ()  # arguments that make it as short as can be, to see that it runs
 
 
 BENCHMARKS = (
-    Benchmark("startup", "Start of the command line", ("startup.py",), 10),
-    Benchmark("annotate", "Cost of annotating layers", ("annotate_cost.py",), 30),
-    Benchmark("instruments", "What instruments cost a step", ("instrument_cost.py",), 120),
-    Benchmark("sample", "Cost of a sample in a microbenchmark", ("sample_overhead.py",), 20),
-    Benchmark("gemm", "A matrix product in isolation", ("bare_gemm.py",), 60),
-    Benchmark("stream", "Memory bandwidth against STREAM", ("stream.py",), 60),
+    Benchmark("startup", "Start of the command line", "startup.py", 10),
+    Benchmark("annotate", "Cost of annotating layers", "annotate_cost.py", 30),
+    Benchmark("instruments", "What instruments cost a step", "instrument_cost.py", 120),
+    Benchmark("sample", "Cost of a sample in a microbenchmark", "sample_overhead.py", 20),
+    Benchmark("gemm", "A matrix product in isolation", "bare_gemm.py", 60),
+    Benchmark("stream", "Memory bandwidth against STREAM", "stream.py", 60),
     Benchmark(
         "collector",
         "The collector against a JSON writer and cupti-python",
-        ("collector.py",),
+        "collector.py",
         90,
         "cupti-python reads any activity and metric of CUPTI with few lines of Python; ours reads what steps need.",
     ),
-    Benchmark("analyse", "Analysing a recording of a million kernels", ("analyse_million.py",), 60),
-    Benchmark(
-        "method",
-        "The microbenchmark's method against its peers",
-        ("method_against.py",),
-        240,
-        smallest=("--repetitions", "1"),
-    ),
+    Benchmark("analyse", "Analysing a recording of a million kernels", "analyse_million.py", 60),
+    Benchmark("method", "The microbenchmark's method against its peers", "method_against.py", 240),
 )
 
 
@@ -85,7 +78,7 @@ def run(benchmark: Benchmark) -> dict[str, Any]:
     printed = []
     with tempfile.TemporaryDirectory(prefix="curvescope-bench-") as folder:
         with subprocess.Popen(
-            [sys.executable, "-u", str(HERE / benchmark.command[0]), *benchmark.command[1:]],
+            [sys.executable, "-u", str(HERE / benchmark.script)],
             cwd=HERE.parent,
             env={**os.environ, FOLDER_VARIABLE: folder},
             stdout=subprocess.PIPE,
@@ -122,7 +115,7 @@ def page(kept: dict[str, Any]) -> str:
             continue
         host = found["host"]
         lines.append(
-            f"`python benchmarks/{' '.join(benchmark.command)}`, {found['took_s']:.0f} s, {found['at_utc'][:10]}, "
+            f"`python benchmarks/{benchmark.script}`, {found['took_s']:.0f} s, {found['at_utc'][:10]}, "
             f"{host['usable_cores']} cores of {host['cpu']}, load {host['load_average_1min']} at the end."
         )
         if found["exit_code"]:
@@ -160,7 +153,6 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=[b.name for b in BENCHMARKS], help="run these")
     parser.add_argument("--missing", action="store_true", help="run what was not run yet, or failed")
     parser.add_argument("--page-only", action="store_true", help="run nothing")
-    parser.add_argument("--smallest", action="store_true", help="run each as short as can be; keep and write nothing")
     args = parser.parse_args()
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     wanted = [
@@ -174,8 +166,6 @@ def main() -> int:
     for number, benchmark in enumerate(wanted, 1):
         left_s = sum(one.quiet_s for one in wanted[number - 1 :])
         print(f"== {number} of {len(wanted)}: {benchmark.title} (about {left_s / 60:.0f} min left)", flush=True)
-        further = benchmark.smallest if args.smallest else ()
-        benchmark = replace(benchmark, command=(*benchmark.command, *further))
         try:
             found = run(benchmark)
         except KeyboardInterrupt:
@@ -183,12 +173,10 @@ def main() -> int:
             return 130
         if found["exit_code"]:
             failed.append(benchmark.name)
-        if not args.smallest:
-            kept[benchmark.name] = found
-            KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
-            PAGE.write_text(page(kept))
-    if not args.smallest:
+        kept[benchmark.name] = found
+        KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
         PAGE.write_text(page(kept))
+    PAGE.write_text(page(kept))
     if failed:
         print(f"Failed: {', '.join(failed)}.")
     return int(bool(failed))

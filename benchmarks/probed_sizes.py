@@ -16,10 +16,10 @@ import pandas as pd
 
 try:
     from .evidence import simulate_section
-    from .interval_coverage import PAGE, SHAPES
+    from .interval_coverage import PAGE, SHAPES, WAITS
 except ImportError:  # run as a script
     from evidence import simulate_section
-    from interval_coverage import PAGE, SHAPES
+    from interval_coverage import PAGE, SHAPES, WAITS
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find, found_jumps
 from curvescope.analysis.decompose.statistics import FASTER_HALF
@@ -166,17 +166,7 @@ def section() -> str:
         "|---|--:|--:|--:|--:|",
     ]
     missed: dict[str, int] = {}
-    for noise in (
-        "even",
-        "skewed",
-        "spikes",
-        "two paces",
-        "two states",
-        "slow visits",
-        "warming",
-        "wandering",
-        "persistent",
-    ):
+    for noise in (one for one in SHAPES if one != WAITS):
         right = {one.where: found(one, noise, range(SWEEPS)) for one in PUBLISHED}
         for where, number in right.items():
             missed[where] = missed.get(where, 0) + SWEEPS - number

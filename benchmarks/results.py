@@ -36,17 +36,8 @@ class Row:
         return cls(what, peer, unit, middle[0], middle[1], spread, len(ratios))
 
 
-@dataclass(frozen=True)
-class Result:
-    """What one script found."""
-
-    name: str
-    title: str
-    rows: Sequence[Row]
-    peers_better: str = ""
-
-
-def write(result: Result) -> None:
-    """Leave the document where `page.py` looks for it; nothing where a script is run by hand."""
+def write(name: str, rows: Sequence[Row], peers_better: str) -> None:
+    """Leave a document where `page.py` looks for it; nothing where a script is run by hand."""
     if folder := os.environ.get(FOLDER_VARIABLE):
-        (Path(folder) / f"{result.name}.json").write_text(json.dumps(asdict(result), indent=1))
+        document = {"rows": [asdict(row) for row in rows], "peers_better": peers_better}
+        (Path(folder) / f"{name}.json").write_text(json.dumps(document))

@@ -26,13 +26,13 @@ def test_a_script_becomes_a_section_with_ratio_and_spread(load, tmp_path, monkey
     script = tmp_path / "script.py"
     script.write_text(
         f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n"
-        "from results import Result, Row, write\n"
+        "from results import Row, write\n"
         "row = Row.of('reading', 'pandas', 's', [1.0, 2.0, 3.0], [4.0, 4.0, 6.0], [4.0, 2.0, 2.0])\n"
-        "write(Result('x', 'X', [row], 'They draw better.'))\n"
+        "write('x', [row], 'They draw better.')\n"
     )
     monkeypatch.setattr(page, "HERE", tmp_path)
-    benchmark = page.Benchmark("x", "Title of it", ("script.py",), 1)
-    monkeypatch.setattr(page, "BENCHMARKS", (benchmark, page.Benchmark("y", "Another", ("y.py",), 1)))
+    benchmark = page.Benchmark("x", "Title of it", "script.py", 1)
+    monkeypatch.setattr(page, "BENCHMARKS", (benchmark, page.Benchmark("y", "Another", "y.py", 1)))
     text = page.page({"x": page.run(benchmark)})
     assert "| reading | pandas | 2 s | 4 s | 2.00 | 2.00 … 4.00 | 3 |" in text
     assert "What peers do better: They draw better." in text
@@ -46,7 +46,7 @@ def test_what_was_run_stays_when_it_is_interrupted(load, tmp_path, monkeypatch, 
     monkeypatch.setattr(page, "HERE", tmp_path)
     monkeypatch.setattr(page, "KEPT", tmp_path / "kept.json")
     monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
-    benchmarks = [page.Benchmark(name, f"Title {name}", ("script.py",), 60) for name in "xy"]
+    benchmarks = [page.Benchmark(name, f"Title {name}", "script.py", 60) for name in "xy"]
     monkeypatch.setattr(page, "BENCHMARKS", benchmarks)
     monkeypatch.setattr(sys, "argv", ["page.py", "--missing"])
     run = page.run
@@ -68,7 +68,7 @@ def test_what_was_run_stays_when_it_is_interrupted(load, tmp_path, monkeypatch, 
 
 def test_every_benchmark_of_the_page_is_there(load):
     for benchmark in load("page").BENCHMARKS:
-        assert (BENCHMARKS / benchmark.command[0]).is_file()
+        assert (BENCHMARKS / benchmark.script).is_file()
 
 
 def test_what_is_changed_lost_or_half_is_seen(load, tmp_path, monkeypatch):

@@ -21,9 +21,11 @@ import pandas as pd
 from fitting import holdout
 from fitting.fit import fit_constants
 from fitting.published import (
+    ASKED_ROWS,
     BY_ALGORITHM,
     K40_TRAINING,
     PRODUCTS_ALONE,
+    TIMED_ROWS,
     Measured,
     read_by_algorithm,
     read_caffe_streams,
@@ -37,7 +39,7 @@ from fitting.published import (
     read_streams,
 )
 from fitting.tensor import compare_tensor_folds, fit_tensor, read_tensor_times
-from fitting.trees import ASKED_ROWS, FASTEST, TIMED_ROWS, as_document, learn_choices
+from fitting.trees import FASTEST, as_document, learn_choices
 from network_sweeps import compare_sweeps, measure_engine, read_later_sweeps, read_sweeps, read_torch7
 
 from curvescope.analysis.cost_model.choice import get_library, lacks_transposed
@@ -73,7 +75,7 @@ def _fit_without(by: str, left_out: str) -> dict[str, Constants]:
         measured = [group.take(~holdout.in_fold(group, int(left_out))) for group in measured]
     elif by != "nothing":
         measured = [group for group in measured if getattr(group, by) != left_out]
-    return fit_constants(measured, most_steps=8)
+    return fit_constants(measured)
 
 
 def refit(jobs: int) -> None:

@@ -7,7 +7,6 @@ wall time, and of the time that they give to layers and phases.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 
@@ -21,6 +20,8 @@ from curvescope.profiling.measure.visit import record_step, warm_up_profiler
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import get_network
 from curvescope.profiling.workload.own_step import OwnStep
+
+_ROUNDS = 20
 
 
 class Small(nn.Module):
@@ -60,7 +61,7 @@ def wall_ms(run: Callable[[], object]) -> float:
     return (time.monotonic_ns() - began_ns) / 1e6
 
 
-def measure(workload: OwnStep | Workload, rounds: int) -> dict[str, np.ndarray]:
+def measure(workload: OwnStep | Workload) -> dict[str, np.ndarray]:
     """Times of each instrument, ms, shape (rounds,): of three steps in each round the mean."""
     workload.load(8)
     warm_up_profiler(workload)
@@ -70,7 +71,7 @@ def measure(workload: OwnStep | Workload, rounds: int) -> dict[str, np.ndarray]:
         value()  # the first step after another instrument runs colder
         times.setdefault(name, []).append(float(np.mean([value() for _ in range(3)])))
 
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         note("unprofiled", lambda: workload.time_step()[1] / 1e6)
         with Marks().installed(workload.layers()) as marks:
             note("marked, wall time", lambda: wall_ms(lambda: marks.run(workload.run)))
@@ -84,13 +85,10 @@ def measure(workload: OwnStep | Workload, rounds: int) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=20)
-    rounds = parser.parse_args().rounds
     for name, workload in steps().items():
-        times = measure(workload, rounds)
+        times = measure(workload)
         plain = times["unprofiled"]
-        print(f"{name}: {faster_half(plain):.3f} ms unprofiled, n {rounds} rounds of 3 steps each")
+        print(f"{name}: {faster_half(plain):.3f} ms unprofiled, n {_ROUNDS} rounds of 3 steps each")
         for instrument, values in times.items():
             low, high = np.percentile(values / plain, [25, 75])
             print(f"  {instrument:30s} {faster_half(values) / faster_half(plain):6.2f} ({low:.2f} … {high:.2f})")

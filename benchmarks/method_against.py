@@ -9,7 +9,6 @@ Needs `pip install pyperf pytest-benchmark`; a tool that is missing is named and
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import os
@@ -29,6 +28,7 @@ from curvescope.kernels.method import BenchMeasurement, Method, median_interval
 
 _SETUP = "import torch; torch.set_num_threads(1); a = torch.ones(192, 192); b = torch.ones(192, 192)"
 _STATEMENT = "a @ b"
+_REPETITIONS = 7  # of every tool
 _WANTED = 0.01  # half the width of the interval, over the median
 
 Values = Sequence[float]  # seconds
@@ -87,9 +87,6 @@ def needed_s(values: Values, spent_s: float) -> float | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=7, help="of every tool (default: 7)")
-    repetitions = parser.parse_args().repetitions
     here = {name: run for name, (package, run) in TOOLS.items() if importlib.util.find_spec(package)}
     for name in TOOLS.keys() - here.keys():
         print(f"{name} is not installed: left out")
@@ -97,7 +94,7 @@ def main() -> None:
     times: dict[str, list[float]] = {name: [] for name in here}
     spent: dict[str, list[float]] = {name: [] for name in here}
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    for _ in range(repetitions):
+    for _ in range(_REPETITIONS):
         for name, run in here.items():
             with tempfile.TemporaryDirectory(prefix="curvescope-bench-") as folder:
                 began = time.monotonic()
@@ -115,7 +112,9 @@ def main() -> None:
         if name != "curvescope":
             ratios = [peer / us for peer, us in zip(times[name], times["curvescope"], strict=False) if us > 0]
             rows.append(Row.of("time for an interval of 1 %", name, "s", times["curvescope"], times[name], ratios))
-        rows.append(Row("medians of repetitions, largest less smallest", name, "share", None, apart, None, repetitions))
+        rows.append(
+            Row("medians of repetitions, largest less smallest", name, "share", None, apart, None, _REPETITIONS)
+        )
     write(
         "method",
         rows,

@@ -217,16 +217,15 @@ def measure_engine(sweeps: pd.DataFrame, without: Mapping[str, Mapping[str, Cons
 
 
 def compare_sweeps(
-    sweeps: pd.DataFrame,
-    without: Mapping[str, Mapping[str, Constants]] | None = None,
-    engine_s: Mapping[str, float] | None = None,
+    sweeps: pd.DataFrame, without: Mapping[str, Mapping[str, Constants]], engine_s: Mapping[str, float]
 ) -> pd.DataFrame:
+    """Published and modelled steps, with 90 % intervals; `without` has the fits that left a GPU out, by its key."""
     frames, fitted = [], load_fitted()
     for curve, rows in curves(sweeps):
         gpu, framework, network, step, library = curve
         device = get_device(DEVICES[gpu])
-        changed = {"engine_s": engine_s[device.key]} if engine_s and framework.startswith("MXNet") else {}
-        modelled = model_curve(curve, rows.batch.tolist(), without or {}, **changed)
+        changed = {"engine_s": engine_s[device.key]} if framework.startswith("MXNet") else {}
+        modelled = model_curve(curve, rows.batch.tolist(), without, **changed)
         drawn_ms = _draw_ms(modelled, fitted.spreads_for(device.architecture, library))
         low, high = np.percentile(drawn_ms, _TAILS, axis=0)
         frames.append(

@@ -74,7 +74,7 @@ class _Layout:
         return None if column < len(self.shared) else self.architectures[index]
 
 
-def fit_constants(measured: Sequence[Measured], most_steps: int = 25) -> dict[str, Constants]:
+def fit_constants(measured: Sequence[Measured]) -> dict[str, Constants]:
     """Fit the constants of every measured architecture.
 
     First all constants to times with a known card and clock, then those of single forward algorithms to the times by
@@ -86,13 +86,13 @@ def fit_constants(measured: Sequence[Measured], most_steps: int = 25) -> dict[st
     shared = tuple(p for p in PARAMETERS if not p.by_architecture)
     own = tuple(p for p in PARAMETERS if p.by_architecture)
     start = dict.fromkeys(architectures, starting_constants())
-    fitted = _fit(levelled, _Layout(architectures, shared, own, start), most_steps)
+    fitted = _fit(levelled, _Layout(architectures, shared, own, start), most_steps=8)
     by_algorithm = tuple(sorted({group.architecture for group in measured if group.source == BY_ALGORITHM}))
     if by_algorithm:
         known = {architecture: constants_for(architecture, fitted) for architecture in by_algorithm}
         last = tuple(p for p in own if p.name in _OF_ALGORITHMS)
         groups = [g for g in measured if g.architecture in by_algorithm and g.kind == "forward" and g.source != "k40"]
-        fitted |= _fit(groups, _Layout(by_algorithm, (), last, known), most_steps)
+        fitted |= _fit(groups, _Layout(by_algorithm, (), last, known), most_steps=8)
     return fit_alone(measured, fitted)
 
 

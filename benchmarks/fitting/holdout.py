@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -103,19 +103,20 @@ def summarize(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     ).reset_index()
 
 
-def _spreads_elsewhere(held_out: pd.DataFrame, device: str, unlevelled: pd.DataFrame | None) -> dict[str, Spread]:
-    """The variation on other GPUs; other boards of the chip are no other GPUs."""
-    if unlevelled is None:
-        return spreads(held_out[held_out.device != device])
+def _by_device(
+    held_out: pd.DataFrame, unlevelled: pd.DataFrame
+) -> Iterator[tuple[str, pd.DataFrame, dict[str, Spread]]]:
+    """Each GPU with its rows and the variation on other GPUs; other boards of the chip are no other GPUs."""
     rows = pd.concat([held_out, unlevelled])
-    return spreads(rows[~rows.device.str.startswith(device)], unlevelled.source.unique())
+    for device, of_device in held_out.groupby("device"):
+        elsewhere = rows[~rows.device.str.startswith(str(device))]
+        yield str(device), of_device, spreads(elsewhere, unlevelled.source.unique())
 
 
-def coverage(held_out: pd.DataFrame, unlevelled: pd.DataFrame | None = None) -> pd.DataFrame:
+def coverage(held_out: pd.DataFrame, unlevelled: pd.DataFrame) -> pd.DataFrame:
     """The share of a GPU's measurements inside the intervals that the other GPUs' held-out measurements give."""
     rows = []
-    for device, inside in held_out.groupby("device"):
-        elsewhere = _spreads_elsewhere(held_out, str(device), unlevelled)
+    for device, inside, elsewhere in _by_device(held_out, unlevelled):
         for kind, part in inside.groupby("error_kind"):
             rows.append((device, kind, len(part), float(inside_of(part, elsewhere).mean())))
     return pd.DataFrame(rows, columns=["device", "kind", "n", "inside"])
@@ -131,14 +132,13 @@ def inside_of(rows: pd.DataFrame, spreads: Mapping[str, Spread]) -> pd.Series:
     return factor.between(low, high)
 
 
-def sums(held_out: pd.DataFrame, unlevelled: pd.DataFrame | None = None) -> pd.DataFrame:
+def sums(held_out: pd.DataFrame, unlevelled: pd.DataFrame) -> pd.DataFrame:
     """Sum a GPU's operators of a kind and batch size, like a step sums its layers, with the interval of the sum.
 
     Only sums of at least four operators.
     """
     rows = []
-    for device, inside in held_out.groupby("device"):
-        elsewhere = _spreads_elsewhere(held_out, str(device), unlevelled)
+    for device, inside, elsewhere in _by_device(held_out, unlevelled):
         for (kind, batch), part in inside.groupby(["error_kind", "batch"]):
             if len(part) < _OFTEN:
                 continue
@@ -149,7 +149,7 @@ def sums(held_out: pd.DataFrame, unlevelled: pd.DataFrame | None = None) -> pd.D
     return pd.DataFrame(rows, columns=["device", "kind", "batch", "n", "measured_ms", "low_ms", "high_ms"])
 
 
-def spreads(held_out: pd.DataFrame, unlevelled: Collection[str] = ()) -> dict[str, Spread]:
+def spreads(held_out: pd.DataFrame, unlevelled: Collection[str]) -> dict[str, Spread]:
     """Split the error by kind: between GPUs, by algorithm and by batch size on a GPU, and the rest.
 
     The shared components are root mean squares of medians, so a few outliers do not determine them; the rest includes
@@ -161,6 +161,7 @@ def spreads(held_out: pd.DataFrame, unlevelled: Collection[str] = ()) -> dict[st
         error = np.log(rows.measured_ms / rows.predicted_ms)
         card = rows.source + " " + rows.device
         levels = error.groupby(card).transform("median")
+        # The clock of those cards is not published: they say nothing about levels.
         of_gpu = levels[~rows.source.isin(list(unlevelled))].groupby(rows.device).first()
         rest = error - levels
         of_algorithm = _shared(rest, [card, rows.algorithm]) if rows.algorithm.nunique() > 1 else 0.0 * rest

@@ -43,9 +43,9 @@ _NEUSIGHT = {
     "NVIDIA A100-PCIE-40GB": "a100_pcie",
     "NVIDIA A100 80GB PCIe": "a100_pcie_80gb",
 }
-_TIMED, _ASKED = "cudnn_scope, timed", "cudnn_scope, asked"
+TIMED_ROWS, ASKED_ROWS = "cudnn_scope, timed", "cudnn_scope, asked"
 # TensorFlow times the algorithms; DeepBench and NeuSight use the library's heuristic.
-_AUTOTUNED = ("k40", _TIMED)
+_AUTOTUNED = ("k40", TIMED_ROWS)
 BY_ALGORITHM = "cudnn_scope"
 PRODUCTS_ALONE = "cudnn_scope, products"
 K40_TRAINING = "k40 training"
@@ -170,7 +170,7 @@ def read_streams(folder: Path) -> list[Measured]:
         moved_bytes = rows.moved_gb.to_numpy() * 1e9
         time_s = moved_bytes / (rows.gb_per_s.to_numpy() * 1e9)
         measured.append(_streams("stream", str(device), moved_bytes, time_s, rows.function.to_numpy(str)))
-    mxnet = read_mxnet_operators(folder)
+    mxnet = pd.read_csv(folder / "mxnet_operators_v100.csv")
     mxnet = mxnet[mxnet.elements >= 10**6]
     moved_bytes = 2.0 * ITEM_BYTES * mxnet.elements.to_numpy()
     time_s = mxnet.forward_ms.to_numpy() / 1e3 - WAIT_S
@@ -196,11 +196,6 @@ def read_caffe_streams(folder: Path) -> Measured:
 def _streams(source: str, device: str, moved_bytes: Floats, time_s: Floats, names: Labels) -> Measured:
     blank = np.full(len(moved_bytes), "")
     return Measured(source, device, "none", "streaming", Streams(moved_bytes), time_s, blank, names, moved_bytes)
-
-
-def read_mxnet_operators(folder: Path) -> pd.DataFrame:
-    """Functions of one tensor under MXNet 1.5 on V100."""
-    return pd.read_csv(folder / "mxnet_operators_v100.csv")
 
 
 def _believable(rows: pd.DataFrame, gpu: str) -> Labels:
@@ -326,8 +321,8 @@ def read_choices(folder: Path) -> list[Measured]:
 def _choices(device: str, table: pd.DataFrame) -> Iterator[Measured]:
     problem = ["n", "c", "h", "w", "k", "r", "s", "pad_h", "pad_w", "stride_h", "stride_w"]
     for source, chosen in (
-        (_ASKED, table[table.algo == table.advised]),
-        (_TIMED, table.sort_values("time_ms", kind="stable").drop_duplicates(problem)),
+        (ASKED_ROWS, table[table.algo == table.advised]),
+        (TIMED_ROWS, table.sort_values("time_ms", kind="stable").drop_duplicates(problem)),
     ):
         for release, rows in chosen.groupby("cudnn"):
             problems = convolutions(rows, rows.pad_h, rows.pad_w)

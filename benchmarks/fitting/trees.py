@@ -11,13 +11,12 @@ from curvescope.analysis.cost_model.learned import ASKED, TIMED, Branch, Labels,
 from curvescope.analysis.cost_model.problems import Convolutions, Floats
 from curvescope.profiling.hardware.devices import get_device
 
-from .published import Measured, read_choices
+from .published import ASKED_ROWS, TIMED_ROWS, Measured, read_choices
 
 # Few questions, so that a tree can be read; a leaf of eight rows is two or three shapes at several batch sizes.
 _DEPTH, _LEAST_ROWS = 4, 8
 _LEAST_GAIN = 0.5  # of impurity, in rows
 
-ASKED_ROWS, TIMED_ROWS = "cudnn_scope, asked", "cudnn_scope, timed"
 FASTEST = ", fastest"  # of the same rows, if the fastest modelled algorithm is assumed
 
 

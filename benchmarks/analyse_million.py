@@ -74,31 +74,20 @@ def write(path: Path) -> None:
                     "name": np.where(layer == 7, "volta_sgemm_64x64_nt", "volta_scudnn_128x64_relu_interior_nn_v1"),
                     "start_ns": begin,
                     "duration_ns": duration,
-                    "device": np.zeros(per_step, np.int32),
-                    "stream": np.full(per_step, 7),
                     "correlation_id": np.arange(per_step),
-                    "step": np.full(per_step, step),
                     "phase": np.where(np.arange(per_step) < per_step // 3, "forward", "backward"),
                     "layer": [f"block{i // 10}.conv{i}" for i in layer],
-                    "grid_x": 16 * np.full(per_step, batch, np.int32),
-                    "grid_y": np.ones(per_step, np.int32),
-                    "grid_z": np.ones(per_step, np.int32),
-                    "block_x": np.full(per_step, 256, np.int32),
-                    "block_y": np.ones(per_step, np.int32),
-                    "block_z": np.ones(per_step, np.int32),
-                    "registers_per_thread": np.full(per_step, 64, np.int32),
-                    "shared_memory_bytes": np.full(per_step, 16_384),
-                    "source": np.full(per_step, "cupti"),
                 }
-                writer.write("kernels", pd.DataFrame(kernels))
+                alike = {"device": 0, "stream": 7, "step": step, "registers_per_thread": 64, "source": "cupti"}
+                shape = {"grid_x": 16 * batch, "grid_y": 1, "grid_z": 1, "block_x": 256, "block_y": 1, "block_z": 1}
+                table = pd.DataFrame(kernels).assign(**alike, **shape, shared_memory_bytes=16_384)
+                writer.write("kernels", table)
                 for index in range(4):
+                    noisy = round(window * float(np.exp(0.01 * random.standard_normal())))
                     steps.append(
                         {"step": step, "batch": batch, "round": round_, "index": index, "mode": "training"}
-                        | {"start_ns": start_ns, "profiled": index == 0}
-                        | {"duration_ns": round(window * float(np.exp(0.01 * random.standard_normal())))}
+                        | {"start_ns": start_ns, "profiled": index == 0, "duration_ns": noisy if index else window}
                     )
-                    if index == 0:
-                        steps[-1]["duration_ns"] = window
                     step += 1
                 start_ns += 2 * window
         writer.write("steps", pd.DataFrame(steps))

@@ -183,6 +183,8 @@ def main() -> int:
 
     from stages import stages
 
+    from curvescope.profiling.hardware.cuda_driver import count_gpus
+
     known = stages(args.rehearse)
     if unknown := set(args.stage) - {stage.name for stage in known}:
         parser.error(f"no stage {', '.join(sorted(unknown))}; there are {', '.join(stage.name for stage in known)}")
@@ -194,7 +196,7 @@ def main() -> int:
         print(f"  {stage.name:<18} {'' if args.rehearse else f'{stage.seconds:>4.0f} s  '}{stage.says}")
     if args.list:
         return 0
-    if not args.rehearse and not _count_gpus():
+    if not args.rehearse and not count_gpus():
         print("No GPU is usable here: `curvescope doctor` says what is missing; --rehearse needs none.")
         return 2
     return _run(args, chosen, began_s)
@@ -220,12 +222,6 @@ def _run(args: argparse.Namespace, chosen: Sequence[Stage], began_s: float) -> i
             left_out = pack(args.output, campaign.started, args.pack)
             print(f"Packed into {args.pack}." + "".join(f"\n  too large: {name}" for name in left_out))
     return int(bool(campaign.failed))
-
-
-def _count_gpus() -> int:
-    from curvescope.profiling.hardware.cuda_driver import count_gpus
-
-    return count_gpus()
 
 
 def _run_with_wheels(folder: Path, began_s: float) -> int:

@@ -316,17 +316,14 @@ def collective_operator(_: Context) -> str:
 
 def dirty_lines(context: Context) -> str:
     """What does a cold read cost beyond a hot one, far beyond the L2? 1 is right; more is write-back of the flush."""
+    from datasheet import measure
+
     from curvescope.kernels.backends import open_backend
     from curvescope.kernels.memory import Memory
-    from curvescope.kernels.method import BenchMeasurement, Method
 
-    backend, medians = open_backend("cupy", context.device), {}
-    for cache in ("hot", "cold"):
-        measurement, method = BenchMeasurement(Memory("read", 1 << 30)), Method(cache=cache)
-        while not measurement.done(method):
-            measurement.visit(backend, method)
-        medians[cache] = statistics.median(measurement.durations_ns())
-    return f"{medians['cold'] / medians['hot']:.3f} times"
+    backend = open_backend("cupy", context.device)
+    hot_ns, cold_ns = (measure(backend, Memory("read", 1 << 30), cache) for cache in ("hot", "cold"))
+    return f"{cold_ns / hot_ns:.3f} times"
 
 
 def energy_updates(context: Context) -> str:

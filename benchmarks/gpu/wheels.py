@@ -53,10 +53,7 @@ def main() -> int:
     args.folder.mkdir(parents=True, exist_ok=True)
     for path in args.folder.glob("*.whl"):
         path.unlink()
-    constraints = {
-        "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
-        "PIP_BUILD_CONSTRAINT": str(ROOT / "constraints.txt"),
-    }
+    constraints = dict.fromkeys(("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"), str(ROOT / "constraints.txt"))
     platforms = [f"manylinux_2_{minor}_{args.machine}" for minor in _GLIBC]
     platforms += [f"manylinux2014_{args.machine}", f"manylinux1_{args.machine}", "any"]
     where = ["--only-binary=:all:", "--implementation=cp", f"--python-version={args.python}"]

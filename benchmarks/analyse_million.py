@@ -29,10 +29,9 @@ def peak_bytes():  # not ru_maxrss, which begins with what the process that star
     return 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
 from curvescope.analysis.diagnosis import split
 from curvescope.analysis.render.html import render_html
-from curvescope.analysis.render.report_data import report_document
 from curvescope.profiling.recording.store import open_recording
 from curvescope.analysis.diagnosis.explain import recorded
-from curvescope.analysis.render.report_data import report_input
+from curvescope.analysis.render.report_data import report_document, report_input
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
 imported = time.perf_counter()
 run = open_recording(sys.argv[1])

@@ -239,14 +239,12 @@ def print_operator_errors() -> None:
 
 
 def compare_other_cards() -> pd.DataFrame:
-    """Cards and a library that no fit has seen, with the intervals that are printed.
-
-    What convolutions with that library tell comes from the other cards.
-    """
+    """Cards and a library that no fit has seen: rows, whether in their intervals, and whether the model refuses."""
     fitted, frames, residuals = load_fitted(), [], pd.read_csv(RESIDUALS, keep_default_na=False)
     for group in [*read_neusight(PUBLISHED), *read_neusight_later(PUBLISHED)]:
         rows = holdout.compare(group, constants_for(group.architecture, fitted.constants), load_learned())
         rows = rows[rows.measured_ms >= LONG_MS]
+        # What convolutions with that library tell comes from the other cards.
         others = replace(fitted, other_library=other_library(residuals, group.device))
         spreads = others.spreads_for(group.architecture, group.library)
         refused = lacks_transposed(get_device(group.device), get_library(group.library)) and "linear" in group.source

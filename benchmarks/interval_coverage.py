@@ -320,13 +320,13 @@ def tables(results: dict[tuple[str, str, float], Tally]) -> Iterator[str]:
     for title, shapes, columns, cell in (
         (
             "False alarms: sweeps of a straight line in which the tests report an anomaly (goal: 5 % at most)",
-            SHAPES,
+            tuple(SHAPES),
             straight,
             lambda t: _share(t.alarms, t.sweeps),
         ),
         (
             "95 % interval of the bend at 8: sweeps in which it holds the true value",
-            SHAPES,
+            tuple(SHAPES),
             straight,
             lambda t: f"{t.covered / t.sweeps:.1%}",
         ),
@@ -338,7 +338,7 @@ def tables(results: dict[tuple[str, str, float], Tally]) -> Iterator[str]:
         ),
         (
             "Power: sweeps in which the tests report an anomaly at the right batch size, for a step time that is this much longer from batch 16 on",
-            SHAPES,
+            tuple(SHAPES),
             longer,
             lambda t: f"{t.alarms / t.sweeps:.0%}",
         ),

@@ -21,7 +21,7 @@ except ImportError:  # run as a script
     from evidence import simulate_section
     from interval_coverage import PAGE, SHAPES, WAITS
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.decompose.findings import FindingVerdict, find, found_jumps
+from curvescope.analysis.decompose.findings import find, found_jumps
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.base.arguments import PROBE_SHARE
 from curvescope.profiling.measure.loop import Loop, Visit
@@ -29,7 +29,7 @@ from curvescope.profiling.measure.probing import Probing
 from curvescope.profiling.measure.stopping import Complete
 
 HEADING = "## Sizes between those of a sweep"
-LIMIT_S = 112.0
+LIMIT_S, ROUNDS = 112.0, 12  # of a sweep, at most
 STEPS = 3  # of a visit; it takes as long again for marked, and for profiled ones
 STRAIGHT_SWEEPS, SWEEPS = 300, 10
 DOUBLINGS = (1, 2, 4, 8, 16, 32)
@@ -109,11 +109,9 @@ class Swept(NamedTuple):
 
     looked: list[int]  # first sizes behind jumps for which rounds were made
     jumps: list[int]  # those that are anomalies
-    probe_s: float  # seconds of all probes
-    anomalies: list[str]  # labels of all anomalies
 
 
-def sweep(published: Published, noise: str, seed: int, rounds: int = 12, share: float = PROBE_SHARE) -> Swept:
+def sweep(published: Published, noise: str, seed: int) -> Swept:
     factors = iter(SHAPES[noise](np.random.default_rng(seed), 4000, STEPS))
     rows: list[dict[str, Any]] = []
     now_s = 0.0
@@ -127,7 +125,8 @@ def sweep(published: Published, noise: str, seed: int, rounds: int = 12, share: 
             now_s += float(duration_ms) / 1e3
         return made
 
-    rule = Probing(Complete((6, rounds), LIMIT_S), published.sizes, share * LIMIT_S, lambda size: Visit(steps(size)))
+    probes_s = PROBE_SHARE * LIMIT_S
+    rule = Probing(Complete((6, ROUNDS), LIMIT_S), published.sizes, probes_s, lambda size: Visit(steps(size)))
 
     def visit(size: int, round_: int) -> None:
         nonlocal now_s
@@ -140,10 +139,8 @@ def sweep(published: Published, noise: str, seed: int, rounds: int = 12, share: 
 
     Loop(conditions=rule.sizes, visit=visit, rule=rule, rows=lambda: rows, clock_s=lambda: now_s).run()
     curve = replace(cost_curve(pd.DataFrame(rows), FASTER_HALF), jumps=rule.places)
-    findings = find(curve)
-    anomalies = [finding.tested.label for finding in findings if finding.verdict == FindingVerdict.ANOMALY]
-    jumps = [after for _, after in found_jumps(curve, findings)]
-    return Swept([after for _, after in rule.places], jumps, rule.entry["seconds"], anomalies)
+    jumps = [after for _, after in found_jumps(curve, find(curve))]
+    return Swept([after for _, after in rule.places], jumps)
 
 
 def found(published: Published, noise: str, seeds: Iterable[int]) -> int:
@@ -158,7 +155,7 @@ def section() -> str:
         f"`diagnose` probes sizes between those of its sweep ([how](functionals.md)): for at most {PROBE_SHARE:.0%} of its time and one visit.".replace(
             "%", " %"
         ),
-        f"`python benchmarks/probed_sizes.py --write` writes this section. It simulates sweeps of up to 12 rounds of {STEPS} steps: {SWEEPS} of each of",
+        f"`python benchmarks/probed_sizes.py --write` writes this section. It simulates sweeps of up to {ROUNDS} rounds of {STEPS} steps: {SWEEPS} of each of",
         f"{len(PUBLISHED)} published anomalies that doublings miss or misplace (*right*: an anomaly between the last size before the jump and the first behind it),",
         f"and {STRAIGHT_SWEEPS} of a straight line (*rounds*: further rounds were made for a jump; *false*: it was an anomaly then).",
         "",

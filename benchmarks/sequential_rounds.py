@@ -29,7 +29,6 @@ EFFECTS = (0.0, 0.05, 0.1, 0.2)
 class Counts(NamedTuple):
     """Counts of simulated sweeps."""
 
-    sweeps: int
     complete: int  # that report an anomaly after all rounds; where an effect was planted, at its place
     early: int  # the same, where the rule ended the rounds
     rounds: float  # mean number of rounds until then
@@ -49,7 +48,7 @@ def simulate(noise: str, effect: float, sweeps: int) -> Counts:
             if len(made) == seed and (rounds == LOOKS[-1] or not undecided(curve, findings, LOOKS[-1] / rounds)):
                 made.append(rounds)
         complete, early = complete + shown[LOOKS[-1]], early + shown[made[-1]]
-    return Counts(sweeps, complete, early, float(np.mean(made)))
+    return Counts(complete, early, float(np.mean(made)))
 
 
 def section() -> str:

@@ -40,7 +40,7 @@ _COSTS: dict[tuple[Stage, Scope], tuple[tuple[int, int], float]] = {
 }
 # Of experiments that test no functional, but what commonly helps: few rounds for all, most for those that lead.
 _COSTS_OF_TIMES = {
-    Stage.SCREEN: ((1, 1), 30.0),  # processes differ more than the rounds of one
+    Stage.SCREEN: ((1, 1), 30.0),  # processes differ more than the rounds of one; fresh rounds need the other half
     Stage.CONFIRM: ((2, 2), 15.0),
     Stage.REMEDY: ((2, 2), 20.0),
 }
@@ -84,7 +84,7 @@ class Budget:
         usual_s = self.usual_s(wanted) * (1 + len(wanted.also) / 2)
         while True:
             setup_s, round_s = self._times_s(wanted)
-            for starts, least, is_usual in _fewer(wanted):
+            for starts, least, is_usual in _fewer(wanted, sum(map(bool, map(self.setup_s, wanted.factors)))):
                 needed_s = starts * (setup_s + least * round_s)
                 if needed_s <= (min(self.time_left_s, usual_s) if is_usual else self.time_left_s):
                     fewest_is_all = least == wanted.rounds[1]
@@ -106,7 +106,7 @@ class Budget:
                 return
             costly = max(names, key=lambda name: (in_steps and self.setup_s(name), names.index(name)))
             wanted = replace(wanted, factors=tuple(name for name in names if name != costly))
-            if in_steps and all(map(self.refused, wanted.factors)):
+            if in_steps and not any(map(self.setup_s, wanted.factors)):
                 return
 
     def shortest_s(self, wanted: Experiment) -> float:
@@ -116,9 +116,9 @@ class Budget:
 
     def usual_s(self, wanted: Experiment) -> float:
         """Usual seconds of an experiment, by the time that is left."""
-        return _cost(wanted.stage, wanted.scope, wanted.functional_kind)[1] * max(
-            1.0, self.time_left_s / _USUAL_LIMIT_S
-        )
+        share = self.time_left_s / _USUAL_LIMIT_S
+        usual_s = _cost(wanted.stage, wanted.scope, wanted.functional_kind)[1]
+        return usual_s * (share if _screens_times(wanted) else max(1.0, share))
 
     def _times_s(self, wanted: Experiment) -> tuple[float, float]:
         """Expected seconds before the first round, and of one round."""
@@ -167,18 +167,26 @@ class Budget:
         return np.asarray(np.interp(at, [float(size) for size in sizes], times))
 
 
-def _fewer(wanted: Experiment) -> list[tuple[int, int, bool]]:
-    """Possible numbers of starts and of least rounds, the best first, and whether the usual time limits them."""
+def _fewer(wanted: Experiment, changes: int) -> list[tuple[int, int, bool]]:
+    """Possible numbers of starts and of least rounds, the best first, and whether the usual time limits them.
+
+    The usual time always limits a screen of several changes, which may run with fewer of them.
+    """
     least = wanted.rounds[0]
     if wanted.starts == 1:
         return [(1, least, False), (1, max(least // 2, 4), False)]
     enough = _enough_starts(wanted)
     usual = [(starts, least, True) for starts in range(wanted.starts, enough, -1)]
-    return [*usual, *((starts, least, False) for starts in range(min(wanted.starts, enough), 1, -1))]
+    limited = _screens_times(wanted) and changes > 1
+    return [*usual, *((starts, least, limited) for starts in range(min(wanted.starts, enough), 1, -1))]
 
 
 def _enough_starts(wanted: Experiment) -> int:
     return _ENOUGH_STARTS.get(wanted.stage, _USUALLY_ENOUGH_STARTS)
+
+
+def _screens_times(wanted: Experiment) -> bool:
+    return wanted.stage == Stage.SCREEN and wanted.functional_kind == TIME
 
 
 def rounds_of(stage: Stage, scope: Scope, kind: str = "") -> tuple[int, int]:

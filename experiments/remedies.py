@@ -39,7 +39,7 @@ _MOST_LEADERS = 3
 _SUGGESTED = 0.03  # least share of a step that the cause of a change claims, for the change to come first
 _LEAST_FRESH = 2  # experiments on fresh rounds that a change gets; starts of one with a long set-up
 _MOST_TRIES = 2  # of a change that the time did not reach
-_MOST_OF_TIME = 0.6  # of all the time, that is kept for this plan while causes are tested
+_LEAST_OF_TIME, _MOST_OF_TIME = 0.35, 0.6  # of all the time, that is kept for this plan while causes are tested
 _FOLLOWS = 2.5  # time of the rest of this plan, as a factor on its next experiment
 
 
@@ -50,8 +50,9 @@ class RemedyPlan:
     known: Known
 
     def candidates(self) -> Iterator[Experiment]:
-        """The experiments that fit the time, the best first."""
-        yield from self._fitting(self._screen(), self._confirm(), self._together())
+        """The experiments that fit the time, the best first; what leads a first screen comes before a second one."""
+        screen, fresh = self._screen(), (self._confirm(), self._together())
+        yield from self._fitting(*((*fresh, screen) if self._made else (screen, *fresh)))
 
     def further(self) -> Iterator[Experiment]:
         """What may follow where time is left: more rounds of what is open, and changes with a long set-up."""
@@ -74,8 +75,8 @@ class RemedyPlan:
 
     def reserved_s(self) -> float:
         """Seconds that tests of causes leave to this plan."""
-        budget = self.known.budget
-        return min(self.needed_s(), _MOST_OF_TIME * max(budget.total_s, budget.time_left_s))
+        total_s, needed_s = max(self.known.budget.total_s, self.known.budget.time_left_s), self.needed_s()
+        return min(max(needed_s, _LEAST_OF_TIME * total_s), _MOST_OF_TIME * total_s) if needed_s else 0.0
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:

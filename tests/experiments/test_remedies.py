@@ -203,9 +203,9 @@ def test_torch_compile_waits_for_its_time():
 
 def test_what_the_time_did_not_reach_is_tried_once_more():
     machine = Machine({}, noise=0.01)
-    first = machine.next(90.0)
+    first = machine.next(300.0)
     machine.made.append(replace(first, done=False, untested=dict.fromkeys(first.factors, TIME_IS_UP)))
-    second = machine.next(90.0)
+    second = machine.next(300.0)
     assert (second.stage, second.factors) == (Stage.SCREEN, first.factors)
     machine.made.append(replace(second, done=False, untested=dict.fromkeys(first.factors, TIME_IS_UP)))
     assert machine.next(30.0) is None

@@ -252,18 +252,27 @@ def diagnose(step: str, batches: str, folder: Path) -> dict[str, Any]:
 
 def kept(document: dict[str, Any]) -> dict[str, Any]:
     """What the pages need of a document of `diagnose`."""
-    names = ("step", "wall_s", "headline", "remedies", "answers", "rounds", "disturbances", "device")
+    names = ("step", "wall_s", "headline", "remedies", "disturbances")
     curve = [[point["batch"], point["time_ms"]["value"]] for point in document["curve"]]
-    return {**{name: document[name] for name in names}, "curve": curve, "date": time.strftime("%Y-%m-%d")}
+    answers = [
+        {**{name: answer[name] for name in ("cause", "verdict", "where")},
+         "functional": {name: answer["functional"][name] for name in ("kind", "at", "to", "label")}}
+        for answer in document["answers"]
+    ]  # fmt: skip
+    return {**{name: document[name] for name in names}, "device": document["device"]["name"], "curve": curve,
+            "answers": answers, "date": time.strftime("%Y-%m-%d")}  # fmt: skip
 
 
 def row(run: dict[str, Any]) -> str:
     """A row of the page."""
     least, most = run["curve"][0], run["curve"][-1]
-    rows = run["remedies"]["rows"]
-    gains = [(at["share"], at["batch"], change["do"]) for change in rows for at in change["saves"] if at["proven"]]
-    best = sorted(gains, key=lambda gain: -gain[0]["value"])[:2]
-    saves = "; ".join(f"{do}: {_percent(share)} at {batch}" for share, batch, do in best)
+    best = []
+    for change in run["remedies"]["rows"]:
+        gains = [(at["share"]["value"], at["batch"], at["share"]) for at in change["saves"] if at["proven"]]
+        _, batch, share = max(gains, key=lambda gain: gain[0])
+        best.append(("changes results" in change["costs"], f"{change['do']}: {_percent(share)} at {batch}"))
+    names = ("", " (changes results)")
+    saves = "; ".join(text + names[changed] for changed, text in sorted(best, key=lambda one: one[0])[:3])
     answers = [answer for answer in run["answers"] if answer["verdict"] == "confirmed"]
     causes = "; ".join(dict.fromkeys(f"{answer['functional']['label']}: {answer['cause']}" for answer in answers))
     return (f"| {run['step']} | {least[1]:.3g} at {least[0]}, {most[1]:.3g} at {most[0]} | {causes or 'none'} | "
@@ -302,7 +311,7 @@ def page() -> str:
         f"{sum(cause for _, cause in scores)} with their cause confirmed.",
         f"**{false} of {len(still)}** sweeps of steps that nothing makes faster end with a gain.",
     )
-    device = runs[0]["device"]["name"]
+    device = runs[0]["device"]
     return beginning("Public steps and published anomalies", *figures) + TEXT.format(
         device=device,
         dates=", ".join(sorted({run["date"] for run in [*runs, *live]})),
@@ -319,8 +328,8 @@ which packages and scripts it needs. Measured on {device}, two cores, torch 2.13
 ## Public steps
 
 `curvescope diagnose --step` with its defaults, on steps that nobody here wrote, in the sizes of their scripts or
-smaller. Gains are of the complete step, at the batch size where they are largest, with 95 % intervals; the two largest
-are shown.
+smaller. Gains are of the complete step, at the batch size where they are largest, with 95 % intervals; at most
+three are shown, first those that leave the results as they are.
 
 | step | ms at batch | cause confirmed | saves | seconds |
 |---|---|---|---|--:|
@@ -332,7 +341,7 @@ Anomalies that users of other projects reported, which a CPU shows, in small net
 `diagnose` gets the sizes 1, 2, 4 ... 64. *Size* and *cause*: whether an answer is on an anomaly at the published size,
 and whether the published cause is confirmed there.
 
-| published | first answer | size | cause | seconds |
+| published | answer | size | cause | seconds |
 |---|---|---|---|--:|
 {anomalies}
 

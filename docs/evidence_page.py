@@ -12,6 +12,7 @@ from evidence import figures_of
 PAGES = (
     "statistics",
     "planted-causes",
+    "public-steps",
     "faults",
     "benchmarks",
     "detector",

@@ -232,7 +232,7 @@ def sine_waves(batch: int) -> Any:
 ROOT = Path(__file__).parents[1]
 KEPT = Path(__file__).parent / "results" / "public_steps.jsonl"
 PAGE = ROOT / "docs" / "public-steps.md"
-_LEAST = 0.05  # gain that counts
+_LEAST, _FALSE = 0.05, 0.02  # gains that count, of steps and of steps that nothing makes faster
 BATCHES = {"siamese": "2..32", "bert": "1..16", "wav2vec2": "1..16", "vit": "1..8"}
 NAMES = ("nanogpt", "bert", "llama_decode", "wav2vec2", "vit", "mobilenet", "diffusion", "graph", "recommender",
          "language", "siamese", "own_loop", "sine_waves")  # fmt: skip
@@ -303,13 +303,16 @@ def page() -> str:
 
     runs, live, still = runs_of(KEPT), runs_of(published_live.KEPT), published_live.still()
     scores = [published_live.found(run["step"], run) for run in live]
-    false = sum(bool(run["saves"]) for run in still)
+    claims = [{factor for factor, value, *_ in run["saves"] if value >= _FALSE} for run in still]
+    real = sum("kept_memory" in claimed for claimed in claims)
+    false = sum(bool(claimed - {"kept_memory"}) for claimed in claims)
     share = f"{sum(map(answered, runs))} of {len(runs)}"
     figures = (
         f"**{share}** public steps end with a gain of 5 % or more, or with the proof that nothing tried saves 2 %.",
         f"**{sum(size for size, _ in scores)} of {len(live)}** published anomalies are found at their size, "
         f"{sum(cause for _, cause in scores)} with their cause confirmed.",
-        f"**{false} of {len(still)}** sweeps of steps that nothing makes faster end with a gain.",
+        f"**{false} of {len(still)}** sweeps of steps that nothing should make faster end with a false gain of 2 % or "
+        "more.",
     )
     device = runs[0]["device"]
     return beginning("Public steps and published anomalies", *figures) + TEXT.format(
@@ -317,6 +320,10 @@ def page() -> str:
         dates=", ".join(sorted({run["date"] for run in [*runs, *live]})),
         steps="\n".join(map(row, runs)),
         anomalies="\n".join(published_live.row(run["step"], run) for run in live),
+        real=real,
+        false=false,
+        small=sum(bool(run["saves"]) and not claimed for run, claimed in zip(still, claims, strict=True)),
+        sweeps=len(still),
         tried=f"{min(run['changes_tried'] for run in still)} to {max(run['changes_tried'] for run in still)}",
     )
 
@@ -347,8 +354,11 @@ and whether the published cause is confirmed there.
 
 ## Steps that nothing makes faster
 
-Sweeps of steps that wait, and of one product in double precision (`python benchmarks/planted_causes.py --still 100`):
-{tried} changes were tried in each.
+{sweeps} sweeps of steps that wait, and of one product in double precision (`python benchmarks/planted_causes.py --still
+100`); {tried} changes were tried in each. {false} of them ended with a false gain of 2 % or more: bf16 by
+autocast, which leaves double precision alone. {small} more ended with gains of 1 to 2 %. {real} ended with a gain from
+keeping freed memory, 29 and 30 %; it may be real, as the product's result of 512 KiB is fresh memory in some processes.
+The product has kept its result in one place since.
 """
 
 

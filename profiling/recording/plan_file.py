@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -45,12 +46,30 @@ class PlanFile(Generic[T]):
             if document.pop("format") != self._format or document.pop("version") > self.version:
                 raise CurvescopeError(f"{path} was written by another version of Curvescope; resume with that version.")
             del document["argv"]
-            return msgspec.convert(document, self.plan)
+            return self._plan_of(document)
         except FileNotFoundError:
             raise CurvescopeError(f"{folder} contains no {self.run} ({self.name} is missing).") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CurvescopeError(f"{path} cannot be read ({error}).") from error
 
+    def _plan_of(self, document: dict[str, Any]) -> T:
+        """The plan in a document; ValueError if it does not fit, also for what is no field of it."""
+        plan = msgspec.convert(document, self.plan)
+        if unknown := sorted(_unknown(msgspec.to_builtins(plan), document)):
+            raise ValueError(f"a plan has no {', '.join(unknown)}")
+        return plan
+
     @property
     def _format(self) -> str:
         return f"curvescope {self.command}"
+
+
+def _unknown(known: Any, given: Any) -> Iterator[str]:
+    """Names in a document, at any depth, that are no fields of the plan that was made of it."""
+    if isinstance(given, dict):
+        yield from given.keys() - known.keys()
+        for name in given.keys() & known.keys():
+            yield from _unknown(known[name], given[name])
+    elif isinstance(given, list):
+        for one, other in zip(known, given, strict=True):
+            yield from _unknown(one, other)

@@ -203,7 +203,12 @@ def test_a_plan_comes_back_as_it_was_written_and_is_never_overwritten(tmp_path, 
     with pytest.raises(CurvescopeError, match=f"curvescope {file.command} --resume"):
         file.write(tmp_path / "r", plan)
     written = tmp_path / "r" / file.name
-    written.write_text(json.dumps({**json.loads(written.read_text()), "version": 99}))
+    document = json.loads(written.read_text())
+    for changed in ({"other": 1}, {"protocol": {**document["protocol"], "other": 1}}):
+        written.write_text(json.dumps({**document, **changed}))
+        with pytest.raises(CurvescopeError, match=r"cannot be read \(a plan has no other\)"):
+            file.read(tmp_path / "r")
+    written.write_text(json.dumps({**document, "version": 99}))
     with pytest.raises(CurvescopeError, match="another version of Curvescope"):
         file.read(tmp_path / "r")
 

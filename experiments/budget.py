@@ -45,8 +45,7 @@ _COSTS_OF_TIMES = {
     Stage.REMEDY: ((2, 2), 20.0),
 }
 STARTS_OF_TIMES = {Stage.SCREEN: 4, Stage.CONFIRM: 12, Stage.REMEDY: 20}
-_ENOUGH_STARTS = {Stage.SCREEN: 2}  # that an experiment takes though it becomes longer than usual
-_USUALLY_ENOUGH_STARTS = 5
+_ENOUGH_STARTS, _ENOUGH_FOR_A_SCREEN = 5, 2  # that an experiment takes though it becomes longer than usual
 _SLACK = 1.5  # time limit of an experiment whose number of rounds is known, as a factor on what it is expected to take
 
 
@@ -182,7 +181,7 @@ def _fewer(wanted: Experiment, changes: int) -> list[tuple[int, int, bool]]:
 
 
 def _enough_starts(wanted: Experiment) -> int:
-    return _ENOUGH_STARTS.get(wanted.stage, _USUALLY_ENOUGH_STARTS)
+    return _ENOUGH_FOR_A_SCREEN if _screens_times(wanted) else _ENOUGH_STARTS
 
 
 def _screens_times(wanted: Experiment) -> bool:

@@ -10,6 +10,8 @@ from ...base.torch_runtime import import_torch
 from ...profiling.hardware.host import physical_cores
 from ..factor import Factor, StepChange, Target, TermChange
 
+_REFUSES = {"cuda": "the work runs on the GPU"}
+
 
 def _usual() -> int:
     return int(import_torch().get_num_threads())
@@ -57,7 +59,7 @@ HALF = Factor(
     name="half_threads",
     what="the work runs on half of the threads",
     remedy="run {where} on half of the threads",
-    refuses={"cuda": "the work runs on the GPU"},
+    refuses=_REFUSES,
     step=_steps_on(
         lambda: _usual() // 2,
         "torch.set_num_threads(torch.get_num_threads() // 2), or OMP_NUM_THREADS in the environment",
@@ -70,7 +72,7 @@ PHYSICAL = Factor(
     name="physical_cores",
     what="there is one thread for each physical core",
     remedy="run {where} on one thread for each physical core",
-    refuses={"cuda": "the work runs on the GPU"},
+    refuses=_REFUSES,
     step=_steps_on(
         lambda: physical_cores() or 1,
         "torch.set_num_threads(N) or OMP_NUM_THREADS=N, N the number of physical cores (lscpu)",
@@ -83,7 +85,7 @@ ONE = Factor(
     name="one_thread",
     what="the work runs on one thread",
     remedy="run {where} on one thread",
-    refuses={"cuda": "the work runs on the GPU"},
+    refuses=_REFUSES,
     term=TermChange(
         how="torch.set_num_threads(1) before it and the former number after it; OMP_NUM_THREADS=1 for the whole "
         "process",

@@ -238,8 +238,8 @@ NAMES = ("nanogpt", "bert", "llama_decode", "wav2vec2", "vit", "mobilenet", "dif
          "language", "siamese", "own_loop", "sine_waves")  # fmt: skip
 
 
-def diagnose(step: str, batches: str, folder: Path) -> dict[str, Any]:
-    """Run `curvescope diagnose` on a step as a user would; returns its JSON document, with the seconds that it took.
+def run(step: str, batches: str, folder: Path, path: Path) -> dict[str, Any]:
+    """Run `curvescope diagnose` on a step as a user would, and keep what the pages need in a file.
 
     The recording stays in the folder, by the name of the function.
     """
@@ -247,7 +247,11 @@ def diagnose(step: str, batches: str, folder: Path) -> dict[str, Any]:
     words = ["-m", "curvescope", "diagnose", "--step", step, "--batch", batches, "--json", "-o", str(folder / name)]
     began_s = time.monotonic()
     done = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    return {**json.loads(done.stdout), "step": name, "wall_s": round(time.monotonic() - began_s, 1)}
+    took = {"step": name, "wall_s": round(time.monotonic() - began_s, 1)}
+    document = kept({**json.loads(done.stdout), **took})
+    with path.open("a") as file:
+        file.write(json.dumps(document) + "\n")
+    return document
 
 
 def kept(document: dict[str, Any]) -> dict[str, Any]:
@@ -305,14 +309,14 @@ def page() -> str:
     scores = [published_live.found(run["step"], run) for run in live]
     claims = [{factor for factor, value, *_ in run["saves"] if value >= _FALSE} for run in still]
     real = sum("kept_memory" in claimed for claimed in claims)
-    false = sum(bool(claimed - {"kept_memory"}) for claimed in claims)
+    false = [claimed - {"kept_memory"} for claimed in claims if claimed - {"kept_memory"}]
     share = f"{sum(map(answered, runs))} of {len(runs)}"
     figures = (
         f"**{share}** public steps end with a gain of 5 % or more, or with the proof that nothing tried saves 2 %.",
         f"**{sum(size for size, _ in scores)} of {len(live)}** published anomalies are found at their size, "
         f"{sum(cause for _, cause in scores)} with their cause confirmed.",
-        f"**{false} of {len(still)}** sweeps of steps that nothing should make faster end with a false gain of 2 % or "
-        "more.",
+        f"**{len(false)} of {len(still)}** sweeps of steps that nothing should make faster end with a false gain of "
+        "2 % or more.",
     )
     device = runs[0]["device"]
     return beginning("Public steps and published anomalies", *figures) + TEXT.format(
@@ -321,7 +325,8 @@ def page() -> str:
         steps="\n".join(map(row, runs)),
         anomalies="\n".join(published_live.row(run["step"], run) for run in live),
         real=real,
-        false=false,
+        false=len(false),
+        named=", ".join(sorted(set().union(*false))) or "none",
         small=sum(bool(run["saves"]) and not claimed for run, claimed in zip(still, claims, strict=True)),
         sweeps=len(still),
         tried=f"{min(run['changes_tried'] for run in still)} to {max(run['changes_tried'] for run in still)}",
@@ -355,10 +360,9 @@ and whether the published cause is confirmed there.
 ## Steps that nothing makes faster
 
 {sweeps} sweeps of steps that wait, and of one product in double precision (`python benchmarks/planted_causes.py --still
-100`); {tried} changes were tried in each. {false} of them ended with a false gain of 2 % or more: bf16 by
-autocast, which leaves double precision alone. {small} more ended with gains of 1 to 2 %. {real} ended with a gain from
-keeping freed memory, 29 and 30 %; it may be real, as the product's result of 512 KiB is fresh memory in some processes.
-The product has kept its result in one place since.
+100`); {tried} changes were tried in each. {false} of them ended with a false gain of 2 % or more, of
+{named}. {small} more ended with smaller gains. {real} ended with a gain from keeping freed memory, which may be real:
+the product's result of 512 KiB was fresh memory in some processes. It has stayed in one place since.
 """
 
 
@@ -370,10 +374,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)} from the kept runs")
     args = parser.parse_args()
     for name in (args.steps or NAMES) if args.folder else ():
-        run = kept(diagnose(f"benchmarks.public_steps:{name}", BATCHES.get(name, "1..32"), args.folder))
-        with KEPT.open("a") as file:
-            file.write(json.dumps(run) + "\n")
-        print(row(run), flush=True)
+        step = f"benchmarks.public_steps:{name}"
+        print(row(run(step, BATCHES.get(name, "1..32"), args.folder, KEPT)), flush=True)
     if args.write:
         PAGE.write_text(page())
 

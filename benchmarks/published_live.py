@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,11 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks import planted_steps
-from benchmarks.public_steps import diagnose, kept
+from benchmarks.planted_causes import STILL, kept_runs
+from benchmarks.public_steps import run
 
 KEPT = Path(__file__).parent / "results" / "published_live.jsonl"
-STILL = KEPT.with_name("planted_causes_later.jsonl")
+LATER = KEPT.with_name("planted_causes_later.jsonl")
 
 SWITCH, SLOW, TILES = "algorithm switch", "slow library call", "wave and tile quantisation"
 WORK = "more work than in proportion"
@@ -105,7 +105,7 @@ ANOMALIES = {
     "idle_threads": Anomaly("pytorch PR 76868", "items are divided among threads: 3 for 2", (2, 3, 4), ("idle threads",)),
     "padded_rows": Anomaly("mlx#3852", "tiles of 32 rows: 33 cost as 64", (32, 33), (TILES, WORK)),
 }  # fmt: skip
-DEPTHS = {"switched_convolution": 2, "few_rows": 2, "idle_threads": 1, "denormal_values": 2}
+DEPTHS = {"switched_convolution": 2, "few_rows": 2, "denormal_values": 2}
 
 
 def _planted(name: str, batch: int) -> planted_steps.Step:
@@ -145,8 +145,7 @@ def row(name: str, run: dict[str, Any]) -> str:
 
 def still() -> list[dict[str, Any]]:
     """The kept runs of steps that nothing makes faster."""
-    lines = map(json.loads, STILL.read_text().splitlines())
-    return [run for run in lines if "saves" in run and run["name"] in ("waiting", "product")]
+    return [one for one in kept_runs(LATER) if "saves" in one and one["name"] in STILL]
 
 
 def main() -> None:
@@ -156,10 +155,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="folder for the recordings")
     args = parser.parse_args()
     for name in args.anomalies or ANOMALIES:
-        run = kept(diagnose(f"benchmarks.published_live:{name}", "1..64", args.folder))
-        with KEPT.open("a") as file:
-            file.write(json.dumps(run) + "\n")
-        print(row(name, run), flush=True)
+        print(row(name, run(f"benchmarks.published_live:{name}", "1..64", args.folder, KEPT)), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import pytest
 
 from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.analysis.decompose.kernel_times import device_work
+from curvescope.analysis.diagnosis.explain import explain
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure import visit_processes
 from curvescope.profiling.measure.configuration import Configuration
@@ -76,16 +77,69 @@ def sweep(folder, configurations, batches, protocol=ONE_ROUND, up_to_largest=Fal
     return [open_recording(path) for path in sweep_recordings(folder)], failed
 
 
+def visited_steps(recordings):
+    return {
+        (recording.path.name, *step)
+        for recording in recordings
+        for step in recording.frame("steps")[["batch", "round", "index", "profiled"]].itertuples(index=False)
+    }
+
+
 RUN = """
-import sys
+import os, signal, sys
 from pathlib import Path
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, run_plan
+from curvescope.profiling.recording.store import RecordingWriter
+
+def kill_before(table, number, write=RecordingWriter.write):
+    left = number
+
+    def killed(writer, name, *arguments):
+        nonlocal left
+        left -= name == table
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(writer, name, *arguments)
+
+    RecordingWriter.write = killed
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
+    if len(sys.argv) > 2:
+        kill_before(sys.argv[2], int(sys.argv[3]))
     run_plan(folder, PLAN_FILE.read(folder), lambda label, standing: print(label, standing.doing, flush=True))
 """
 LONG = SweepPlan((configuration("linear"),), (1, 2), False, replace(ONE_ROUND, rounds=(99, 99)))
+
+
+UNDISTURBED = (configuration("linear"), configuration("deep", "forward"))
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_resumes_and_ends_with_the_steps_of_an_undisturbed_one(workplace):
+    """At its worst moment: of the fourth visit all is written but the steps, which come last."""
+    undisturbed = visited_steps(sweep(workplace / "whole", UNDISTURBED, (1, 2), TWO_ROUNDS)[0])
+    (workplace / "run.py").write_text(RUN)
+    PLAN_FILE.write(workplace / "cut", PLAN_FILE.read(workplace / "whole"))
+    killed = subprocess.run([sys.executable, "run.py", "cut", "steps", "4"], stdout=subprocess.PIPE, text=True)
+    assert killed.returncode == -signal.SIGKILL
+    kept = visited_steps(open_recording(path) for path in sweep_recordings(workplace / "cut"))
+    assert len(killed.stdout.splitlines()) == len({step[:3] for step in kept}) == 3
+
+    assert run_plan(workplace / "cut", PLAN_FILE.read(workplace / "cut")) == []
+    resumed = [open_recording(path) for path in sweep_recordings(workplace / "cut")]
+    assert kept < visited_steps(resumed) == undisturbed
+    for recording in resumed:
+        assert recording.meta["status"] == Status.COMPLETE
+        steps, kernels = recording.frame("steps"), recording.frame("kernels")
+        assert steps["step"].is_unique
+        assert set(kernels["step"]) == set(steps[steps["profiled"]]["step"])
+        assert not kernels.duplicated(["step", "start_ns", "name", "duration_ns"]).any()
+        assert explain(recording).curve.conditions == (1, 2)
+    # What was whole before the kill is the same file still: nothing that is done is run again.
+    written = {path: path.stat().st_mtime_ns for path in (workplace / "cut").rglob("*.parquet")}
+    assert run_plan(workplace / "cut", PLAN_FILE.read(workplace / "cut")) == []
+    assert {path: path.stat().st_mtime_ns for path in (workplace / "cut").rglob("*.parquet")} == written
 
 
 @pytest.mark.slow

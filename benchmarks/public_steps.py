@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -238,15 +239,18 @@ NAMES = ("nanogpt", "bert", "llama_decode", "wav2vec2", "vit", "mobilenet", "dif
          "language", "siamese", "own_loop", "sine_waves")  # fmt: skip
 
 
-def run(step: str, batches: str, folder: Path, path: Path) -> dict[str, Any]:
+def run(step: str, batches: str, folder: Path, path: Path, **variables: str) -> dict[str, Any]:
     """Run `curvescope diagnose` on a step as a user would, and keep what the pages need in a file.
 
-    The recording stays in the folder, by the name of the function.
+    The recording stays in the folder, by the name of the function. `variables` are of the environment.
     """
     name = step.rpartition(":")[2]
     words = ["-m", "curvescope", "diagnose", "--step", step, "--batch", batches, "--json", "-o", str(folder / name)]
     began_s = time.monotonic()
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    environment = {**os.environ, **variables}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
     took = {"step": name, "wall_s": round(time.monotonic() - began_s, 1)}
     document = kept({**json.loads(done.stdout), **took})
     with path.open("a") as file:

@@ -49,7 +49,7 @@ def attribute(
     recording. `waits_for_time`: whether the time for experiments was up before all were made.
     """
     terms = _terms(functional, weighed, outcomes)
-    causes, claims = _claims_of_steps(terms, value.value)
+    causes, claims = _claims_of_steps(terms, value.value, about(outcomes, functional, None))
     on_steps = of_claims(about(outcomes, functional, None), claims)
     steps: dict[str, Proof] = {}
     for cause, factors in causes.items() if on_steps else ():
@@ -78,7 +78,7 @@ def claims_of_steps(
     functional: Functional, value: Estimate, weighed: Iterable[Weighed], outcomes: Sequence[Outcome]
 ) -> dict[str, float]:
     """What the cause of each factor of complete steps claims of an anomaly, in its unit; without those that do not."""
-    return _claims_of_steps(_terms(functional, weighed, outcomes), value.value)[1]
+    return _claims_of_steps(_terms(functional, weighed, outcomes), value.value, about(outcomes, functional, None))[1]
 
 
 def outcomes_of_steps(
@@ -89,11 +89,13 @@ def outcomes_of_steps(
     return of_claims(on_steps, claims_of_steps(functional, value, weighed, outcomes)) if on_steps else []
 
 
-def _claims_of_steps(terms: Sequence[_Term], value: float) -> tuple[dict[str, tuple[str, ...]], dict[str, float]]:
+def _claims_of_steps(
+    terms: Sequence[_Term], value: float, on_steps: Sequence[Outcome]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, float]]:
     """The factors of complete steps by cause, and what the cause of each claims of all terms."""
     claimed = {cause: math.fsum(term.claimed(cause) for term in terms) for cause in interventions()}
     evident = {cause for cause, amount in claimed.items() if amount * value > 0}
-    factors = {cause: named.step for cause, named in interventions_with(evident).items() if named.step}
+    factors = {cause: named.step for cause, named in interventions_with(evident, on_steps).items() if named.step}
     claims = {
         # Claims of terms add up to more where other terms have the other sign.
         name: math.copysign(min(abs(claimed[cause]), abs(value)), value)
@@ -117,7 +119,7 @@ class _Term:
         self._ordered = sorted(self._claims.values(), key=lambda claim: (-claim.score, claim.cause))
         self._proofs = {
             cause: prove_term(outcomes, case.share, intervention.term)
-            for cause, intervention in interventions_with(self._claims).items()
+            for cause, intervention in interventions_with(self._claims, outcomes).items()
             if intervention.term and outcomes and possible(cause, case, case.share.value.value)
         }
         if reproduces(outcomes, case.share) == Reproduction.REPRODUCES:

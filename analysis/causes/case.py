@@ -136,6 +136,7 @@ class Intervention:
     term: tuple[str, ...] = ()  # factors that remove the cause from a term in isolation, the most telling first
     step: tuple[str, ...] = ()  # the same for complete steps
     shared: tuple[str, ...] = ()  # factors of other causes that test this cause instead, in terms where it has evidence
+    slows: bool = False  # whether it slows what it is in, so that shared factors test it where they make that faster
     untested: str | None = None  # reason that no factor tests it, as a clause without a full stop; None if one does
 
 

@@ -10,6 +10,9 @@ from importlib import import_module
 
 from ...base import plugins
 from ...profiling.recording.experiments import Scope
+from ..verdicts.outcome import Outcome
+from ..verdicts.rule import makes_faster
+from ..verdicts.words import Verdict
 from . import call_size, more_work, not_significant, slow_call
 from .case import Case, Claim, Intervention
 
@@ -56,10 +59,19 @@ def _factors(intervention: Intervention) -> set[tuple[str, str]]:
     return {(scope, name) for scope in _SCOPES for name in getattr(intervention, scope)}
 
 
-def interventions_with(evident: Collection[str]) -> dict[str, Intervention]:
-    """The experiment of every cause in a term where some have evidence: those get the factors that they share."""
+def interventions_with(evident: Collection[str], outcomes: Iterable[Outcome] = ()) -> dict[str, Intervention]:
+    """The experiment of every cause in a term where some have evidence: those get the factors that they share.
+
+    A cause that slows what it is in gets them also by the outcomes of experiments that they confirm.
+    """
     named = interventions()
-    taker = {name: cause for cause in evident if cause in named for name in named[cause].shared}
+    fast = {one.factor for one in outcomes if one.verdict == Verdict.CONFIRMED and makes_faster(one)}
+    taker = {
+        name: cause
+        for cause, intervention in named.items()
+        for name in intervention.shared
+        if cause in evident or (intervention.slows and name in fast)
+    }
     if not taker:
         return named
 

@@ -127,9 +127,14 @@ def confirmed_above(effect: Effect, kind: str) -> float:
 
 
 def _levels(measured: Measurement, size: float | None = None) -> bool:
-    """Whether a factor that runs batch sizes at nearly one size makes none faster, by half of `size` (default: F)."""
+    """Whether a factor that runs batch sizes at nearly one size makes none faster, see `makes_faster`."""
+    return measured.effect == Effect.LEVELLING and not makes_faster(measured, size)
+
+
+def makes_faster(measured: Measurement, size: float | None = None) -> bool:
+    """Whether a factor makes the slow batch sizes faster, by at least half of `size` (default: F)."""
     f = abs(measured.value.value) if measured.value else 0.0
-    return measured.effect == Effect.LEVELLING and measured.saved_ms < CONFIRMED_ABOVE * (f if size is None else size)
+    return measured.saved_ms >= CONFIRMED_ABOVE * (f if size is None else size)
 
 
 def _overtakes(measured: Measurement, share: Estimate) -> bool:

@@ -102,11 +102,19 @@ def test_what_helped_a_term_is_measured_on_the_complete_step(record):
     of_term, of_step = "conv3 backward", "the step"
     assert stages[:3] == [(of_term, Stage.SCREEN), (of_term, Stage.CONFIRM), (of_step, Stage.REMEDY)]
     answer = explain(open_recording(path)).answers[0]
-    assert (answer.cause, answer.where) == ("idle threads", "conv3 backward")
+    assert (answer.cause, answer.where) == ("start of threads", "conv3 backward")
     # 135 → 87 ms
     assert answer.remedy.step_gain.value == pytest.approx(48 / 135, abs=0.02)
     advice = r"Run conv3 backward on one thread: -50 % of conv3 backward at batch 16, -3[56] % of the step\.$"
     assert re.search(advice, answer.sentence)
+
+
+def test_one_thread_shows_idle_threads_where_it_is_no_faster(record):
+    """On one thread the jump is gone, as all sizes take longer than they did on two."""
+    path = record(JUMP)
+    costs = {("conv3 backward", None): jump, ("conv3 backward", "one_thread"): lambda b: 8.0 * b}
+    Machine(path, costs).run()
+    assert explain(open_recording(path)).answers[0].cause == "idle threads"
 
 
 def test_one_experiment_on_a_term_tests_all_that_it_makes(record):

@@ -272,9 +272,9 @@ def test_a_claim_beyond_the_anomaly_counts_as_all_of_it():
     """Terms claim 80 ms of page faults and 15 of contention, of a fixed cost of 50 ms: others take 45 ms off it."""
     amounts = {"page faults": 80.0, "CPU contention": 15.0, "launch- or host-bound": 90.0, "optimizer work": -3.0}
     term = SimpleNamespace(claimed=lambda cause: amounts.get(cause, 0.0))
-    _, claims = _claims_of_steps([term], 50.0)
+    _, claims = _claims_of_steps([term], 50.0, [])
     assert (claims["kept_memory"], claims["priority"]) == (50.0, 15.0)
-    assert _claims_of_steps([term], -50.0)[1] == dict.fromkeys(
+    assert _claims_of_steps([term], -50.0, [])[1] == dict.fromkeys(
         ("no_update", "fused_optimizer", "foreach_optimizer"), -3.0
     )
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 import argparse
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -93,7 +92,7 @@ class Anomaly:
     what: str
     sizes: tuple[int, ...]
     causes: tuple[str, ...]
-    variables: Mapping[str, str] = MappingProxyType({})  # of the environment that it needs
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the environment that it needs
 
 
 ANOMALIES = {

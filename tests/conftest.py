@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import io
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -14,9 +17,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from curvescope.analysis.render import documents
+from curvescope.cli import main
 from curvescope.profiling.hardware import heap
 
-from .shared import load_script, shared_folder
+from .shared import PROFILES, load_script, shared_folder
 
 # A shell starts what it puts into the background with interrupts ignored, and every process that a test starts and
 # interrupts would inherit that.
@@ -70,9 +74,6 @@ def document_validator(schema):
     return jsonschema.Draft202012Validator({"$defs": whole["$defs"], "$ref": f"#/$defs/{name}"})
 
 
-PROFILES = Path(__file__).parent / "data" / "profiles"
-
-
 @pytest.fixture(scope="session")
 def imported_profile(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Folders of recordings of `data/profiles`, each imported once with the usual options; tests only read them."""
@@ -86,6 +87,61 @@ def imported_profile(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str]
         return shared_folder(tmp_path_factory, f"imported-{name}", make) / "r"
 
     return get
+
+
+# The command line in this process: most commands take longer to start than to do.
+
+
+def run_command(*arguments, cwd, code=None):
+    """Run a command in a folder; return its exit code, which is `code`, and what it printed, as of an own process."""
+    out, err = io.StringIO(), io.StringIO()
+    before = Path.cwd()
+    os.chdir(cwd)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            ended = main([str(argument) for argument in arguments])
+    except SystemExit as exited:
+        ended = exited.code
+    finally:
+        os.chdir(before)
+    assert code is None or ended == code, err.getvalue()
+    return subprocess.CompletedProcess(arguments, ended, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="session")
+def command():
+    """`run_command`, for tests and for the fixtures of modules."""
+    return run_command
+
+
+@pytest.fixture
+def text_of(capsys):
+    """Run a command in the current folder; return what it prints."""
+
+    def run(*words, code=0):
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == code
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def document_of(text_of):
+    """Run a command with --json; return its document."""
+    return lambda *words, code=0: json.loads(text_of(*words, "--json", code=code))
+
+
+@pytest.fixture
+def refusal_of(capsys):
+    """Run a command that refuses; return its words, in one line."""
+
+    def run(*words):
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == 2
+        return " ".join(capsys.readouterr().err.split())
+
+    return run
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Folders that the workers of a session share, as what fills them takes seconds; and scripts outside the package."""
+"""Folders that the workers of a session share, as what fills them takes seconds; scripts and data of the checkout."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from types import ModuleType
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
+PROFILES = ROOT / "tests" / "data" / "profiles"
+EXAMPLE = ROOT / "examples" / "recordings" / "alexnet-cpu"
+
 
 def load_script(path: str) -> ModuleType:
     """A script of the checkout as a module, e.g. `docs/draw_rooms.py`."""
-    file = Path(__file__).parents[1] / path
+    file = ROOT / path
     spec = importlib.util.spec_from_file_location(f"script_{file.stem}", file)
     assert spec
     assert spec.loader

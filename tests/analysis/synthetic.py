@@ -1,7 +1,5 @@
 """Synthetic sweeps: steps and kernels with a known cost, for tests of what is found in them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa

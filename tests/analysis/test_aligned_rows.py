@@ -1,9 +1,6 @@
 """Rows of two recordings without layers in common: by operator and shapes, inside others, by position."""
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
 from random import Random
 
 import pandas as pd
@@ -17,7 +14,7 @@ from curvescope.analysis.side import side
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import open_recording
 
-PROFILES = Path(__file__).parents[1] / "data" / "profiles"
+from ..shared import PROFILES
 
 
 def table(*work, phase="forward"):

@@ -1,7 +1,5 @@
 """The changes between two recordings are one family."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,16 +1,11 @@
 """Energy over batch sizes: planted powers and times, whose functionals are known."""
 
-from __future__ import annotations
-
-import json
-
 import numpy as np
 import pytest
 
 from curvescope.analysis.energy import explain_energy
 from curvescope.analysis.render.energy import show_energy
 from curvescope.base.errors import CurvescopeError
-from curvescope.cli import main
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ..curvescope.recordings import META, rows_of_table
@@ -68,10 +63,9 @@ def test_the_page_has_joules_and_says_what_cannot_be_split(tmp_path, capsys):
     assert " ms" not in said
 
 
-def test_the_document_has_every_functional_with_its_unit(tmp_path, capsys):
+def test_the_document_has_every_functional_with_its_unit(tmp_path, document_of):
     write(tmp_path / "r", lambda batch: 200)
-    assert main(["explain", str(tmp_path / "r"), "--of", "energy", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = document_of("explain", tmp_path / "r", "--of", "energy")
     assert [point["batch"] for point in document["curve"]] == [4, 8, 16]
     assert document["curve"][0]["j_per_sample"] == pytest.approx(9.0 / 4, rel=0.02)
     assert [finding["unit"] for finding in document["findings"]] == ["J", "J", "J/sample"]
@@ -88,9 +82,7 @@ def test_a_recording_without_energies_says_why(tmp_path, source, why):
         explain_energy(recording)
 
 
-def test_measuring_energy_where_there_is_none_ends_before_anything_runs(tmp_path, monkeypatch, capsys):
+def test_measuring_energy_where_there_is_none_ends_before_anything_runs(tmp_path, monkeypatch, refusal_of):
     monkeypatch.setattr("curvescope.profiling.hardware.energy.POWERCAP", tmp_path)
-    words = ["energy", "alexnet", "--device", "cpu", "-o", str(tmp_path / "r")]
-    assert main(words) == 2
-    assert "no RAPL package" in capsys.readouterr().err
+    assert "no RAPL package" in refusal_of("energy", "alexnet", "--device", "cpu", "-o", tmp_path / "r")
     assert not (tmp_path / "r").exists()

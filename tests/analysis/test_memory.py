@@ -1,10 +1,5 @@
 """Peak memory over batch sizes: planted rows whose sums are known, and measured peaks whose largest is left out."""
 
-from __future__ import annotations
-
-import json
-from pathlib import Path
-
 import pytest
 
 from curvescope.analysis.memory import explain_memory, largest_batch
@@ -14,9 +9,9 @@ from curvescope.cli import main
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
 from ..curvescope.recordings import META, write_planted
+from ..shared import PROFILES
 
 MB = 1_000_000
-PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 
 
 def write(path, sizes, **meta):
@@ -145,10 +140,9 @@ def test_the_page_says_what_fits_and_that_it_is_predicted(tmp_path, capsys):
     assert "fc (Linear) parameters" in said
 
 
-def test_explain_prints_the_same_as_a_document(tmp_path, capsys):
+def test_explain_prints_the_same_as_a_document(tmp_path, document_of):
     write(tmp_path / "r", {batch: attention(batch) for batch in (2, 4, 8)})
-    assert main(["explain", str(tmp_path / "r"), "--of", "memory", "--memory-limit", "2GB", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = document_of("explain", tmp_path / "r", "--of", "memory", "--memory-limit", "2GB")
     assert document["schema"] == "curvescope.memory/1"
     assert document["peaks"][2]["kinds"] == {"parameters": 90, "activations": 80}
     assert document["largest_batch"]["limit_mb"] == 2000

@@ -1,7 +1,5 @@
 """The roofline: points by hand, which source is used, and the exported form."""
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd
@@ -11,7 +9,6 @@ from curvescope.analysis.decompose.kernel_times import kernel_totals
 from curvescope.analysis.likely_bounds import likely_point
 from curvescope.analysis.render.documents import RooflineDocument, document_text
 from curvescope.analysis.roofline import CSV_COLUMNS, csv_rows, roofline
-from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.schema import KERNELS
 
@@ -112,12 +109,6 @@ def test_kernels_without_steps_are_taken_together():
     _, kernels = tables([("a", "forward", "sgemm", 1.0, work(10**9, 10**6))] * 2)
     drawn = roofline(kernel_totals(work_of(kernels)), GTX_1080)
     assert (drawn.n_steps, drawn.points[0].calls, drawn.points[0].flops) == (None, 2, 2e9)
-
-
-def test_a_batch_that_was_not_profiled_is_refused():
-    steps, kernels = tables([("a", "forward", "sgemm", 1.0, work(10**9, 10**6))])
-    with pytest.raises(CurvescopeError, match="Batch 4 was not profiled; the recording has 8"):
-        roofline(times_of(steps, kernels), GTX_1080, batch=4)
 
 
 def test_the_exported_form_is_stable():

@@ -1,7 +1,5 @@
 """The timelines of ranks cut into their parts, and the loss of scaling split by them, on steps built by hand."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """Recordings side by side, made by hand."""
 
-from __future__ import annotations
-
 import csv
 import io
 

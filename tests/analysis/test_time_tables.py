@@ -1,7 +1,5 @@
 """The detector on tables of published times."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """AlexNet for tests that ask whether commands run, not how long a step takes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """Recordings of planted sweeps, written to disk, for the commands that read them."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from curvescope.profiling.recording.schema import TABLES

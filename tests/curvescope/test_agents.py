@@ -1,7 +1,5 @@
 """The MCP server, asked by the client of its own package: in memory, and once over standard input and output."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

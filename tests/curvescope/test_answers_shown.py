@@ -1,13 +1,10 @@
 """Answers and experiments as a reader meets them: terminal, JSON, notebook, and the page in a browser."""
 
-from __future__ import annotations
-
 import html
 import io
 import json
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -22,11 +19,11 @@ from curvescope.cli import main
 from curvescope.profiling.recording.store import open_recording
 
 from ..browser import Page, needs_browser
+from ..shared import EXAMPLE
 from .recordings import write_planted
 from .test_report import embedded, reported
 from .tested_recording import BATCHES, GRID_MS, write_tested
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "recordings" / "alexnet-cpu"
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 

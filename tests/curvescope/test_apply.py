@@ -1,11 +1,8 @@
 """`curvescope apply`: what the environment can set of the measured remedies, and the rest as lines to add."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 from curvescope.analysis.render.remedies import remedy_table
@@ -15,9 +12,9 @@ from curvescope.experiments.factors import step_change
 from curvescope.profiling.recording.axis import Axis
 
 from ..experiments.test_remedies import Machine
+from ..shared import EXAMPLE
 from .recordings import write_planted
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "recordings" / "alexnet-cpu"  # kept_memory saves 30 % at batch 1
 PROGRAM = "import os, sys; sys.exit(os.environ.get('MALLOC_TOP_PAD_') == '67108864' and 7)"
 
 

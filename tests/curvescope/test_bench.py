@@ -1,7 +1,5 @@
 """`curvescope bench` as a user meets it, and what the other commands make of its recordings."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The command line as a user meets it; what measures or is interrupted, in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

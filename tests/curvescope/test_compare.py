@@ -1,9 +1,6 @@
 """`curvescope compare` on recordings, and as a check."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +8,7 @@ import curvescope
 from curvescope.cli import main
 
 from ..profiling.readers.nsys_export import kernel, launch, push_pop, write_export
+from ..shared import PROFILES
 from .recordings import write_planted
 
 
@@ -110,9 +108,6 @@ def test_without_a_common_batch_size_it_says_so(runs, tmp_path, refusal_of):
 
     write_planted(tmp_path / "other", change=other_batches)
     assert "No batch size is common" in refusal_of("compare", runs / "base", tmp_path / "other")
-
-
-PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 
 
 def test_two_imported_profiles_of_different_generations_align_by_kernel_family(tmp_path, document_of):

@@ -1,7 +1,5 @@
 """Completion scripts, by the shells themselves where they are here."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

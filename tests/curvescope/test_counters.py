@@ -1,8 +1,6 @@
 """`counters`: the steps of a planted recording counted by doubles: of ncu, which writes a CSV for each batch size, and
 of the process that counts itself, which writes JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 

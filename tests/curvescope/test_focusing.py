@@ -1,7 +1,5 @@
 """When the rounds of a sweep end and where the last ones go, by curves and diagnoses that are given."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

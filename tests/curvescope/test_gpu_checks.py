@@ -1,7 +1,5 @@
 """What doctor says of a machine with a card, on doubles of driver and NVML."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -3,8 +3,6 @@
 A fixture of all tests (tests/conftest.py) holds every other document that a command prints to its schema too.
 """
 
-from __future__ import annotations
-
 import jsonschema
 import pytest
 

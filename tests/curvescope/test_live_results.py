@@ -1,7 +1,5 @@
 """The view of microbenchmarks that are being measured, on a terminal that only takes notes, with a clock of its own."""
 
-from __future__ import annotations
-
 import io
 from types import SimpleNamespace
 

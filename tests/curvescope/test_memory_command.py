@@ -1,7 +1,5 @@
 """The command `memory` on a step of the user's: sizes are counts, and depend on no time."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

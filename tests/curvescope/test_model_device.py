@@ -37,13 +37,6 @@ def test_a_gpu_whose_architecture_is_not_modelled_is_refused(tmp_path, refusal_o
     )
 
 
-def test_the_terms_of_a_modelled_excess_add_up(capsys, tmp_path, document_of):
-    modelled(capsys, tmp_path, "vgg_a", "--device", "gtx1080", "--batch", "16..128")
-    (excess,) = document_of("explain", tmp_path / "run", "--pair", "64,128")["anomalies"]
-    total = sum(part["value"]["value"] for part in excess["shares"])
-    assert total == pytest.approx(excess["value"]["value"], abs=1e-6)
-
-
 def test_a_model_repeats_itself_but_its_intervals_are_not_empty(capsys, tmp_path):
     _, document = modelled(capsys, tmp_path, "alexnet", "--device", "v100", "--batch", "8..32")
     for point in document["curve"]:

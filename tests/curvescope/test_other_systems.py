@@ -3,20 +3,17 @@
 A Python of its own plays such a system: it has neither the modules nor the functions that only some systems have.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from curvescope.cli import ON_LINUX
 
-ROOT = Path(__file__).parents[2]
-PROFILES = ROOT / "tests/data/profiles"
+from ..shared import PROFILES, ROOT
+
 RECORDING = ROOT / "examples/recordings/alexnet-cpu"
 # Not on Windows; `sched_*` and `memfd_create` are not on macOS either. nvtx has no wheel for macOS.
 MODULES = ["fcntl", "grp", "nvtx", "pwd", "resource", "termios", "torch"]

@@ -1,7 +1,5 @@
 """Strangers' training scripts through `diagnose --step`, `sweep --step` and `curvescope.diagnose`."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Plugins as another package brings them: the examples, found through their entry points, and broken ones."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

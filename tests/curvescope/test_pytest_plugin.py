@@ -1,7 +1,5 @@
 """The pytest fixture, in pytest runs of its own; the steps are timed by a clock that the test turns."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`curvescope ranks`: many recordings, on a disk and on S3, in one process and on a cluster that loses workers."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -18,29 +16,15 @@ from curvescope.base.errors import BackendMissingError
 from curvescope.profiling.recording.remote_store import as_path
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
-from ..analysis.ranks.planted_ranks import rank_tables
+from ..analysis.ranks.planted_ranks import write_ranks
 from ..profiling.recording.s3_server import s3_server
 
 RANKS = 12
 
 
-def slow(rank, step, layer):
-    return 1.3 if (rank, layer) == (5, "conv2") else 1.0
-
-
-def write_ranks(root, ranks=RANKS, steps=8, name="rank{}", said=True):
-    for rank, (step_rows, table) in rank_tables(ranks, steps, slow).items():
-        place = {"rank": rank, "world_size": ranks, "local_rank": rank % 4, "node": rank // 4}
-        with RecordingWriter(root / name.format(rank), {"distributed": place} if said else {}) as writer:
-            writer.write("kernels", table.append_column("source", [["cupti"] * len(table)]))
-            count = [0] * len(step_rows)
-            writer.write("steps", {**step_rows.to_dict("list"), "round": count, "index": count})
-    return root
-
-
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    return write_ranks(tmp_path_factory.mktemp("job"))
+    return write_ranks(tmp_path_factory.mktemp("job"), RANKS)
 
 
 def same(one, other):

@@ -1,7 +1,5 @@
 """`curvescope report`: what is in the page, and how it behaves in a browser."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html
@@ -9,7 +7,6 @@ import json
 import re
 import shutil
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -22,9 +19,9 @@ from curvescope.cli import main
 
 from ..analysis.test_energy import write as write_energy
 from ..browser import Page, find_chromium, needs_browser
+from ..shared import PROFILES
 from .recordings import write_planted
 
-PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><b>"
 
 
@@ -57,11 +54,7 @@ def test_the_page_holds_the_document_of_explain(page, document_of):
     first = embedded(page)["runs"][0]
     explained = document_of("explain", page.parent / "first")
     assert first["explain"] == {name: value for name, value in explained.items() if name != "schema"}
-    anomaly = explained["anomalies"][0]
-    assert sum(share["value"]["value"] for share in anomaly["shares"]) == pytest.approx(anomaly["value"]["value"])
-    causes = anomaly["attribution"]["causes"]
-    assert sum(cause["amount"] for cause in causes) == pytest.approx(anomaly["value"]["value"])
-    assert causes[0]["cause"] == "algorithm switch"
+    assert explained["anomalies"][0]["attribution"]["causes"][0]["cause"] == "algorithm switch"
     assert explained["headline"].startswith("<i>net</i>: batch 16 costs")
     assert first["lead"] == explained["answers"][0]["sentence"]
     assert "algorithm switch from" in first["lead"]

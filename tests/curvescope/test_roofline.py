@@ -1,7 +1,5 @@
 """`curvescope roofline` on a recording."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path
@@ -45,7 +43,7 @@ def test_json_and_csv_hold_the_same_points(run, document_of, text_of):
 
 
 def test_a_batch_that_is_not_there_is_exit_code_2(run, refusal_of):
-    assert "was not profiled" in refusal_of("roofline", run, "--batch", "5")
+    assert "Batch 5 was not profiled; the recording has 4, 8, 16" in refusal_of("roofline", run, "--batch", "5")
 
 
 def test_a_profile_has_its_roofs_without_an_import(document_of):

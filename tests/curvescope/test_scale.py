@@ -4,8 +4,6 @@ The others ask what it refuses and says. Scaling runs of four ranks that are fak
 `tests/profiling/measure/test_loop.py`, and the split of their losses in `tests/analysis/test_scaling.py`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -4,8 +4,6 @@ The step has the times of AlexNet's fc6 alone on two cores (torch 2.13), which b
 a fixed cost of page faults that goes away with kept memory.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from curvescope.analysis.decompose.functionals import fixed_cost

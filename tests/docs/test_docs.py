@@ -1,13 +1,10 @@
 """The documentation: what is generated is current, what is a command runs, and prints what the page shows."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,10 +16,9 @@ from curvescope.profiling.measure import versions
 from curvescope.profiling.measure.protocol import PROTOCOLS
 
 from ..curvescope.narrow_alexnet import narrow
-from ..shared import load_script
+from ..shared import ROOT, load_script
 from . import short_quick
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 run_blocks = load_script("docs/run_blocks.py")
 PAGES = sorted(DOCS.rglob("*.md"))

@@ -1,21 +1,17 @@
 """Names from files of strangers: none of them steers a terminal, turns text around, or is taken for markup."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
 from curvescope.base.escaping import escape_controls
 from curvescope.cli import main
-from curvescope.profiling.recording.store import RecordingWriter
 
-from ..analysis.ranks.planted_ranks import rank_tables
+from ..analysis.ranks.planted_ranks import write_ranks
 from ..curvescope.recordings import write_planted
+from ..shared import ROOT
 
-ROOT = Path(__file__).parents[2]
 ESCAPE, TITLE, CSI = "\x1b[2Jcleared", "\x1b]0;owned\x07", "\x9b31mred"
 TURNED = "\u202egnp.exe\u2066x\u200f"
 MARKUP = "[/nothing][bold red]x[/] :boom:"
@@ -94,20 +90,17 @@ def test_json_holds_the_names_as_they_are_and_prints_none_raw(runs, command, cap
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
     """Recordings of four ranks whose layers, folders and collectives have hostile names; one rank is slow."""
-    root = tmp_path_factory.mktemp("job")
-    tables = rank_tables(4, 8, lambda rank, step, layer: 1.4 if (rank, layer) == (2, "conv2") else 1.0)
-    for rank, (steps, kernels) in tables.items():
-        named = kernels.to_pandas().astype({"name": object, "layer": object})
-        placed = named["layer"].notna()
+
+    def rename(kernels):
+        placed = kernels["layer"].notna()
         for column in ("name", "layer"):
-            named.loc[placed, column] = HOSTILE + named.loc[placed, column]
-        named["source"] = "cupti"
-        place = {"rank": rank, "world_size": 4, "local_rank": rank, "node": 0}
-        folder = f"rank{rank}{ESCAPE}{TURNED}".replace("/", "")
-        with RecordingWriter(root / folder, {"distributed": place, "network": HOSTILE}) as writer:
-            writer.write("kernels", named)
-            count = [0] * len(steps)
-            writer.write("steps", {**steps.to_dict("list"), "round": count, "index": count})
+            kernels.loc[placed, column] = HOSTILE + kernels.loc[placed, column]
+
+    def slow(rank, step, layer):
+        return 1.4 if (rank, layer) == (2, "conv2") else 1.0
+
+    name = "rank{}" + f"{ESCAPE}{TURNED}".replace("/", "")
+    root = write_ranks(tmp_path_factory.mktemp("job"), 4, name=name, slow=slow, change=rename, network=HOSTILE)
     (root / f"rank9{ESCAPE}").mkdir()
     (root / f"rank9{ESCAPE}" / "recording.json").write_text(ESCAPE)
     return root

@@ -1,7 +1,5 @@
 """Secrets of the environment and of command lines do not get into recordings; no command goes through a shell."""
 
-from __future__ import annotations
-
 import ast
 import gzip
 import sys
@@ -12,7 +10,8 @@ import pytest
 from curvescope.base.masking import without_secrets
 from curvescope.cli import main
 
-ROOT = Path(__file__).parents[2]
+from ..shared import ROOT
+
 PLANTED = "pl4nted-s3cret-7f1c"
 
 

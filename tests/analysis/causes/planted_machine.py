@@ -16,7 +16,8 @@ from curvescope.analysis.diagnosis.result import Explanation
 from curvescope.analysis.diagnosis.split import explain as split
 from curvescope.profiling.recording.store import Recording, RecordingWriter, open_recording
 
-ROOT = Path(__file__).parents[3]
+from ...shared import ROOT
+
 _TABLES = ("kernels", "clocks", "steps")
 
 _RECORD = """

@@ -1,7 +1,5 @@
 """Causes after experiments: confirmed ones take what was measured, refuted ones nothing, and amounts add up."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -179,15 +177,6 @@ def test_page_faults_that_were_counted_at_the_larger_size_only_are_none_at_the_o
     assert totals_of(plan, term_faults=of_terms)["page faults"].amount == pytest.approx(40, rel=0.1)
 
 
-def test_page_faults_take_what_the_step_saves_without_them():
-    # 80 + 5 + 2 = 87 ms of fixed cost, 30 of it page faults
-    times = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 65.0, 8: 73.0}}
-    faults = totals_of(FAULTY, [(on_the_step("kept_memory"), times)], fixed_cost(4, 8))["page faults"]
-    assert faults.verdict == Verdict.CONFIRMED
-    assert faults.measured.value == pytest.approx(30, abs=3)
-    assert faults.amount == pytest.approx(faults.measured.value, rel=0.01)
-
-
 # conv3 backward alone: 80 ms of fixed cost, 60 of it page faults; the step: 87 ms, 70 of it
 ALONE = (
     on_conv3("reused_memory", functional=fixed_cost(4, 8), batches=(4, 8)),
@@ -226,12 +215,6 @@ def test_a_cause_that_some_terms_confirm_and_others_do_not_has_twototals():
     _, rest = totals("weights read every step", [*terms, fc6, undecided], None, None)
     assert (rest.amount, rest.verdict, rest.reason) == (31, Verdict.UNDECIDED, "the interval is too wide")
     assert [one.verdict for one in totals("weights read every step", [fc6], None, None)] == [Verdict.CONFIRMED]
-
-
-def test_page_faults_that_cost_nothing_are_refuted():
-    times = {None: {4: 95.0, 8: 103.0}, "kept_memory": {4: 95.0, 8: 103.0}}
-    causes = totals_of(FAULTY, [(on_the_step("kept_memory"), times)], fixed_cost(4, 8))
-    assert "page faults" not in causes
 
 
 def half_a_core(_, duration_ns):

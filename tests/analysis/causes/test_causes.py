@@ -1,12 +1,9 @@
 """Causes: each planted one is named, on evidence, and the amounts add up to the anomaly."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -27,10 +24,9 @@ from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.store import open_recording
 
 from ...curvescope.recordings import write_planted
+from ...shared import PROFILES
 from ..synthetic import times_of
 from .planted_causes import CPU, PLANS, Plan, diagnosed, explained, planted
-
-PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 
 
 def test_every_cause_has_a_planted_case():

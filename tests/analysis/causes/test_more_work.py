@@ -1,7 +1,5 @@
 """What is more work than in proportion, and what is the same work done more slowly; by arithmetic."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

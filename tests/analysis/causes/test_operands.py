@@ -1,7 +1,5 @@
 """The operands of terms: types, weights and shares of numbers, from rows of the table `operators`."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from curvescope.analysis.causes.case import TermOperands

@@ -1,7 +1,5 @@
 """Causes on a real machine: recordings kept from one, and the same planted anew on this one."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

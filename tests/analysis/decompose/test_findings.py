@@ -1,7 +1,5 @@
 """Which functionals of a curve are anomalies."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

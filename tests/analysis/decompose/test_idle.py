@@ -1,9 +1,5 @@
 """What the host did in the idle time of a step: reasons against a plain search, and the time of a breakdown."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,9 +13,8 @@ from curvescope.analysis.decompose.terms import IDLE
 from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.recording.store import open_recording
 
+from ...shared import PROFILES
 from ..synthetic import work_of
-
-PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 
 
 def host(*rows, process=7):

@@ -1,7 +1,5 @@
 """The place of idle time on a GPU: the gap before a kernel is that of the layer that launched it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

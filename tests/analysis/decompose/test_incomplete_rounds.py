@@ -1,7 +1,5 @@
 """Rounds without some visit, disturbed or never made, count for the conditions that they have, and only for these."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Terms of marked steps: those of the unprofiled step, whatever the profiler costs."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

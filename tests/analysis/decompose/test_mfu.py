@@ -1,7 +1,5 @@
 """MFU of a step: which FLOPs, over which peak; missing where one of them is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from curvescope.profiling.hardware.limits import Hardware, hardware_of
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import RECORDING, open_recording
 
-PROFILES = Path(__file__).parents[2] / "data" / "profiles"
+from ...shared import PROFILES
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """Rare slow steps are found with what they have in common, and noise has none."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Repeated layers: which are one term, how it is called, and which deviate."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Which line a term comes from, and the time of a step by line."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

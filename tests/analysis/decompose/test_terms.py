@@ -1,7 +1,5 @@
 """Terms over any condition: what they add up to, what a profiler costs, and what their intervals hold."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

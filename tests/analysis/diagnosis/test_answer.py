@@ -1,7 +1,5 @@
 """Which cause an answer names."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """A curve split into its terms: the parts of every functional add up to it, and the layer that bends it leads."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

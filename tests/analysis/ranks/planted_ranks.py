@@ -1,13 +1,12 @@
 """Ranks of a made-up job: steps of some layers, an all-reduce at the end that waits for the last rank."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from curvescope.analysis.ranks.reduction import RankId, reduce_rank
 from curvescope.profiling.recording.schema import TABLES
+from curvescope.profiling.recording.store import RecordingWriter
 
 from ..synthetic import work_of
 
@@ -58,3 +57,20 @@ def reduce_planted(found, node=lambda rank: rank // 4):
         rank: reduce_rank(RankId(rank, node(rank), rank % 4), steps, work_of(table))
         for rank, (steps, table) in found.items()
     }
+
+
+def slow_conv2(rank, step, layer):
+    return 1.3 if (rank, layer) == (5, "conv2") else 1.0
+
+
+def write_ranks(root, ranks, name="rank{}", slow=slow_conv2, change=lambda kernels: None, said=True, **meta):
+    """Recordings of the ranks, each in a folder of its own; `said`: each tells its number; returns their folder."""
+    for rank, (steps, table) in rank_tables(ranks, 8, slow).items():
+        place = {"rank": rank, "world_size": ranks, "local_rank": rank % 4, "node": rank // 4}
+        work = table.to_pandas().astype({"name": object, "layer": object}).assign(source="cupti")
+        change(work)
+        with RecordingWriter(root / name.format(rank), {"distributed": place, **meta} if said else meta) as writer:
+            writer.write("kernels", work)
+            count = [0] * len(steps)
+            writer.write("steps", {**steps.to_dict("list"), "round": count, "index": count})
+    return root

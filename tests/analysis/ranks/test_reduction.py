@@ -1,7 +1,5 @@
 """The tables of ranks add up: in any order, any grouping, and piece by piece."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

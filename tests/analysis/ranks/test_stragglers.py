@@ -1,7 +1,5 @@
 """A planted slow rank is named, in its layer and its steps; among equal ranks nobody is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

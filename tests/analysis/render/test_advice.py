@@ -1,7 +1,5 @@
 """Lines beside the anomalies: advice on the batch size, what the spread may hide, what more experiments would take."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

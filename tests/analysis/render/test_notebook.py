@@ -1,19 +1,16 @@
 """Notebook display: recordings, diagnoses and explanations render themselves, names as text."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
-from pathlib import Path
 
 from curvescope.analysis.diagnosis.explain import explain
 from curvescope.analysis.diagnosis.split import diagnose
 from curvescope.analysis.render import notebook  # noqa: F401 - as `curvescope.explain` does
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
+from ...shared import EXAMPLE
 from ..causes.planted_causes import planted
 from ..synthetic import times_of
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "recordings" / "alexnet-cpu"
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 

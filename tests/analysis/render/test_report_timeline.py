@@ -1,7 +1,5 @@
 """The lanes of one step, what the host did while no device work ran, and the text of a program's lines in a report."""
 
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 

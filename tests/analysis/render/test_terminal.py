@@ -1,12 +1,11 @@
 import io
 import re
-from pathlib import Path
 
 from rich.text import Text
 
 from curvescope.analysis.render.terminal import console, print_prose, progress_bars
 
-ROOT = Path(__file__).parents[3]
+from ...shared import ROOT
 
 
 def test_bars_leave_no_line_where_standard_error_is_no_terminal(capsys):

@@ -1,7 +1,5 @@
 """Layers, operators, idle time with its place and counters in a trace, and several ranks in one."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,10 +1,6 @@
 """What is not said: of a recording without steps, of times without an interval, of steps that are not used."""
 
-from __future__ import annotations
-
-import json
 import sqlite3
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +8,13 @@ import pytest
 from curvescope.analysis.decompose.averaged_steps import set_aside_sentence
 from curvescope.cli import main
 
-PROFILES = Path(__file__).parents[2] / "data" / "profiles"
+from ...shared import PROFILES
 
 
-def printed(capsys, *words):
-    capsys.readouterr()
-    assert main(list(map(str, words))) == 0
-    return " ".join(capsys.readouterr().out.split())
+@pytest.fixture
+def said(text_of):
+    """Run a command; return what it prints, in one line."""
+    return lambda *words: " ".join(text_of(*words).split())
 
 
 @pytest.fixture(scope="module")
@@ -30,38 +26,37 @@ def sweep(tmp_path_factory):
     return path
 
 
-def test_a_recording_without_known_steps_is_not_called_a_step(capsys, tmp_path):
+def test_a_recording_without_known_steps_is_not_called_a_step(said, document_of, tmp_path):
     trace = PROFILES / "hta_alexnet_trace.json.gz"
-    text = printed(capsys, "breakdown", trace)
+    text = said("breakdown", trace)
     assert text.startswith("The whole recording spans 12920 ms; 99% is idle")
     assert "No step is known" in text
     assert "step of" not in text
-    assert json.loads(printed(capsys, "breakdown", trace, "--json"))["unit"] == "recording"
-    assert "1 step" not in printed(capsys, "import", trace, "-o", tmp_path / "a")
-    printed(capsys, "import", trace, "-o", tmp_path / "b")
-    text = printed(capsys, "compare", tmp_path / "a", tmp_path / "b")
+    assert document_of("breakdown", trace)["unit"] == "recording"
+    assert "1 step" not in said("import", trace, "-o", tmp_path / "a")
+    said("import", trace, "-o", tmp_path / "b")
+    text = said("compare", tmp_path / "a", tmp_path / "b")
     assert "the whole recording" in text
     assert "a step of" not in text
 
 
-def test_times_without_an_interval_get_no_verdict_but_their_difference_and_its_place(capsys, sweep):
-    text = printed(capsys, "explain", sweep)
+def test_times_without_an_interval_get_no_verdict_but_their_difference_and_its_place(said, document_of, sweep):
+    text = said("explain", sweep)
     assert "From batch 32 to 128 the whole recording goes from 342.7 to 977.5 ms (+635 ms), most of it idle" in text
     assert "634 ms of the host in cudaLaunchKernel" in text
     assert "How many steps each holds is unknown, so nothing is tested" in text
     for verdict in ("noise ", "No anomaly", "not significant", "may hide"):
         assert verdict not in text.replace("none is noise", ""), verdict
-    assert not json.loads(printed(capsys, "explain", sweep, "--json"))["findings"]
+    assert not document_of("explain", sweep)["findings"]
 
 
-def test_one_step_of_each_size_may_not_repeat(capsys, tmp_path):
+def test_one_step_of_each_size_may_not_repeat(said, document_of, tmp_path):
     traces = [PROFILES / f"parttrans_bs{batch}.pt.trace.json.gz" for batch in (32, 128, 512)]
-    words = ("import", "--as", "sweep", "--batch", "32,128,512", "--steps", "whole", *traces, "-o", tmp_path / "sweep")
-    assert main([*map(str, words)]) == 0
-    text = printed(capsys, "explain", tmp_path / "sweep")
+    said("import", "--as", "sweep", "--batch", "32,128,512", "--steps", "whole", *traces, "-o", tmp_path / "sweep")
+    text = said("explain", tmp_path / "sweep")
     assert "From batch 32 to 128 a step goes from 342.7 to 977.5 ms" in text
     assert "whether it repeats is unknown" in text
-    document = json.loads(printed(capsys, "explain", tmp_path / "sweep", "--json"))
+    document = document_of("explain", tmp_path / "sweep")
     assert {finding["verdict"] for finding in document["findings"]} == {"unknown"}
 
 
@@ -75,24 +70,24 @@ def test_steps_that_are_not_used_are_named_with_their_times():
     assert set_aside_sentence(np.array([100.0, 101.0, 102.0])) is None
 
 
-def test_a_table_of_two_gpus_says_so_and_the_host_operators_of_a_trace_are_no_kernels(capsys, tmp_path):
-    profile = PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz"
-    printed(capsys, "import", profile, "-o", tmp_path / "both")
-    together = printed(capsys, "breakdown", tmp_path / "both")
+def test_a_table_of_two_gpus_says_so(imported_profile, said, document_of, refusal_of):
+    both = imported_profile("nsysai_h100_2gpu_1s.sqlite.gz")
+    together = said("breakdown", both)
     assert "Of 2 GPUs together" in together
     assert "Busy are GPU 0 for 962.9 ms, GPU 1 for 962.8 ms" in together
-    one = json.loads(printed(capsys, "breakdown", tmp_path / "both", "--device", "1", "--json"))
+    one = document_of("breakdown", both, "--device", "1")
     assert sum(row["time_ms"] for row in one["rows"] if row["label"] != "idle") == pytest.approx(962.8, abs=0.05)
     assert one["device"] == 1
-    assert "Of GPU 1 alone" in printed(capsys, "breakdown", tmp_path / "both", "--device", "1")
-    assert main(["breakdown", str(tmp_path / "both"), "--device", "7"]) == 2
-    assert "No work of GPU 7" in capsys.readouterr().err
-    assert "GPUs together" not in printed(capsys, "breakdown", PROFILES / "hta_alexnet_trace.json.gz")
+    assert "Of GPU 1 alone" in said("breakdown", both, "--device", "1")
+    assert "No work of GPU 7" in refusal_of("breakdown", both, "--device", "7")
+
+
+def test_the_host_operators_of_a_trace_are_no_kernels(said, tmp_path):
     timeline = PROFILES / "dleebrown_anna_timeline_01.json.gz"
-    assert "201 host operators" in printed(capsys, "import", timeline, "-o", tmp_path / "a")
+    assert "201 host operators" in said("import", timeline, "-o", tmp_path / "a")
 
 
-def test_a_file_without_a_profile_is_refused_for_what_it_is(capsys, tmp_path):
+def test_a_file_without_a_profile_is_refused_for_what_it_is(refusal_of, tmp_path):
     log, export = tmp_path / "ncu.csv", tmp_path / "empty.sqlite"
     log.write_text("==PROF== Connected to process 2417 (/usr/bin/python3)\n==PROF== Disconnected from process 2417\n")
     with sqlite3.connect(export) as connection:
@@ -100,6 +95,5 @@ def test_a_file_without_a_profile_is_refused_for_what_it_is(capsys, tmp_path):
         connection.execute("create table META_DATA_EXPORT (name text, value text)")
         connection.execute("insert into META_DATA_EXPORT values ('EXPORT_PRODUCT_VERSION', '2024.1')")
     for file, what in ((log, "a log of Nsight Compute without a table"), (export, "without GPU activity, CUDA calls")):
-        assert main(["import", str(file), "-o", str(tmp_path / "run")]) == 2
-        assert what in " ".join(capsys.readouterr().err.split())
+        assert what in refusal_of("import", file, "-o", tmp_path / "run")
         assert not (tmp_path / "run").exists()

@@ -1,7 +1,5 @@
 """Outcomes of experiments, from rows with known times: what is measured, the family of tests, and the early end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The rule: what is confirmed and refuted, of measurements made by hand of an anomaly of ±10 ms in steps of 100 ms."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

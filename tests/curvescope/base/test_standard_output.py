@@ -1,7 +1,5 @@
 """What a user's code prints goes to standard error, from Python, C and other processes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

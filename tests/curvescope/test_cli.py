@@ -1,6 +1,7 @@
 """The command line as a user meets it; what measures or is interrupted, in a process of its own."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -286,6 +287,21 @@ def test_help_imports_nothing_heavy(tmp_path):
     assert done.returncode == 0, done.stderr
     for name in COMMANDS:
         assert name in done.stdout
+
+
+@pytest.mark.parametrize(("name", "spared"), [("runs", True), ("devices", False)])
+def test_the_process_of_a_command_that_reads_starts_and_ends_sooner(name, spared, tmp_path):
+    code = (
+        "import gc, os, sys\n"
+        "from curvescope.cli import main\n"
+        f"main(['{name}'])\n"
+        "assert gc.isenabled(), 'a caller in its own process'\n"
+        f"sys.argv[1:] = ['{name}']\n"
+        "main()\n"
+        f"assert (not gc.isenabled(), os.environ.get('OPENBLAS_NUM_THREADS') == '1') == ({spared}, {spared})"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "OPENBLAS_NUM_THREADS"}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, capture_output=True)
 
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "published" / "k40m_training.csv"

@@ -1,10 +1,10 @@
-"""Pages of evidence: how they begin, with three figures, and how a section of a page is replaced."""
+"""Pages of evidence: how they begin, with three figures, and how scripts replace their results in a page."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 
@@ -21,19 +21,35 @@ def figures_of(page: Path) -> tuple[str, list[str]]:
     return found[1], [line.removeprefix("- ") for line in found[2].splitlines()]
 
 
-def write_section(page: Path, heading: str, text: str) -> None:
-    """Replace a section of a page, or add it at the end."""
-    before, _, after = page.read_text().partition(f"\n{heading}\n")
-    following = after.partition("\n## ")[2]
-    parts = [before.strip("\n"), text.strip("\n"), *([f"## {following}".strip("\n")] if following else [])]
-    page.write_text("\n\n".join(parts) + "\n")
+def with_results(text: str, above: str, found: Sequence[str]) -> str:
+    """A page with new results at one place, found by the text `above`; all other text stays.
+
+    Rows of a table take the place of those of the first table that ends behind `above`. One line takes the place of the
+    first line that begins so.
+    """
+    place = text.index(f"\n{above}") + 1
+    if found[0].startswith("|"):
+        old = re.compile(r"(?m)(?<=[-:]\|\n)(\|.*\n)+").search(text, place)
+    else:
+        old = re.compile(r"(?m).*\n").match(text, place)
+    assert old, above
+    return text[: old.start()] + "\n".join(found) + "\n" + text[old.end() :]
 
 
-def simulate_section(says: str | None, page: Path, heading: str, section: Callable[[], str]) -> None:
-    """A script that simulates for a section of a page, and writes it where `--write` asks for it."""
+def simulate(
+    says: str | None, page: Path, sweeps: int, results: Callable[[int], Iterator[tuple[str, list[str]]]]
+) -> None:
+    """A script whose simulations give results for places of a page, which are written where `--write` asks for it.
+
+    Arguments: `results` takes the number of simulations of each kind, and gives each place as `with_results` finds it.
+    """
     parser = argparse.ArgumentParser(description=says)
-    parser.add_argument("--write", action="store_true", help=f"write the section of docs/{page.name}")
+    parser.add_argument("--write", action="store_true", help=f"write the results into docs/{page.name}")
+    parser.add_argument("--sweeps", type=int, default=sweeps, help="of each kind (default %(default)s)")
     args = parser.parse_args()
-    text = section()
+    text = page.read_text()
+    for above, found in results(args.sweeps):
+        print(above, *found, "", sep="\n", flush=True)
+        text = with_results(text, above, found)
     if args.write:
-        write_section(page, heading, text)
+        page.write_text(text)

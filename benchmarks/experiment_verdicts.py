@@ -1,18 +1,16 @@
-"""What the verdicts of experiments promise, held against simulated experiments; writes a section of docs/statistics.md.
+"""What the verdicts of experiments promise, held against simulated ones: a section of docs/statistics.md.
 
-Runs of a term are drawn in the order in which an experiment takes them, with every noise of interval_coverage.py, and go
-through the stages of experiments/plan.py. Run: `python benchmarks/experiment_verdicts.py --write`, about
-fifteen minutes on two cores.
+Runs of a term are drawn in the order in which an experiment takes them, with every noise of interval_coverage.py, and
+go through the stages of experiments/plan.py. Run: `python benchmarks/experiment_verdicts.py --write`, about fifteen
+minutes on two cores.
 """
 
-# ruff: noqa: E501 - lines of the page
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -30,11 +28,9 @@ from curvescope.experiments.factors import FACTORS
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 
 sys.path.insert(0, str(Path(__file__).parent))
-from evidence import write_section
+import evidence
 from interval_coverage import PAGE, SHAPES, WAITS, waits_ns
 
-KEPT = Path(__file__).parent / "results" / "experiment_verdicts.json"
-HEADING = "## Verdicts of experiments"
 BEND = bend(2, 4, 8)
 LINE_MS = {2: 7.0, 4: 9.0, 8: 13.0}
 RIGHT = "right"
@@ -44,38 +40,6 @@ SHARES = (0.0, 0.2, 0.5, 1.0)
 STRESS = "smaller_memory"  # a factor that brings its cause about
 STRESSES = (0.0, 1.0, 3.0)  # slowdown of the smaller batch sizes, as a multiple of what the anomaly says
 RUNS_PER_VISIT = 3
-SWEEPS = 200
-
-TEXT = """
-`python benchmarks/experiment_verdicts.py --write` writes this section. It simulates experiments on a term whose cost is 5 ms plus 1 ms
-per sample at batch 2, 4 and 8, {runs} runs per visit, {sweeps} times each, with the fewest rounds of the plan: {screen} for a screen of nine
-factors, then {confirm} fresh ones for what it suggests, and twice as many if that is undecided. One factor removes the planted bend, the other
-eight change nothing. `analysis/verdicts/rule.py` decides; *confirmed*: the interval of the share removed lies above one half, after Holm's correction. With nothing planted the plan
-would end before; the simulation goes on, so the first column is an upper bound.
-
-The goals: the interval of the share holds its true value in at least 95 of 100 experiments, and at most 2 of 100 experiments confirm a
-wrong factor. The result: {held}; {wrong}.
-
-| noise | nothing planted: any confirmed | {effects} |
-|---|--:|{columns}
-{verdicts}
-
-Right is the confirmed factor that was planted, wrong is any other one. The bend at 4 is planted as that share of the time at batch 8.
-
-Intervals of the share removed that hold its true value, over {confirm} rounds, for a bend of 20 % of the time at batch 8 (the last column counts
-infinite intervals, where the bend cannot be distinguished from 0):
-
-| noise | {shares} | infinite |
-|---|{share_columns}--:|
-{intervals}
-
-A factor that brings its cause about confirms it if the smaller batch sizes become slower by what the anomaly says, and not by far more. For the same
-bend: how often the cause is confirmed, and how often the interval of the share holds its true value:
-
-| noise | {stresses} |
-|---|{stress_columns}
-{brought}
-"""
 
 
 def run(
@@ -164,7 +128,7 @@ def interval(share: float, noise: str, seed: int) -> tuple[bool, bool]:
     return bool(taken.low <= share <= taken.high), not np.isfinite(taken.low)
 
 
-def simulate(case: tuple[str, str, float], sweeps: int) -> dict[str, int]:
+def simulate(case: tuple[str, str, float], sweeps: int) -> Counter[str]:
     kind, noise, size = case
     counts: Counter[str] = Counter()
     first = 10_000 * list(SHAPES).index(noise) + round(1000 * size)
@@ -182,76 +146,41 @@ def simulate(case: tuple[str, str, float], sweeps: int) -> dict[str, int]:
             held, infinite = interval(size, noise, seed)
             counts["held"] += held
             counts["infinite"] += infinite
-    return {**counts, "sweeps": sweeps}
+    return counts
 
 
-def section(kept: dict[str, dict[str, int] | int]) -> str:
-    sweeps = int(kept["sweeps"])  # type: ignore[call-overload]
+def results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
+    sizes = {"verdict": (0.0, *EFFECTS), "share": SHARES, "stress": STRESSES}
+    cases = [(kind, noise, size) for kind, of_kind in sizes.items() for noise in SHAPES for size in of_kind]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        done = pool.map(simulate, cases, [sweeps] * len(cases))
+        counts = dict(zip(cases, track(done, "simulating", total=len(cases)), strict=True))
 
-    def count(kind: str, noise: str, size: float, name: str) -> float:
-        counts = kept[f"{kind} {noise} {size}"]
-        return counts.get(name, 0) / counts.get("sweeps", sweeps)  # type: ignore[union-attr]
+    def share(kind: str, noise: str, size: float, name: str) -> float:
+        return counts[kind, noise, size].get(name, 0) / sweeps
 
-    lines, intervals, brought = [], [], []
+    verdict_rows, intervals, brought = [], [], []
     for noise in SHAPES:
         cells = [
-            f"{count('verdict', noise, e, 'right'):.0%}, {count('verdict', noise, e, 'wrong'):.1%}" for e in EFFECTS
+            f"{share('verdict', noise, e, 'right'):.0%}, {share('verdict', noise, e, 'wrong'):.1%}" for e in EFFECTS
         ]
-        lines.append(f"| {noise} | {count('verdict', noise, 0.0, 'any'):.1%} | {' | '.join(cells)} |")
-        held = [f"{count('share', noise, share, 'held'):.1%}" for share in SHARES]
-        infinite = np.mean([count("share", noise, share, "infinite") for share in SHARES])
-        intervals.append(f"| {noise} | {' | '.join(held)} | {infinite:.1%} |")
-        cells = [f"{count('stress', noise, s, 'any'):.1%}, {count('stress', noise, s, 'held'):.1%}" for s in STRESSES]
+        verdict_rows.append(f"| {noise} | {share('verdict', noise, 0.0, 'any'):.1%} | {' | '.join(cells)} |")
+        infinite = np.mean([share("share", noise, size, "infinite") for size in SHARES])
+        cells = [f"{value:.1%}" for value in (*(share("share", noise, size, "held") for size in SHARES), infinite)]
+        intervals.append(f"| {noise} | {' | '.join(cells)} |")
+        cells = [f"{share('stress', noise, s, 'any'):.1%}, {share('stress', noise, s, 'held'):.1%}" for s in STRESSES]
         brought.append(f"| {noise} | {' | '.join(cells)} |")
-    coverage = [count("share", noise, share, "held") for noise in SHAPES for share in SHARES]
-    most = max(
-        *(count("verdict", noise, e, "wrong") for noise in SHAPES for e in EFFECTS),
-        *(count("verdict", noise, 0.0, "any") for noise in SHAPES),
+    held = [share("share", noise, size, "held") for noise in SHAPES for size in SHARES]
+    wrong = max(
+        share("verdict", noise, size, "wrong" if size else "any") for noise in SHAPES for size in sizes["verdict"]
     )
-    text = TEXT.format(
-        runs=RUNS_PER_VISIT,
-        sweeps=sweeps,
-        screen=rounds_of(Stage.SCREEN, Scope.TERM)[0],
-        confirm=rounds_of(Stage.CONFIRM, Scope.TERM)[0],
-        held=f"{np.mean(coverage):.1%} of all hold it, at least {min(coverage):.1%} of any kind (of {sweeps})",
-        wrong=f"at most {most:.1%} of any kind confirm a wrong one",
-        effects=" | ".join(f"{effect:.0%}: right, wrong" for effect in EFFECTS),
-        columns="--:|" * len(EFFECTS),
-        verdicts="\n".join(lines),
-        shares=" | ".join(f"{share:.0%} taken away" for share in SHARES),
-        share_columns="--:|" * len(SHARES),
-        intervals="\n".join(intervals),
-        stresses=" | ".join(f"slower by {stress:.0%} of it: confirmed, held" for stress in STRESSES),
-        stress_columns="--:|" * len(STRESSES),
-        brought="\n".join(brought),
-    )
-    return f"{HEADING}\n{text}"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sweeps", type=int, default=SWEEPS, help="of each kind (default %(default)s)")
-    parser.add_argument("--missing", action="store_true", help="simulate only what the kept results lack")
-    parser.add_argument("--write", action="store_true", help="write the section of docs/statistics.md")
-    args = parser.parse_args()
-    cases = [("verdict", noise, effect) for noise in SHAPES for effect in (0.0, *EFFECTS)]
-    cases += [("share", noise, share) for noise in SHAPES for share in SHARES]
-    cases += [("stress", noise, stress) for noise in SHAPES for stress in STRESSES]
-    known = json.loads(KEPT.read_text()) if args.missing else {}
-    cases = [case for case in cases if "{} {} {}".format(*case) not in known]
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        done = pool.map(simulate, cases, [args.sweeps] * len(cases))
-        results = list(track(done, "simulating", total=len(cases)))
-    counts = {f"{kind} {noise} {size}": one for (kind, noise, size), one in zip(cases, results, strict=True)}
-    kept: dict[str, dict[str, int] | int] = {"sweeps": args.sweeps, **known, **counts}
-    text = section(kept)
-    if args.write:
-        KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-        write_section(PAGE, HEADING, text)
-    else:
-        print(text)
-    return 0
+    begin = "wrong factor. The result: "
+    of_any = f"at least {min(held):.1%} of any kind (of {sweeps}); at most {wrong:.1%} of any kind confirm a wrong one."
+    yield begin, [f"{begin}{np.mean(held):.1%} of all hold it, {of_any}"]
+    yield "| noise | nothing planted: any confirmed |", verdict_rows
+    yield "| noise | 0% removed |", intervals
+    yield "| noise | slower by 0% of it: ", brought
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    evidence.simulate(__doc__, PAGE, 200, results)

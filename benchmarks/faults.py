@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -28,7 +29,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
-from evidence import beginning
+from evidence import beginning, with_results
 from warm_commands import Started
 
 ROOT = Path(__file__).parents[1]
@@ -373,41 +374,23 @@ def page(results: dict[tuple[str, str], list[Outcome]], minutes: float) -> str:
     trials = sum(map(len, results.values()))
     bad = sum(bool(o.problems) for outcomes in results.values() for o in outcomes)
     signals = sum(len(outcomes) for (fault, _), outcomes in results.items() if fault in ("kill", "interrupt"))
-    lines = [
-        beginning(
-            "Faults",
-            f"**{bad} of {trials}** trials were bad."
-            + ("" if trials >= FULL else f" This run is incomplete: all are {FULL} trials."),
-            f"**{signals}** of them were kills and interrupts at a random moment.",
-            f"**{len({command for _, command in results})}** commands were tried, with **{len(what)}** kinds of fault.",
-        )
-        + f"`python benchmarks/faults.py` writes this page: {trials} trials in sequence, {minutes:.0f} minutes on a "
-        f"busy machine ({os.cpu_count()} cores of {cpu_name()}). In each trial a command works with a store of "
-        "recordings while a fault occurs. The script hashes the store before and after. A trial is *bad* if existing "
-        "data changed or disappeared, the command printed a traceback, a failure had no message, the remaining data "
-        f"cannot be read, or the command did not end within {HUNG_S} s. {COLD:.0%} of the kills and interrupts come "
-        "at a random moment between the start of Python and the end, the others between the end of the imports and the "
-        "end, while the command writes data.",
-        "",
-        "Commands with the same outcomes share a row; trials are those of each command.",
-        "",
-        "| fault | commands | trials | done | refused or stopped with a message | killed | bad |",
-        "|---|---|--:|--:|--:|--:|--:|",
-    ]
     rows: dict[tuple[str, str], list[str]] = {}
     for (fault, command), outcomes in results.items():
         rows.setdefault((what[fault], _counted(outcomes)), []).append(command)
-    lines += [f"| {name} | {', '.join(commands)} | {counts} |" for (name, counts), commands in rows.items()]
-    lines += [
-        "",
-        "*Done* under kills and interrupts counts commands that ended before the signal came. *Killed* includes "
-        "processes that the kernel or a C++ library ended for lack of memory. These trials do not inject failures of "
-        "libcupti's calls; `tests/native/test_cupti_faults.py` does, with a test double.",
-        "",
-        "A bad trial is repeated after its repair, so a table may contain trials of several versions of the program."
-        " `rm build/faults.jsonl` starts again.",
-    ]
-    return "\n".join(lines) + "\n"
+    head = beginning(
+        "Faults",
+        f"**{bad} of {trials}** trials were bad."
+        + ("" if trials >= FULL else f" This run is incomplete: all are {FULL} trials."),
+        f"**{signals}** of them were kills and interrupts at a random moment.",
+        f"**{len({command for _, command in results})}** commands were tried, with **{len(what)}** kinds of fault.",
+    )
+    ran = (
+        f"{trials} trials in sequence, {minutes:.0f} minutes on a busy machine ({os.cpu_count()} cores of {cpu_name()})"
+    )
+    text = re.sub(r"(?s).*?(?=`python )", head, PAGE.read_text(), count=1)
+    text = re.sub(r"\d+ trials in sequence[^)]*\)", ran, text, count=1)
+    table = [f"| {name} | {', '.join(commands)} | {counts} |" for (name, counts), commands in rows.items()]
+    return with_results(text, "| fault | commands |", table)
 
 
 def _counted(outcomes: list[Outcome]) -> str:

@@ -2,12 +2,10 @@
 
     python benchmarks/golden.py inputs FOLDER      copies stored profiles and recordings, writes planted ones; once
     python benchmarks/golden.py write OUT --inputs FOLDER [--root CHECKOUT] [--jobs N] [--only GROUP]
-    python benchmarks/golden.py compare OLD NEW [--renamed MAP.toml] [--only GROUP] [--lines N] [--files N]
+    python benchmarks/golden.py compare OLD NEW [--only GROUP] [--lines N] [--files N]
 
 `write` runs the commands of CHECKOUT (default: this one), one file per command; all inputs come from FOLDER. `compare`
-exits with 1 if a file differs. MAP.toml states the changes that are allowed: [keys] "answers.own_ms" = "busy_ms"
-renames JSON keys by the end of their dotted path (lists have no part in it), [texts] "as it is" = "unmodified" replaces
-text, both of OLD and in the order of the file; widths of columns do not count then, but where sentences wrap does.
+exits with 1 if a file differs.
 """
 
 from __future__ import annotations
@@ -30,11 +28,6 @@ import traceback
 from pathlib import Path
 
 import pyarrow.parquet
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # before Python 3.11
-    import tomli as tomllib
 
 HERE = Path(__file__).resolve().parents[1]
 # Fixed: width, time zone, order of sets, threads; no ceilings that this machine measured.
@@ -218,24 +211,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def renamed(value, keys: dict[str, str], texts: dict[str, str], path: str = ""):
-    """A JSON value with keys and texts replaced as a map states."""
-    if isinstance(value, dict):
-        changed = {}
-        for key, inside in value.items():
-            here = f"{path}.{key}"
-            name = next((new for old, new in keys.items() if here.endswith(f".{old}")), key)
-            changed[name] = renamed(inside, keys, texts, here)
-        return changed
-    if isinstance(value, list):
-        return [renamed(inside, keys, texts, path) for inside in value]
-    for old, new in texts.items() if isinstance(value, str) else ():
-        value = value.replace(old, new)
-    return value
-
-
-def compare(old: Path, new: Path, renames: Path | None, most_lines: int, most_files: int, only: str) -> int:
-    stated = {} if renames is None else tomllib.loads(renames.read_text())
+def compare(old: Path, new: Path, most_lines: int, most_files: int, only: str) -> int:
     names = {
         str(path.relative_to(folder)) for folder in (old, new) for path in folder.rglob("*.json") if path.is_file()
     }
@@ -243,23 +219,14 @@ def compare(old: Path, new: Path, renames: Path | None, most_lines: int, most_fi
     different = 0
     for name in names:
         before, after = ((folder / name).read_text() if (folder / name).exists() else "" for folder in (old, new))
-        if before and stated:
-            value = renamed(json.loads(before), stated.get("keys", {}), stated.get("texts", {}))
-            before = json.dumps(value, indent=1, ensure_ascii=False)
-        if stated.get("texts"):  # which change the widths of columns
-            before, after = (re.sub(" {2,}(?=.)", "  ", re.sub("─+", "─", text)) for text in (before, after))
         if before == after:
             continue
         different += 1
         if different <= most_files:
-            lines = list(
-                difflib.unified_diff(
-                    before.splitlines(), after.splitlines(), f"{old}/{name}", f"{new}/{name}", "", "", 1, ""
-                )
-            )
-            print(
-                *lines[:most_lines], *[f"… {len(lines) - most_lines} more lines"] * (len(lines) > most_lines), sep="\n"
-            )
+            both = before.splitlines(), after.splitlines()
+            lines = list(difflib.unified_diff(*both, f"{old}/{name}", f"{new}/{name}", "", "", 1, ""))
+            further = [f"… {len(lines) - most_lines} more lines"] * (len(lines) > most_lines)
+            print(*lines[:most_lines], *further, sep="\n")
     print(f"{different} of {len(names)} files differ.")
     return int(different > 0)
 
@@ -272,13 +239,12 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=HERE, help="checkout whose code runs")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--only", default="", help="part of a group's name, e.g. planted/ or imported/served")
-    parser.add_argument("--renamed", type=Path, help="MAP.toml")
     parser.add_argument("--lines", type=int, default=30, help="lines shown of a file")
     parser.add_argument("--files", type=int, default=40, help="files shown")
     args = parser.parse_args()
     first, last = args.folders[0].absolute(), args.folders[-1].absolute()
     if args.verb == "compare":
-        return compare(first, last, args.renamed, args.lines, args.files, args.only)
+        return compare(first, last, args.lines, args.files, args.only)
     if args.verb == "inputs":
         write_inputs(last)
     else:

@@ -1,16 +1,13 @@
-"""What the intervals and the detector promise, held against simulated sweeps; writes docs/statistics.md with --write.
+"""What the intervals and the detector promise, held against simulated sweeps: tables of docs/statistics.md.
 
-Every shape of noise is a process in time: steps are drawn in the order in which a sweep measures them, so that drift and
-runs of slow steps fall where they would. Run: `python benchmarks/interval_coverage.py --write`, about ten minutes.
+Every shape of noise is a process in time: steps are drawn in the order in which a sweep measures them, so that drift
+and runs of slow steps fall where they would. Run: `python benchmarks/interval_coverage.py --write`, about ten minutes.
 """
 
-# ruff: noqa: E501 - lines of the page
 from __future__ import annotations
 
-import argparse
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -22,9 +19,9 @@ from rich.progress import track
 from scipy.stats import beta
 
 try:
-    from .evidence import beginning
+    from . import evidence
 except ImportError:  # run as a script
-    from evidence import beginning
+    import evidence
 from curvescope.analysis.decompose.averaged_steps import Samples
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import FindingVerdict, find
@@ -37,37 +34,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 BATCHES = (1, 2, 4, 8, 16, 32)
 PROTOCOLS = {"quick": (4, 2), "default, least": (6, 1), "default": (6, 4), "long": (20, 4)}  # rounds, steps of a visit
 EFFECTS = (0.0, 0.02, 0.05, 0.1, 0.2)
-SWEEPS = 1000
 PLACE = (8, 16)  # from the second on the planted effect is there
 TESTED = bend(4, 8, 16)
 
-HEAD = """`python benchmarks/interval_coverage.py --write` writes this page. It simulates {sweeps} sweeps of each kind over batch sizes 1 to
-32, with a cost of 20 ms plus 10 ms per sample, in the order in which a sweep measures. False alarms have 95 % intervals.
-
-The goal: a 95 % interval holds the true value in at least 95 of 100 sweeps, and at most 5 of 100 sweeps of a curve without an anomaly report one,
-as long as no two rounds are more alike than others. If the machine drifts, T(b) has no single true value, and its interval describes the time of
-the sweep; the tests compare times of the same rounds, so they reach the goal under drift too. Where rounds are alike, intervals of T(b) are wider.
-
-| columns | rounds | steps of a visit |
-|---|--:|--:|
-{protocols}
-
-| noise | meaning |
-|---|---|
-{shapes}
-
-"""
-TERMS_HEAD = """
-## 95 % intervals of terms: shares of sweeps in which they hold the mean of all estimates of the excess from 8 to 16
-
-{sweeps} simulated sweeps of each kind: 3 unprofiled and 3 profiled steps in every visit. *Busy neighbour*: rounds share 3 %, and three in ten
-visits are set aside, all but three rounds of a batch size at most. A step consists of two layers and idle, {costs}; a
-profiled step takes 2 % longer. *Width*: of the planted layer's interval over the narrowest possible one, ±1.96 times the true standard deviation
-of its estimate. Student's t alone gives 1.62 with 4 rounds, and 1.12 with 12.
-
-| noise of terms | rounds | planted layer | other layer | idle | overhead | whole excess | width |
-|---|--:|--:|--:|--:|--:|--:|--:|
-"""
 
 Noise = Callable[[np.random.Generator, int, int], np.ndarray]
 
@@ -96,13 +65,13 @@ def two_states(random: np.random.Generator, visits: int, steps: int) -> np.ndarr
 
 
 def slow_visits(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
-    """Three in ten visits run a third slower in all their steps, e.g. on a core that shares its units with a busy one."""
+    """Three in ten visits run a third slower in all their steps, e.g. on a core whose units a busy one shares."""
     quiet = np.exp(0.01 * random.standard_normal((visits, steps)))
     return quiet * np.where(random.random((visits, 1)) < 0.3, 1.33, 1.0)
 
 
 def busy_neighbour(random: np.random.Generator, visits: int, steps: int) -> np.ndarray:
-    """Three in ten visits run 2 to 1,000 times slower in all their steps and say that threads waited for a core, so that they are set aside."""
+    """Three in ten visits run 2 to 1,000 times slower and say that threads waited for a core: they are set aside."""
     quiet = np.exp(0.02 * random.standard_normal((visits, steps)))
     return quiet * np.where(
         random.random((visits, 1)) < 0.3, np.exp(random.uniform(*np.log((2, 1000)), (visits, 1))), 1.0
@@ -286,7 +255,7 @@ def simulate_terms(shape: str, rounds: int, seed: int, sweeps: int) -> TermTally
 
 
 def _spread(values: list[float]) -> float:
-    """Standard deviation of normal values from their central half: the few sweeps with mostly disturbed steps count little."""
+    """Standard deviation of normal values from their central half: few sweeps, mostly disturbed, count little."""
     low, high = np.percentile(values, [25, 75])
     return float(high - low) / 1.349
 
@@ -296,18 +265,6 @@ def _run_terms(case: tuple[str, int], sweeps: int) -> TermTally:
     return simulate_terms(shape, rounds, list(TERM_SHAPES).index(shape) * 100 + rounds, sweeps)
 
 
-def term_table(results: dict[tuple[str, int], TermTally]) -> str:
-    sweeps = next(iter(results.values())).sweeps
-    costs = "; ".join(f"{'/'.join(f'{c:g}' for c in cost)} ms at {b}" for b, cost in TERM_COSTS_MS.items())
-    rows = [
-        f"| {shape} | {rounds} | "
-        + " | ".join(f"{count / tally.sweeps:.1%}" for count in tally.held)
-        + f" | {tally.width:.2f} |"
-        for (shape, rounds), tally in results.items()
-    ]
-    return TERMS_HEAD.format(sweeps=sweeps, costs=costs) + "\n".join(rows) + "\n"
-
-
 def _share(count: int, of: int) -> str:
     """A share with its 95 % interval (Clopper and Pearson)."""
     low = beta.ppf(0.025, count, of - count + 1) if count else 0.0
@@ -315,81 +272,49 @@ def _share(count: int, of: int) -> str:
     return f"{count / of:.1%} ({low:.1%} to {high:.1%})"
 
 
-def tables(results: dict[tuple[str, str, float], Tally]) -> Iterator[str]:
-    straight, longer = [(p, 0.0) for p in PROTOCOLS], list(product(("quick", "default"), EFFECTS[1:]))
-    for title, shapes, columns, cell in (
+# Heading of a table of the page, its noises, whether an effect is planted, and what a cell says.
+TABLES: tuple[tuple[str, Iterable[str], bool, Callable[[Tally], str]], ...] = (
+    ("## False alarms", SHAPES, False, lambda tally: _share(tally.alarms, tally.sweeps)),
+    ("## 95 % interval of the bend at 8", SHAPES, False, lambda tally: f"{tally.covered / tally.sweeps:.1%}"),
+    ("## 95 % interval of T(b)", CENTRED, False, lambda tally: f"{tally.points / tally.sweeps / len(BATCHES):.1%}"),
+    ("## Power", SHAPES, True, lambda tally: f"{tally.alarms / tally.sweeps:.0%}"),
+)
+
+
+def page_results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
+    straight, longer = list(product(PROTOCOLS, EFFECTS[:1])), list(product(("quick", "default"), EFFECTS[1:]))
+    cases = [(shape, *column) for shape in SHAPES for column in (*straight, *longer)]
+    of_terms = list(product(TERM_SHAPES, TERM_ROUNDS))
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        done = pool.map(_run, cases, [sweeps] * len(cases))
+        tallies = dict(zip(cases, track(done, "simulating", total=len(cases)), strict=True))
+        split = list(track(pool.map(_run_terms, of_terms, [sweeps] * len(of_terms)), "terms", total=len(of_terms)))
+    yield "| noise | meaning |", [f"| {name} | {noise.__doc__} |" for name, noise in SHAPES.items()]
+    for heading, shapes, planted, cell in TABLES:
+        columns = longer if planted else straight
+        rows = [" | ".join([shape, *(cell(tallies[shape, p, e]) for p, e in columns)]) for shape in shapes]
+        yield heading, [f"| {row} |" for row in rows]
+    rows = []
+    for (shape, rounds), tally in zip(of_terms, split, strict=True):
+        held = " | ".join(f"{count / sweeps:.1%}" for count in tally.held)
+        rows.append(f"| {shape} | {rounds} | {held} | {tally.width:.2f} |")
+    yield "## 95 % intervals of terms", rows
+    alarms = max(tallies[case].alarms for case in cases if not case[2]) / sweeps
+    held = min(tallies[s, p, e].points for s in CENTRED for p, e in straight) / sweeps / len(BATCHES)
+    power = min(tallies[s, "default", EFFECTS[-1]].alarms for s in SHAPES) / sweeps
+    for words, end in (
         (
-            "False alarms: sweeps of a straight line in which the tests report an anomaly (goal: 5 % at most)",
-            tuple(SHAPES),
-            straight,
-            lambda t: _share(t.alarms, t.sweeps),
+            "The tests report an anomaly in",
+            f"**{alarms:.1%}** or less of simulated sweeps without one, under every noise.",
         ),
+        ("Intervals of a step time hold", f"the true value in **{held:.1%}** or more of the sweeps."),
         (
-            "95 % interval of the bend at 8: sweeps in which it holds the true value",
-            tuple(SHAPES),
-            straight,
-            lambda t: f"{t.covered / t.sweeps:.1%}",
-        ),
-        (
-            "95 % interval of T(b): sweeps in which it holds the true value",
-            CENTRED,
-            straight,
-            lambda t: f"{t.points / t.sweeps / len(BATCHES):.1%}",
-        ),
-        (
-            "Power: sweeps in which the tests report an anomaly at the right batch size, for a step time that is this much longer from batch 16 on",
-            tuple(SHAPES),
-            longer,
-            lambda t: f"{t.alarms / t.sweeps:.0%}",
+            "A step time that is 20 % longer",
+            f"from one batch size on is found in **{power:.0%}** or more of them (default protocol).",
         ),
     ):
-        heads = [f"{p}, +{e:.0%}" if e else p for p, e in columns]
-        yield from (f"## {title}", "", f"| noise | {' | '.join(heads)} |", "|---|" + "--:|" * len(columns))
-        for shape in shapes:
-            yield f"| {shape} | " + " | ".join(cell(results[shape, p, e]) for p, e in columns) + " |"
-        yield ""
-
-
-def page(results: dict[tuple[str, str, float], Tally], sweeps: int, of_terms: str) -> str:
-    alarms = f"{max(results[s, p, 0.0].alarms for s in SHAPES for p in PROTOCOLS) / sweeps:.1%}"
-    held = f"{min(results[s, p, 0.0].points for s in CENTRED for p in PROTOCOLS) / sweeps / len(BATCHES):.1%}"
-    power = f"{min(results[s, 'default', 0.2].alarms for s in SHAPES) / sweeps:.0%}"
-    head = beginning(
-        "How often the intervals hold and the tests err",
-        f"The tests report an anomaly in **{alarms}** or less of simulated sweeps without one, under every noise.",
-        f"Intervals of a step time hold the true value in **{held}** or more of the sweeps.",
-        f"A step time that is 20 % longer from one batch size on is found in **{power}** or more of them (default protocol).",
-    ) + HEAD.format(
-        sweeps=sweeps,
-        protocols="\n".join(f"| {name} | {rounds} | {steps} |" for name, (rounds, steps) in PROTOCOLS.items()),
-        shapes="\n".join(f"| {name} | {noise.__doc__} |" for name, noise in SHAPES.items()),
-    )
-    text = head + "\n".join(tables(results)) + of_terms
-    # What follows is kept: written by hand, and by benchmarks/experiment_verdicts.py.
-    _, heading, rest = PAGE.read_text().partition("\n## Rounds that go where a verdict is open\n")
-    return text + heading + rest
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sweeps", type=int, default=SWEEPS, help="of each kind (default %(default)s)")
-    parser.add_argument("--write", action="store_true", help="write docs/statistics.md")
-    args = parser.parse_args()
-    cases = [(s, p, 0.0) for s in SHAPES for p in PROTOCOLS]
-    cases += [(s, p, e) for s in SHAPES for p in ("quick", "default") for e in EFFECTS[1:]]
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        done = pool.map(_run, cases, [args.sweeps] * len(cases))
-        results = dict(zip(cases, track(done, "simulating", total=len(cases)), strict=True))
-        of_terms = [(s, r) for s in TERM_SHAPES for r in TERM_ROUNDS]
-        done_terms = pool.map(_run_terms, of_terms, [args.sweeps] * len(of_terms))
-        split = dict(zip(of_terms, track(done_terms, "terms", total=len(of_terms)), strict=True))
-    text = page(results, args.sweeps, term_table(split))
-    if args.write:
-        PAGE.write_text(text)
-    else:
-        print(text)
-    return 0
+        yield f"- {words} ", [f"- {words} {end}"]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    evidence.simulate(__doc__, PAGE, 1000, page_results)

@@ -20,8 +20,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from results import Row, write
-
 from curvescope.kernels.backends import open_backend
 from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.method import BenchMeasurement, Method, median_interval
@@ -103,24 +101,16 @@ def main() -> None:
             medians[name].append(statistics.median(values))
             if (needed := needed_s(values, spent[name][-1])) is not None:
                 times[name].append(needed)
-    rows = []
-    print(f"{'tool':<24}{'median us':>12}{'apart':>10}{'took s':>10}{'s for ±1 %':>14}")
+    print(f"{'tool':<24}{'median us':>12}{'apart':>10}{'took s':>10}{'s for ±1 %':>14}{'over ours, least … most':>30}")
     for name in here:
         apart = (max(medians[name]) - min(medians[name])) / statistics.median(medians[name])
         took, wanted = statistics.median(spent[name]), statistics.median(times[name]) if times[name] else float("nan")
-        print(f"{name:<24}{statistics.median(medians[name]) * 1e6:>12.1f}{apart:>10.1%}{took:>10.2f}{wanted:>14.2f}")
-        if name != "curvescope":
-            ratios = [peer / us for peer, us in zip(times[name], times["curvescope"], strict=False) if us > 0]
-            rows.append(Row.of("time for an interval of 1 %", name, "s", times["curvescope"], times[name], ratios))
-        rows.append(
-            Row("medians of repetitions, largest less smallest", name, "share", None, apart, None, _REPETITIONS)
+        print(
+            f"{name:<24}{statistics.median(medians[name]) * 1e6:>12.1f}{apart:>10.1%}{took:>10.2f}{wanted:>14.2f}",
+            end="",
         )
-    write(
-        "method",
-        rows,
-        "pyperf starts several processes, so it also measures differences between processes (addresses, hash "
-        "seeds); ours does not. pytest-benchmark works inside tests, and torch's timer needs one line.",
-    )
+        ratios = [peer / ours for peer, ours in zip(times[name], times["curvescope"], strict=False) if ours > 0]
+        print(f"{statistics.median(ratios):>12.2f}, {min(ratios):.2f} … {max(ratios):.2f}" if ratios else "")
 
 
 if __name__ == "__main__":

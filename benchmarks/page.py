@@ -1,20 +1,17 @@
 """Runs the benchmarks one after the other and writes docs/benchmarks.md from what they found: `make bench`.
 
-Every script prints; one that leaves documents (`results.py`) gets a table of ratios besides. What was run is kept in
-benchmarks/results.json with the machine it ran on, and the page is written after each: what is done when it is
-interrupted stays, and `--missing` runs the rest. `--page-only` writes the page anew, `--only NAME` replaces one
-benchmark and leaves the others.
+What a script prints is kept in benchmarks/results.json with the machine it ran on, and the page is written after each:
+what is done when it is interrupted stays, and `--missing` runs the rest. `--page-only` writes the page anew, `--only
+NAME` replaces one benchmark and leaves the others.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -22,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from evidence import beginning
-from results import FOLDER_VARIABLE
 
 from curvescope.profiling.hardware.host import describe_host, describe_versions
 
@@ -51,7 +47,7 @@ class Benchmark:
     title: str
     script: str
     quiet_s: int  # about how long it takes on two quiet cores
-    peers_better: str = ""  # what peers do better, as far as the script does not say it itself
+    peers_better: str = ""  # what peers do better
 
 
 BENCHMARKS = (
@@ -69,30 +65,29 @@ BENCHMARKS = (
         "cupti-python reads any activity and metric of CUPTI with few lines of Python; ours reads what steps need.",
     ),
     Benchmark("analyse", "Analysing a recording of a million kernels", "analyse_million.py", 60),
-    Benchmark("method", "The microbenchmark's method against its peers", "method_against.py", 240),
+    Benchmark(
+        "method",
+        "The microbenchmark's method against its peers",
+        "method_against.py",
+        240,
+        "pyperf starts several processes, so it also measures differences between processes (addresses, hash "
+        "seeds); ours does not. pytest-benchmark works inside tests, and torch's timer needs one line.",
+    ),
 )
 
 
 def run(benchmark: Benchmark) -> dict[str, Any]:
     began = time.monotonic()
     printed = []
-    with tempfile.TemporaryDirectory(prefix="curvescope-bench-") as folder:
-        with subprocess.Popen(
-            [sys.executable, "-u", str(HERE / benchmark.script)],
-            cwd=HERE.parent,
-            env={**os.environ, FOLDER_VARIABLE: folder},
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:  # shown as it comes
-                print(f"  {line}", end="", flush=True)
-                printed.append(line)
-        documents = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))]
+    command = [sys.executable, "-u", str(HERE / benchmark.script)]
+    with subprocess.Popen(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:  # shown as it comes
+            print(f"  {line}", end="", flush=True)
+            printed.append(line)
     return {
         "printed": "".join(printed).strip(),
         "exit_code": process.returncode,
-        "documents": documents,
         "took_s": round(time.monotonic() - began, 1),
         "at_utc": datetime.now(timezone.utc).isoformat(timespec="minutes"),
         "host": describe_host(),
@@ -120,32 +115,16 @@ def page(kept: dict[str, Any]) -> str:
         )
         if found["exit_code"]:
             lines += ["", f"**It failed** with exit code {found['exit_code']}; its output follows."]
-        better = [benchmark.peers_better]
-        for document in found["documents"]:
-            lines += ["", *_table(document["rows"])]
-            better.append(document["peers_better"])
-        if found["printed"] and not found["documents"]:
+        if found["printed"]:
             lines += ["", "```text", found["printed"].replace("```", "'''"), "```"]
-        if any(better):
-            lines += ["", f"What peers do better: {' '.join(filter(None, better))}"]
+        if benchmark.peers_better:
+            lines += ["", f"What peers do better: {benchmark.peers_better}"]
     return "\n".join(lines) + "\n"
 
 
 def _figure(kept: dict[str, Any], name: str, pattern: str, sentence: str) -> str:
     found = re.search(pattern, kept.get(name, {}).get("printed", ""))
     return sentence.format(f"**{found[1] if found else 'not measured yet'}**")
-
-
-def _table(rows: list[dict[str, Any]]) -> list[str]:
-    lines = ["| quantity | peer | ours | theirs | ratio | minimum … maximum | n |", "|---|---|--:|--:|--:|--:|--:|"]
-    for row in rows:
-        ours, theirs = ("" if v is None else f"{v:.4g} {row['unit']}" for v in (row["ours"], row["theirs"]))
-        ratio, spread = "", ""
-        if row["ratio"] is not None:
-            middle, least, most = row["ratio"]
-            ratio, spread = f"{middle:.2f}", f"{least:.2f} … {most:.2f}"
-        lines.append(f"| {row['what']} | {row['peer']} | {ours} | {theirs} | {ratio} | {spread} | {row['n']} |")
-    return lines
 
 
 def main() -> int:

@@ -1,13 +1,13 @@
-"""How often probes find a jump between the sizes of a sweep, and how often noise; writes a section of docs/statistics.md.
+"""How often probes find a jump between the sizes of a sweep, and how often noise: a section of docs/statistics.md.
 
 The curves are those of published anomalies that doublings miss or misplace. Sweeps are simulated on a clock of their
 own, by the rule that `diagnose` has. Run: `python benchmarks/probed_sizes.py --write`, about five minutes.
 """
 
-# ruff: noqa: E501 - lines of the page
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 try:
-    from .evidence import simulate_section
+    from . import evidence
     from .interval_coverage import PAGE, SHAPES, WAITS
 except ImportError:  # run as a script
-    from evidence import simulate_section
+    import evidence
     from interval_coverage import PAGE, SHAPES, WAITS
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.findings import find, found_jumps
@@ -28,10 +28,9 @@ from curvescope.profiling.measure.loop import Loop, Visit
 from curvescope.profiling.measure.probing import Probing
 from curvescope.profiling.measure.stopping import Complete
 
-HEADING = "## Sizes between those of a sweep"
 LIMIT_S, ROUNDS = 112.0, 12  # of a sweep, at most
 STEPS = 3  # of a visit; it takes as long again for marked, and for profiled ones
-STRAIGHT_SWEEPS, SWEEPS = 300, 10
+STRAIGHT_SWEEPS = 300
 DOUBLINGS = (1, 2, 4, 8, 16, 32)
 COLUMNS = (128, 256, 512, 1024, 2048, 4096)
 
@@ -148,38 +147,22 @@ def found(published: Published, noise: str, seeds: Iterable[int]) -> int:
     return sum(bool(set(sweep(published, noise, seed).jumps) & set(published.jumps)) for seed in seeds)
 
 
-def section() -> str:
-    lines = [
-        HEADING,
-        "",
-        f"`diagnose` probes sizes between those of its sweep ([how](functionals.md)): for at most {PROBE_SHARE:.0%} of its time and one visit.".replace(
-            "%", " %"
-        ),
-        f"`python benchmarks/probed_sizes.py --write` writes this section. It simulates sweeps of up to {ROUNDS} rounds of {STEPS} steps: {SWEEPS} of each of",
-        f"{len(PUBLISHED)} published anomalies that doublings miss or misplace (*right*: an anomaly between the last size before the jump and the first behind it),",
-        f"and {STRAIGHT_SWEEPS} of a straight line (*rounds*: further rounds were made for a jump; *false*: it was an anomaly then).",
-        "",
-        "| noise | right | anomalies right in nine of ten sweeps | straight line: rounds | false |",
-        "|---|--:|--:|--:|--:|",
-    ]
-    missed: dict[str, int] = {}
-    for noise in (one for one in SHAPES if one != WAITS):
-        right = {one.where: found(one, noise, range(SWEEPS)) for one in PUBLISHED}
-        for where, number in right.items():
-            missed[where] = missed.get(where, 0) + SWEEPS - number
+def results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
+    rows = []
+    missed: Counter[str] = Counter()
+    noises = [one for one in SHAPES if one != WAITS]
+    for noise in noises:
+        right = {one.where: found(one, noise, range(sweeps)) for one in PUBLISHED}
+        missed.update({where: sweeps - number for where, number in right.items()})
         straight = [sweep(STRAIGHT, noise, seed) for seed in range(STRAIGHT_SWEEPS)]
-        shares = [sum(right.values()) / len(PUBLISHED) / SWEEPS] + [
-            sum(map(bool, made)) / STRAIGHT_SWEEPS
-            for made in ([one.looked for one in straight], [one.jumps for one in straight])
-        ]
-        nearly = sum(number >= 0.9 * SWEEPS for number in right.values())
-        lines.append(
-            f"| {noise} | {shares[0]:.0%} | {nearly} of {len(PUBLISHED)} | {shares[1]:.1%} | {shares[2]:.1%} |"
-        )
-        print(lines[-1], flush=True)
-    worst = ", ".join(f"{where} ({number})" for where, number in sorted(missed.items(), key=lambda item: -item[1])[:3])
-    return "\n".join([*lines, "", f"Missed most often, of {9 * SWEEPS} sweeps: {worst}.", ""])
+        share = sum(right.values()) / len(PUBLISHED) / sweeps
+        nearly = sum(number >= 0.9 * sweeps for number in right.values())
+        looked, false = (sum(map(bool, made)) / STRAIGHT_SWEEPS for made in zip(*straight, strict=True))
+        rows.append(f"| {noise} | {share:.0%} | {nearly} of {len(PUBLISHED)} | {looked:.1%} | {false:.1%} |")
+    yield "## Sizes between those of a sweep", rows
+    worst = ", ".join(f"{where} ({number})" for where, number in missed.most_common(3))
+    yield "Missed most often, of ", [f"Missed most often, of {len(noises) * sweeps} sweeps: {worst}."]
 
 
 if __name__ == "__main__":
-    simulate_section(__doc__, PAGE, HEADING, section)
+    evidence.simulate(__doc__, PAGE, 10, results)

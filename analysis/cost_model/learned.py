@@ -1,7 +1,7 @@
 """The algorithm that a library takes, learned from examples: one small decision tree over shapes per library.
 
 No rule of cuDNN's heuristics is published, but for cuDNN 7.6 which algorithm it advises and which is the fastest, for
-hundreds of shapes. `choices.json` has the trees, written by `benchmarks/cost_model.py`.
+hundreds of shapes. `choices.json` has the trees, learned with the constants' fit (docs/cost-model.md).
 """
 
 from __future__ import annotations

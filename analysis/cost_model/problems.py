@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +16,6 @@ _NARROW_EXTENT = 128
 PHASES = ("forward", "backward_data", "backward_weights")
 
 
-_P = TypeVar("_P", bound="_Problems")
-
-
 @dataclass(frozen=True)
 class _Problems:
     """Problems as arrays of one shape, (problems,): a subclass has one field per extent."""
@@ -28,10 +24,6 @@ class _Problems:
         arrays = np.broadcast_arrays(*(np.asarray(getattr(self, f.name), np.float64) for f in fields(self)))
         for extent, array in zip(fields(self), arrays, strict=True):
             object.__setattr__(self, extent.name, np.atleast_1d(array))
-
-    def take(self: _P, rows: npt.NDArray[np.int64] | Flags) -> _P:
-        """Some of the problems."""
-        return type(self)(*(getattr(self, extent.name)[rows] for extent in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -134,13 +126,6 @@ class Products(_Problems):
     def touched_bytes(self) -> Floats:
         """Size of all three matrices."""
         return ITEM_BYTES * self.count * (self.m * self.k + self.k * self.n + self.m * self.n)
-
-
-@dataclass(frozen=True)
-class Streams(_Problems):
-    """Kernels that only move bytes; the field is an array of shape (problems,)."""
-
-    moved_bytes: Floats  # bytes read and written
 
 
 def product_kinds(flops: Floats | float, touched_bytes: Floats | float) -> npt.NDArray[np.str_]:

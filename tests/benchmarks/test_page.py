@@ -21,23 +21,16 @@ def load(monkeypatch):
             del sys.modules[name]
 
 
-def test_a_script_becomes_a_section_with_ratio_and_spread(load, tmp_path, monkeypatch):
-    page, results = load("page"), load("results")
-    script = tmp_path / "script.py"
-    script.write_text(
-        f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n"
-        "from results import Row, write\n"
-        "row = Row.of('reading', 'pandas', 's', [1.0, 2.0, 3.0], [4.0, 4.0, 6.0], [4.0, 2.0, 2.0])\n"
-        "write('x', [row], 'They draw better.')\n"
-    )
+def test_a_script_becomes_a_section_with_what_it_prints(load, tmp_path, monkeypatch):
+    page = load("page")
+    (tmp_path / "script.py").write_text("print('2 s, ratio 3')\nraise SystemExit(3)")
     monkeypatch.setattr(page, "HERE", tmp_path)
-    benchmark = page.Benchmark("x", "Title of it", "script.py", 1)
+    benchmark = page.Benchmark("x", "Title of it", "script.py", 1, "They draw better.")
     monkeypatch.setattr(page, "BENCHMARKS", (benchmark, page.Benchmark("y", "Another", "y.py", 1)))
     text = page.page({"x": page.run(benchmark)})
-    assert "| reading | pandas | 2 s | 4 s | 2.00 | 2.00 … 4.00 | 3 |" in text
+    assert "**It failed** with exit code 3; its output follows.\n\n```text\n2 s, ratio 3\n```" in text
     assert "What peers do better: They draw better." in text
     assert text.rstrip().endswith("## Another\n\nNot measured yet.")
-    assert results.Row.of("x", "y", "s", [], [], []).ratio is None
 
 
 def test_what_was_run_stays_when_it_is_interrupted(load, tmp_path, monkeypatch, capsys):

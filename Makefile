@@ -45,7 +45,7 @@ check: $(INSTALLED)  ## lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror native/include/*/* native/src/* tests/native/*.cpp tests/native/*.h \
-		kernels/cuda/*.cu* kernels/cuda/*/*.cu tests/kernels/*.h
+		kernels/cuda/*.cu* kernels/cuda/*/*.cu tests/kernels/*.h tests/profiling/hardware/*.cpp
 	$(BIN)/python -m mypy -p curvescope
 
 .PHONY: docs

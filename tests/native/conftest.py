@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import textwrap
@@ -42,7 +43,26 @@ def run_warm():
 
 
 @pytest.fixture
-def record_fake(tmp_path, monkeypatch, doubles):
+def on_doubles(doubles):
+    """The variables of a program whose driver and libcupti are the doubles."""
+    cupti = str(doubles / "libcupti.so.12")
+    return {"LD_LIBRARY_PATH": str(doubles), "FAKE_CUPTI": cupti, "CURVESCOPE_CUPTI": cupti}
+
+
+@pytest.fixture
+def run(tmp_path, run_warm):
+    """Runs a program in `tmp_path` with these variables besides the usual ones; returns what it printed."""
+
+    def run(program, **environment):
+        done = run_warm(program, tmp_path, {**os.environ, "PYTHONPATH": str(HERE), **environment})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def record_fake(tmp_path, monkeypatch, on_doubles):
     """Records a program that has a fake GPU: its exit code and the recording. `options` are the command's, further
     keywords the program's environment."""
 
@@ -50,13 +70,8 @@ def record_fake(tmp_path, monkeypatch, doubles):
         source = tmp_path / "program.py"
         source.write_text("from fake_gpu import FakeGpu, launch\n" + textwrap.dedent(program))
         path = tmp_path / f"recording{len(list(tmp_path.iterdir()))}"
-        for name, value in {
-            "LD_LIBRARY_PATH": str(doubles),
-            "FAKE_CUPTI": str(doubles / "libcupti.so.12"),
-            "CURVESCOPE_CUPTI": str(doubles / "libcupti.so.12") if cupti is None else cupti,
-            "PYTHONPATH": str(HERE),
-            **environment,
-        }.items():
+        chosen = {} if cupti is None else {"CURVESCOPE_CUPTI": cupti}
+        for name, value in {**on_doubles, **chosen, "PYTHONPATH": str(HERE), **environment}.items():
             monkeypatch.setenv(name, value)
         code = main(["record", "-o", str(path), *options, "--", sys.executable, str(source)])
         return code, open_recording(path)

@@ -5,14 +5,12 @@ CUPTI has one subscriber, one pair of callbacks and one set of enabled kinds, an
 
 from __future__ import annotations
 
-import os
 import textwrap
 
 import pytest
 
 from curvescope.profiling.recording.store import open_recording
 
-from .doubles import HERE
 from .test_cupti_rules import WAIT_FOR_KERNELS, lost
 
 START = """
@@ -31,18 +29,14 @@ START = """
 
 
 @pytest.fixture
-def run_blocks(tmp_path, doubles, run_warm):
+def run_blocks(tmp_path, run, on_doubles):
     """Runs a program that records blocks of itself beside the doubles; gives the folder of its recordings."""
 
-    def run(program, **environment):
-        cupti = str(doubles / "libcupti.so.12")
-        fake = {"LD_LIBRARY_PATH": str(doubles), "FAKE_CUPTI": cupti, "CURVESCOPE_CUPTI": cupti}
-        variables = {**os.environ, "PYTHONPATH": str(HERE), **fake, **environment}
-        result = run_warm(textwrap.dedent(START) + textwrap.dedent(program), tmp_path, variables)
-        assert result.returncode == 0, result.stderr
+    def run_blocks(program, **environment):
+        run(textwrap.dedent(START) + textwrap.dedent(program), **on_doubles, **environment)
         return tmp_path
 
-    return run
+    return run_blocks
 
 
 def status(recording):

@@ -234,21 +234,13 @@ while True:
 """
 
 
-def check_kills(tmp_path, doubles, runs):
-    cupti = str(doubles / "libcupti.so.12")
+def check_kills(tmp_path, on_doubles, runs):
     # Spread over four cycles of the writer, 10 ms each; the machine's own load varies them besides.
     for run, moment_s in enumerate(np.arange(runs) * 0.04 / runs):
         chunks = tmp_path / f"chunks{run}"
         chunks.mkdir()
-        environment = {
-            **os.environ,
-            "LD_LIBRARY_PATH": str(doubles),
-            "FAKE_CUPTI": cupti,
-            "CURVESCOPE_CUPTI": cupti,
-            "PYTHONPATH": str(HERE),
-            CUDA_VARIABLE: str(library_path()),
-            FOLDER_VARIABLE: str(chunks),
-        }
+        environment = {**os.environ, **on_doubles, "PYTHONPATH": str(HERE)}
+        environment |= {CUDA_VARIABLE: str(library_path()), FOLDER_VARIABLE: str(chunks)}
         with subprocess.Popen([sys.executable, "-c", ENDLESS], env=environment, stdout=subprocess.PIPE) as process:
             process.stdout.readline()
             time.sleep(moment_s)
@@ -263,13 +255,13 @@ def check_kills(tmp_path, doubles, runs):
         shutil.rmtree(chunks)
 
 
-def test_killed_at_any_moment_every_flushed_chunk_of_kernels_is_there(tmp_path, doubles):
-    check_kills(tmp_path, doubles, runs=5)
+def test_killed_at_any_moment_every_flushed_chunk_of_kernels_is_there(tmp_path, on_doubles):
+    check_kills(tmp_path, on_doubles, runs=5)
 
 
 @pytest.mark.slow
-def test_killed_forty_times_with_kernels(tmp_path, doubles):
-    check_kills(tmp_path, doubles, runs=40)
+def test_killed_forty_times_with_kernels(tmp_path, on_doubles):
+    check_kills(tmp_path, on_doubles, runs=40)
 
 
 def test_the_first_libcupti_that_fits_the_driver_and_starts_is_taken(record_fake, doubles, tmp_path):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import importlib.util
 import json
 import os
 import shutil
@@ -22,8 +21,9 @@ from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
-ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests" / "data"
+from ..shared import load_script
+
+DATA = Path(__file__).parents[1] / "data"
 REAL = DATA / "h200"
 
 
@@ -156,9 +156,7 @@ def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(tmp_path, recor
     (stage / "torch_trace.json").write_bytes(gzip.decompress(kineto.read_bytes()))
     messages = "==PROF== Connected to process 7 (/home/somebody/python)\n"
     (stage / "ncu.csv").write_text(messages + (DATA / "profiles" / "averyclapp_metrics_long.csv").read_text())
-    spec = importlib.util.spec_from_file_location("test_data_packer", ROOT / "benchmarks" / "gpu" / "test_data.py")
-    packer = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(packer)
+    packer = load_script("benchmarks/gpu/test_data.py")
     monkeypatch.setattr(packer, "MOST_BYTES", 4_000_000)  # the trace is of other people's making
     monkeypatch.setattr("sys.argv", ["test_data.py", "made", *os.listdir(stage)])
     monkeypatch.chdir(stage)
@@ -179,9 +177,7 @@ def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(tmp_path, recor
 
 def test_the_packer_leaves_out_what_is_too_large_and_says_so(tmp_path, monkeypatch, capsys):
     (tmp_path / "torch_trace.json").write_text(json.dumps({"traceName": "/home/somebody/t.json", "traceEvents": []}))
-    spec = importlib.util.spec_from_file_location("test_data_packer", ROOT / "benchmarks" / "gpu" / "test_data.py")
-    packer = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(packer)
+    packer = load_script("benchmarks/gpu/test_data.py")
     monkeypatch.setattr(packer, "MOST_BYTES", 10)
     monkeypatch.setattr("sys.argv", ["test_data.py", "made", "torch_trace.json", "ncu.csv"])
     monkeypatch.chdir(tmp_path)

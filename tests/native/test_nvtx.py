@@ -283,19 +283,13 @@ def test_ctrl_c_keeps_what_is_whole(tmp_path):
         "print('ready', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "curvescope.cli",
-        "record",
-        "-o",
-        str(tmp_path / "r"),
-        "--",
-        sys.executable,
-        program,
-    ]
+    record_it = [sys.executable, "-m", "curvescope.cli", "record", "-o", str(tmp_path / "r"), "--"]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        [*record_it, sys.executable, program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     ) as process:
         process.stdout.readline()
         os.killpg(process.pid, signal.SIGINT)

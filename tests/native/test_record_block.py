@@ -2,30 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-import pytest
-
 from curvescope.profiling.recording.store import open_recording
-
-from .doubles import HERE
-
-
-@pytest.fixture
-def run(tmp_path, run_warm):
-    """Runs a program in `tmp_path` that records blocks of itself."""
-
-    def run(program, **environment):
-        result = run_warm(program, tmp_path, {**os.environ, "PYTHONPATH": str(HERE), **environment})
-        assert result.returncode == 0, result.stderr
-        return result.stdout
-
-    return run
-
-
-def fake(doubles):
-    cupti = str(doubles / "libcupti.so.12")
-    return {"LD_LIBRARY_PATH": str(doubles), "FAKE_CUPTI": cupti, "CURVESCOPE_CUPTI": cupti}
 
 
 def test_without_a_gpu_the_block_gives_its_ranges_and_says_what_is_missing(run, tmp_path):
@@ -50,7 +27,7 @@ def test_without_a_gpu_the_block_gives_its_ranges_and_says_what_is_missing(run, 
     assert open_recording(tmp_path / "r").meta["lost"] == {}
 
 
-def test_blocks_one_after_the_other_hold_their_own(run, tmp_path, doubles):
+def test_blocks_one_after_the_other_hold_their_own(run, tmp_path, on_doubles):
     run(
         """
         import os, threading, curvescope, nvtx
@@ -69,7 +46,7 @@ def test_blocks_one_after_the_other_hold_their_own(run, tmp_path, doubles):
         assert gpu.cuda.fake_synchronized(0) == 3
         assert dict(os.environ) == variables
         """,
-        **fake(doubles),
+        **on_doubles,
     )
     for number in range(3):
         recording = open_recording(tmp_path / f"r{number}")
@@ -78,7 +55,7 @@ def test_blocks_one_after_the_other_hold_their_own(run, tmp_path, doubles):
         assert {name: e["count"] for name, e in recording.meta["lost"].items()} == {"nvtx_unclosed": 1}
 
 
-def test_another_profiler_in_the_process_is_said_and_left_alone(run, tmp_path, doubles):
+def test_another_profiler_in_the_process_is_said_and_left_alone(run, tmp_path, on_doubles):
     run(
         """
         import ctypes, curvescope
@@ -90,11 +67,11 @@ def test_another_profiler_in_the_process_is_said_and_left_alone(run, tmp_path, d
         assert "Another profiler" in recording.meta["collectors"][0]["cupti_status"]
         assert gpu.cupti.cuptiSubscribe(ctypes.byref(handle), None, None) == 39  # the other's place is still its own
         """,
-        **fake(doubles),
+        **on_doubles,
     )
 
 
-def test_torchs_profiler_inside_a_block_gets_cupti_and_the_block_goes_on_beside_it(run, tmp_path, doubles):
+def test_torchs_profiler_inside_a_block_gets_cupti_and_the_block_goes_on_beside_it(run, tmp_path, on_doubles):
     """Like Kineto, the profiler subscribes at its first use and stays subscribed."""
     run(
         """
@@ -125,7 +102,7 @@ def test_torchs_profiler_inside_a_block_gets_cupti_and_the_block_goes_on_beside_
         with curvescope.record("r1"):  # the profiler is still subscribed, and idle
             launch(gpu, "later", 3, me)
         """,
-        **fake(doubles),
+        **on_doubles,
     )
     first, second = (open_recording(tmp_path / name) for name in ("r0", "r1"))
     assert list(first.frame("kernels")["name"]) == ["before", "after"]

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
-from .doubles import HERE
-
 
 @pytest.fixture
-def run(doubles, run_warm, tmp_path):
+def answer(run, on_doubles):
     """Runs a program on the doubles, and reads the JSON that it prints."""
-
-    def run(program, **environment):
-        cupti = str(doubles / "libcupti.so.12")
-        fake = {"LD_LIBRARY_PATH": str(doubles), "FAKE_CUPTI": cupti, "CURVESCOPE_CUPTI": cupti}
-        done = run_warm(program, tmp_path, {**os.environ, "PYTHONPATH": str(HERE), **fake, **environment})
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return run
+    return lambda program, **environment: json.loads(run(program, **on_doubles | environment))
 
 
 _PROGRAM = """
@@ -35,16 +24,16 @@ _PROGRAM = """
 """
 
 
-def test_every_kernel_of_the_self_test_is_recorded_with_its_geometry(run, doubles):
-    seen = run(_PROGRAM)
+def test_every_kernel_of_the_self_test_is_recorded_with_its_geometry(answer, doubles):
+    seen = answer(_PROGRAM)
     assert (seen["launched"], seen["recorded"], seen["with_geometry"]) == (1000, 1000, 1000)
     assert seen["status"] == "recording"
     assert seen["cupti_path"] == str(doubles / "libcupti.so.12")
     assert seen["passed"]
 
 
-def test_a_collector_without_libcupti_fails_the_self_test_and_says_why(run):
-    seen = run(_PROGRAM, CURVESCOPE_CUPTI="off")
+def test_a_collector_without_libcupti_fails_the_self_test_and_says_why(answer):
+    seen = answer(_PROGRAM, CURVESCOPE_CUPTI="off")
     assert (seen["launched"], seen["recorded"], seen["passed"]) == (1000, 0, False)
     assert "CURVESCOPE_CUPTI=off" in seen["status"]
 
@@ -59,18 +48,18 @@ _COUNTING = """
 """
 
 
-def test_ten_kernels_are_counted_in_the_process_itself(run):
-    assert run(_COUNTING) == 10
+def test_ten_kernels_are_counted_in_the_process_itself(answer):
+    assert answer(_COUNTING) == 10
 
 
-def test_counters_that_are_kept_for_root_are_said_with_the_remedy(run):
-    said = run(_COUNTING, FAKE_CUPTI_FAIL="cuptiRangeProfilerEnable=35")
+def test_counters_that_are_kept_for_root_are_said_with_the_remedy(answer):
+    said = answer(_COUNTING, FAKE_CUPTI_FAIL="cuptiRangeProfilerEnable=35")
     assert said.startswith("cuptiRangeProfilerEnable: only administrators may read performance counters")
 
 
 @pytest.mark.parametrize(("index", "passes"), [(0, True), (1, False)])
-def test_a_device_that_the_driver_refuses_is_an_error_that_names_the_call(run, index, passes):
-    seen = run(
+def test_a_device_that_the_driver_refuses_is_an_error_that_names_the_call(answer, index, passes):
+    seen = answer(
         f"""
         import json
         from curvescope.base.errors import BackendMissingError
@@ -87,7 +76,7 @@ def test_a_device_that_the_driver_refuses_is_an_error_that_names_the_call(run, i
     assert seen["said"] == ("" if passes else "cuDeviceGet answered error (101).")
 
 
-def test_the_clock_of_a_step_is_counted_through_the_driver(run):
+def test_the_clock_of_a_step_is_counted_through_the_driver(answer):
     """The double's 132 SMs count 1.5 million cycles in the millisecond between two launches."""
     program = """
         import json
@@ -96,4 +85,4 @@ def test_the_clock_of_a_step_is_counted_through_the_driver(run):
         clock.begin()
         print(json.dumps(clock.end()))
         """
-    assert run(program) == 1_500_000_000
+    assert answer(program) == 1_500_000_000

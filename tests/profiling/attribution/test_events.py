@@ -62,15 +62,6 @@ def test_backward_lands_on_the_layer_that_made_the_node():
     assert found == {("conv2", "backward", "ConvolutionBackward0")}
 
 
-def test_backward_on_a_thread_of_its_own_has_its_phase_and_accumulating_a_gradient_belongs_to_the_node_before_it():
-    forward = [STEP, mark("layer:fc", 0, 50), op("aten::addmm", 10, 10, sequence=3)]
-    backward = [node("AddmmBackward0", 500, 100, sequence=3, thread=2), op("aten::mm", 520, 50, thread=2)]
-    accumulates = node("torch::autograd::AccumulateGrad", 700, 20, sequence=2**63 - 1, thread=2)
-    rows = {row["name"]: row for row in kernel_rows([*forward, *backward, accumulates]).kernels}
-    for name in ("aten::mm", "torch::autograd::AccumulateGrad"):
-        assert (rows[name]["layer"], rows[name]["phase"], rows[name]["stream"]) == ("fc", "backward", 2)
-
-
 def test_primitives_go_under_the_operator_that_ran_them():
     verbose = VerboseLog([Primitive("convolution jit:avx2", 125, 40), Primitive("reorder", 600, 40)])
     rows = kernel_rows([STEP, mark("layer:conv1", 90, 200), op("aten::conv2d", 100, 100)], verbose=verbose)

@@ -18,20 +18,15 @@ from curvescope.profiling.recording.operators import (
 )
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
+from .test_events import STEP, mark
+
 FLOAT = TensorArgument((2, 3), "float", (3, 1))
-
-
-def mark(name, start, duration):
-    return HostEvent(f"curvescope.{name}", start, duration, 1, is_range=True)
 
 
 def op(name, start, duration, dtypes=("float",), correlation=0, sequence=-1):
     shapes, strides = [[2, 3]] * len(dtypes), [[3, 1]] * len(dtypes)
     concrete = [None] * len(dtypes)
     return HostEvent(name, start, duration, 1, False, sequence, 0, correlation, shapes, concrete, dtypes, strides)
-
-
-STEP = mark("step", 0, 1000)
 
 
 def rows_of(*events, device=()):

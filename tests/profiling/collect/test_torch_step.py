@@ -16,16 +16,8 @@ from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from .kineto_doubles import KinetoResults, OldKinetoEvent
 
 B200 = Path(__file__).parents[2] / "data" / "profiles" / "tl_b200_eager.json.gz"
-GEOMETRY = [
-    "grid_x",
-    "grid_y",
-    "grid_z",
-    "block_x",
-    "block_y",
-    "block_z",
-    "registers_per_thread",
-    "shared_memory_bytes",
-]
+GEOMETRY = [*(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"), "registers_per_thread"]
+GEOMETRY.append("shared_memory_bytes")
 COPIES = ("Memcpy", "Memset")
 
 

@@ -74,51 +74,8 @@ def test_what_is_not_known_is_refused():
             occupancy(80, threads, 32)
 
 
-# NVIDIA's calculator is a header of the CUDA runtime's wheel. It is given the limits of the table and answers with
-# blocks per SM; what it knows itself (units, partitions, the check of a block) is compared on 6000 cases of each.
-CALCULATOR = """
-#include <cuda_occupancy.h>
-#include <cstdio>
-#include <cstdlib>
-#include <vector>
-
-int main(int count, char** values) {
-  std::vector<int> number;
-  for (int i = 1; i < count; ++i) number.push_back(std::atoi(values[i]));
-  cudaOccDeviceProp sm;
-  sm.computeMajor = number[0] / 10;
-  sm.computeMinor = number[0] % 10;
-  sm.maxThreadsPerBlock = 1024;
-  sm.maxThreadsPerMultiprocessor = number[1] * 32;
-  sm.regsPerBlock = 65536;
-  sm.regsPerMultiprocessor = number[2];
-  sm.warpSize = 32;
-  sm.sharedMemPerBlock = 49152;
-  sm.sharedMemPerMultiprocessor = number[3];
-  sm.sharedMemPerBlockOptin = number[4];
-  sm.reservedSharedMemPerBlock = number[5];
-  sm.numSms = 1;
-  cudaOccDeviceState state;
-  state.cacheConfig = CACHE_PREFER_SHARED;
-  state.carveoutConfig = SHAREDMEM_CARVEOUT_MAX_SHARED;
-  for (int threads : THREADS) {
-    for (int registers : REGISTERS) {
-      for (int shared : SHARED) {
-        cudaOccFuncAttributes kernel;
-        kernel.maxThreadsPerBlock = 1024;
-        kernel.numRegs = registers;
-        kernel.sharedSizeBytes = 0;
-        kernel.partitionedGCConfig = PARTITIONED_GC_OFF;
-        kernel.shmemLimitConfig = FUNC_SHMEM_LIMIT_OPTIN;
-        kernel.maxDynamicSharedSizeBytes = shared;
-        cudaOccResult result;
-        if (cudaOccMaxActiveBlocksPerMultiprocessor(&result, &sm, &kernel, &state, threads, shared)) return 1;
-        std::printf("%d ", result.activeBlocksPerMultiprocessor);
-      }
-    }
-  }
-}
-"""
+# NVIDIA's calculator is given the limits of the table; what it knows itself (units, partitions, the check of a block)
+# is compared on 6000 cases of each.
 GRID = {
     "THREADS": [1, 33, *range(32, 1025, 31)],
     "REGISTERS": [1, 8, 9, *range(16, 256, 13), 255],
@@ -135,14 +92,12 @@ def calculator(tmp_path_factory):
     ]
     if not headers or shutil.which("g++") is None:
         pytest.skip("needs g++ and NVIDIA's calculator: pip install nvidia-cuda-runtime-cu12")
-    folder = tmp_path_factory.mktemp("calculator")
-    text = CALCULATOR
-    for name, values in GRID.items():
-        text = text.replace(f": {name}", ": {" + ", ".join(map(str, values)) + "}")
-    (folder / "calculator.cpp").write_text(text)
-    command = ["g++", "-O1", "-w", f"-I{headers[0].parent}", str(folder / "calculator.cpp"), "-o", str(folder / "run")]
+    program = tmp_path_factory.mktemp("calculator") / "run"
+    grid = [f"-D{name}={','.join(map(str, values))}" for name, values in GRID.items()]
+    source = Path(__file__).with_name("calculator.cpp")
+    command = ["g++", "-O1", "-w", f"-I{headers[0].parent}", *grid, source, "-o", program]
     subprocess.run(command, check=True, timeout=600)
-    return folder / "run"
+    return program
 
 
 @pytest.mark.parametrize("architecture", list(LIMITS))

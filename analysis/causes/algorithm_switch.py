@@ -21,8 +21,8 @@ INTERVENTION = Intervention(
     ),
     term=("no_nnpack", "cudnn_benchmark", "deterministic", "before_switch"),
     step=("no_nnpack", "cudnn_benchmark", "deterministic"),
-    # Another library at all batch sizes removes a switch from one library to another.
-    shared=("onednn", "no_onednn", "no_cudnn", "cublaslt"),
+    # Another library at all batch sizes removes a switch from one library to another; a padded batch runs as the larger.
+    shared=("onednn", "no_onednn", "no_cudnn", "cublaslt", "padded_batch"),
 )
 # A library's helper kernels vary; a switch takes at least this share of the term's time on one side.
 _LEAST_SHARE = 0.1

@@ -32,12 +32,12 @@ def weigh(case: Case) -> Claim | None:
 
 
 def threads_at_work(case: Case, *, with_core: bool = False) -> dict[int, float]:
-    """Mean number of threads of a step that work, by batch size; empty if unknown, and on a GPU.
+    """Mean number of threads of a step that work, by batch size; empty if unknown, with one thread, and on a GPU.
 
     `with_core` leaves out threads that have work and wait for a core.
     """
     busy: dict[int, float] = {}
-    if case.share.key.kind != "kernels" or case.hardware.kind != "cpu":
+    if case.share.key.kind != "kernels" or case.hardware.kind != "cpu" or case.hardware.threads == 1:
         return busy
     for batch in case.functional.conditions:
         facts = case.facts[batch]

@@ -45,6 +45,7 @@ class Hardware:
     sm: SmLimits | None = None  # limits of one SM
     cache_bytes: int | None = None  # L2 of a GPU, last-level cache of a CPU
     memory_bytes: int | None = None
+    threads: int | None = None  # of PyTorch, on a CPU
     roofs: tuple[Roof, ...] = field(default=())  # compute is that of the recording's precision
     other_precisions: tuple[Roof, ...] = field(default=())  # for kernels whose names say their own
 
@@ -108,6 +109,7 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
         sm=sm if device is None or sm is None else device.sm,
         cache_bytes=of_host if kind == "cpu" else size("l2_bytes", "l2_cache_bytes"),
         memory_bytes=size("memory_bytes"),
+        threads=facts.get("threads"),
         roofs=ours,
         other_precisions=tuple(roof for roof in roofs if roof not in ours),
     )

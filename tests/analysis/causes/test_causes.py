@@ -254,6 +254,8 @@ def test_threads_begin_only_where_about_one_worked_and_not_where_one_waits():
     assert explained(use(1)).attribution.verdict.cause == "start of threads"
     assert explained(use(2)).attribution.verdict.cause == UNEXPLAINED
     assert explained(use(1, waiting=1)).attribution.verdict.cause == "CPU contention"
+    alone = hardware_of({"device": {"name": "AMD EPYC", "kind": "cpu", "threads": 1}})
+    assert explained(replace(use(1), hardware=alone)).attribution.verdict.cause == UNEXPLAINED
 
 
 @pytest.mark.parametrize(("precision", "ridge"), [("fp32", 15.7e12 / 900e9), ("fp16", 125.3e12 / 900e9)])

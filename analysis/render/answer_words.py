@@ -110,23 +110,24 @@ def finding(
     line = explanation.line_of(where)
     place = f"{'the ' if where == OPTIMIZER else ''}{where}{f' at {line}' if line else ''}"
     if total.cause == UNEXPLAINED:
-        refuted = _refuted(evidence)
+        suspect = next((term for term in total.terms if term.label == where and term.reason), None)
+        suspected = suspect.claim.cause if suspect and suspect.claim else None
+        refuted = [cause for cause in _refuted(evidence, where) if cause != suspected]
         tail = f"; experiments refute {' and '.join(refuted)}" if refuted else ""
-        suspected = next((f"; {term.reason}" for term in total.terms if term.label == where and term.reason), "")
-        return f"{what} {mostly} {place}; its cause is not known{tail}{suspected}."
+        return f"{what} {mostly} {place}; its cause is not known{tail}{f'; {suspect.reason}' if suspect else ''}."
     lead = f"{what} {mostly} {place}{'' if where == total.cause else f': {why}'} ({how_sure})."
     if any(one.label == where and one.reproduction == Reproduction.NOT for one in evidence):
         lead += " Alone, the layer does not show it: the rest of the step makes it."
     return lead
 
 
-def _refuted(evidence: Sequence[TermEvidence]) -> list[str]:
-    """The causes that experiments refuted, each once."""
+def _refuted(evidence: Sequence[TermEvidence], where: str) -> list[str]:
+    """The causes that experiments on a term, or on complete steps, refuted, each once."""
     refuted = {
         (factor.experiment.scope, factor.factor)
         for of_term in evidence
         for factor in of_term.factors
-        if factor.verdict == Verdict.REFUTED
+        if factor.verdict == Verdict.REFUTED and (of_term.label == where or factor.experiment.scope == Scope.STEP)
     }
     return [
         cause

@@ -21,7 +21,7 @@ INTERVENTION = Intervention(
     ),
     term=("no_nnpack", "cudnn_benchmark", "deterministic", "before_switch"),
     step=("no_nnpack", "cudnn_benchmark", "deterministic"),
-    # Another library at all batch sizes removes a switch from one library to another; a padded batch runs as the larger.
+    # Another library at all batch sizes removes a switch between two; a padded batch runs as the larger one.
     shared=("onednn", "no_onednn", "no_cudnn", "cublaslt", "padded_batch"),
 )
 # A library's helper kernels vary; a switch takes at least this share of the term's time on one side.

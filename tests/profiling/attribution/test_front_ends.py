@@ -18,6 +18,7 @@ NODE = "autograd::engine::evaluate_function: "
 GRADIENT = "torch::autograd::AccumulateGrad"
 USER_SCOPE = 7
 OPERATOR, RANGE = False, True
+UNNUMBERED = 2**63 - 1  # what torch's profiler gives as the number of a node without one; emit_nvtx gives none
 
 # What ran on the host: name, start, duration, thread, whether it is a range, sequence number, forward thread.
 EVENTS = {
@@ -28,7 +29,7 @@ EVENTS = {
         ("aten::linear", 120, 30, 1, OPERATOR, 5, 0),
         (f"{NODE}AddmmBackward0", 300, 40, 2, OPERATOR, 5, 1),
         ("aten::mm", 310, 20, 2, OPERATOR, -1, 0),
-        (f"{NODE}{GRADIENT}", 350, 30, 2, OPERATOR, -1, 0),
+        (f"{NODE}{GRADIENT}", 350, 30, 2, OPERATOR, UNNUMBERED, 1),
         (f"{NODE}ConvolutionBackward0", 400, 90, 2, OPERATOR, 4, 1),
         ("aten::convolution_backward", 420, 50, 2, OPERATOR, -1, 0),
     ],
@@ -106,7 +107,7 @@ def emitted_ranges(events, launches, folder):
     """Push/pop ranges of emit_nvtx as a CUDA profiler hands them over, launches joined by thread and time."""
     place, call = {"process": 1, "kind": "push_pop"}, {"name": "cudaLaunchKernel", "process": 1}
     ranges = [
-        {**place, "name": name + (f", seq = {sequence}" if sequence >= 0 else ""), "start_ns": start}
+        {**place, "name": name + (f", seq = {sequence}" if 0 <= sequence < UNNUMBERED else ""), "start_ns": start}
         | {"end_ns": start + length, "thread": thread, "thread_key": thread}
         for name, start, length, thread, _, sequence, _ in events
     ]

@@ -1,7 +1,5 @@
 """Builds the test doubles of libcupti and of the CUDA driver once per session."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The GPU campaign's questions to the collector get their answers, on the doubles of driver and libcupti."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -3,8 +3,6 @@
 What these tests show of CUPTI is its protocol, as NVIDIA's headers describe it; no GPU has been near them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

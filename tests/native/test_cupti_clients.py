@@ -3,8 +3,6 @@
 CUPTI has one subscriber, one pair of callbacks and one set of enabled kinds, and tells nobody who took them.
 """
 
-from __future__ import annotations
-
 import textwrap
 
 import pytest

@@ -3,8 +3,6 @@
 The GPU and libcupti are test doubles, see `test_cupti`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The collector under the rules that NVIDIA's headers and release notes give for CUPTI, which the test double keeps."""
 
-from __future__ import annotations
-
 import pytest
 
 # Returns when the recording's file has that many kernels.

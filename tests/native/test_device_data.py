@@ -4,8 +4,6 @@ What is absent is skipped by name. The same checks run on a folder that the camp
 doubles' records and of profiles recorded by others, so that they are known to work before a device was there.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

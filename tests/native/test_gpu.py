@@ -1,7 +1,5 @@
 """The collector on a real GPU, held against torch.profiler. These have not been run on a GPU yet."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

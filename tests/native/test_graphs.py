@@ -1,7 +1,5 @@
 """Kernels of CUDA graphs get the layer and operator under which they were captured, on the double of libcupti."""
 
-from __future__ import annotations
-
 import pytest
 
 # A graph of two nodes, captured under two layers before the steps.

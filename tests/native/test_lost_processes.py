@@ -3,8 +3,6 @@
 Each program begins a known number of ranges; those in the recording and those counted as lost must be that many.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import resource

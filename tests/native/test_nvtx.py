@@ -1,7 +1,5 @@
 """The collector in real programs, each run by `curvescope record`, which must find the ranges that they push."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -4,8 +4,6 @@ The fields of each record (`play_profile`) become CUPTI's records in the test do
 file and merge, and must be what the reader's import of the same file says, table by table.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

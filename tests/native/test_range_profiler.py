@@ -3,8 +3,6 @@
 `tests/profiling/readers/test_ncu_metric_names.py` makes configurations with NVIDIA's own library.
 """
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 import importlib.util

@@ -4,8 +4,6 @@
 kernel calls the injected collector as ever, before it looks for devices.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

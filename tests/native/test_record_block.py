@@ -1,7 +1,5 @@
 """`with curvescope.record() as recording:` in processes of their own, since NVTX is attached once per process."""
 
-from __future__ import annotations
-
 from curvescope.profiling.recording.store import open_recording
 
 

@@ -3,8 +3,6 @@
 The GPU and libcupti are test doubles; the program, its NVTX ranges and its threads are real.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The collector's self-test on the doubles of driver and libcupti."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -4,8 +4,6 @@ Nothing runs on a GPU here. The functions that torch built for CUDA pushes range
 which reach the real collector; the kernel of each operator is missing.
 """
 
-from __future__ import annotations
-
 import sys
 import textwrap
 

@@ -1,7 +1,5 @@
 """`curvescope record -- python train.py` without a GPU: what torch runs on the CPU in real, unchanged programs."""
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import json

@@ -1,7 +1,5 @@
 """A user's model with a deliberate slow path: from batch 8 on, `middle` does its work several times over."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """Work of convolutions in traces without scalars, e.g. of PyTorch 1.9, whose calls do not show all three tensors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Counted kernels join recorded ones in the order of their launches, by name and geometry."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Nesting, layers, phases and the backward join, on events built by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows

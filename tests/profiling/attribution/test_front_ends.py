@@ -1,7 +1,5 @@
 """The same events through every front end: each must place the kernels alike."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Kernels that a compiler generated: their place in a profile, their layers and operators, and their work."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.profiling.attribution.events import HostEvent, kernel_rows

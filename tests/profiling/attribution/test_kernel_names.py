@@ -1,7 +1,5 @@
 """Kernel names by family, on names of real profiles."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

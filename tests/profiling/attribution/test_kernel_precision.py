@@ -1,7 +1,5 @@
 """Precisions of products by kernel names."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.profiling.attribution.kernel_precision import kernel_precision

@@ -1,7 +1,5 @@
 """What holds the memory at its peak, on allocations built by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from curvescope.profiling.attribution.events import kernel_rows

@@ -1,7 +1,5 @@
 """Nesting and joins over columns against the plain loop they replace, and steps against sequences made to repeat."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """FLOPs of the nodes of a compiled graph."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.profiling.attribution.node_work import Elements, node_flops

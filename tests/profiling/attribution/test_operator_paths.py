@@ -1,7 +1,5 @@
 """Paths of operators around a launch, and the shapes of the outermost one."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows

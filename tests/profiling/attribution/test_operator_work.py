@@ -1,7 +1,5 @@
 """FLOPs and compulsory bytes: by hand for single calls, against torch's own counter for whole networks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode

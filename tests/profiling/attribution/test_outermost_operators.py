@@ -1,7 +1,5 @@
 """The outermost operators of a step, on events built by hand: what is a row, and what is in it."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.profiling.attribution.events import DeviceEvent, HostEvent, kernel_rows

@@ -1,7 +1,5 @@
 """Ceilings: kept, found again for the same device only, and taken along by recordings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Clock samples: the CPU's own, and a GPU's through a test double of NVML."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType, SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The CUDA driver through ctypes, on a double of the library."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Energy of steps: doubles of NVML, a tree of RAPL files, and the share of each step."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

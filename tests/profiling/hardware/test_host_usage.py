@@ -1,7 +1,5 @@
 """What a step takes of the host: pages touched, CPU time used, and readings that a system does not give."""
 
-from __future__ import annotations
-
 import mmap
 import time
 

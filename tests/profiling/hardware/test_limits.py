@@ -1,7 +1,5 @@
 """Limits of devices: which GPU a driver's name means, and how many blocks of a kernel an SM holds."""
 
-from __future__ import annotations
-
 from itertools import product
 from types import SimpleNamespace
 

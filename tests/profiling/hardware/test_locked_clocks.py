@@ -1,7 +1,5 @@
 """Clocks that are locked for a while, on a double of NVML."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Which processes on a GPU are neighbours: neither this one, nor what it started, nor what started it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

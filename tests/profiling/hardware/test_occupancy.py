@@ -1,7 +1,5 @@
 """Occupancy on cases worked by hand, and against NVIDIA's own calculator on all of a grid."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The SM clock of a step, counted by kernels around it, on a card that NVML would ask only when it is idle."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 from pathlib import Path

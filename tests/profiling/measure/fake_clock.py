@@ -1,7 +1,5 @@
 """A clock that stands still until a step advances it, and networks whose steps do."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

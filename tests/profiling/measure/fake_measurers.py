@@ -1,7 +1,5 @@
 """Measurers that make their visits up, for what a sweep does around them."""
 
-from __future__ import annotations
-
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.loop import Visit
 from curvescope.profiling.measure.machine import Machine

@@ -1,7 +1,5 @@
 """Values of --axis and --batch: which axis is the curve, which the family, and which are fixed."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.base.errors import CurvescopeError

@@ -1,7 +1,5 @@
 """Clocks of two nodes, held against each other over a slow and uneven network."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

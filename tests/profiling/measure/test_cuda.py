@@ -1,7 +1,5 @@
 """Sweeps and experiments on a CUDA device. Not one of these has run on a GPU yet."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Sweeps on the workers of a Dask cluster: which are taken, and what the end of one costs."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 

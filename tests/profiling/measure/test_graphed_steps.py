@@ -1,7 +1,5 @@
 """Steps that are replays of a CUDA graph, on a double of torch's graphs: nothing here ran on a GPU."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import pytest

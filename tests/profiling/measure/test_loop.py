@@ -1,7 +1,5 @@
 """The experiment loop to the nanosecond, on a clock that only steps advance: sweeps, scaling runs and benchmarks."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from functools import partial

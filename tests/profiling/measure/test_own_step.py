@@ -1,7 +1,5 @@
 """Steps of a user's own: what make_step may return, what is recorded of it, and what an error costs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

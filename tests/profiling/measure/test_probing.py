@@ -1,7 +1,5 @@
 """Sizes between those of a sweep: published anomalies that doublings miss or misplace, on simulated clocks."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.probed_sizes import PUBLISHED, STRAIGHT, found, sweep

@@ -1,7 +1,5 @@
 """What a scaling run measures, where it lies, and which device a rank takes."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

@@ -1,7 +1,5 @@
 """A sweep whose recordings several measure at once: who measures what, and what is left when one of them ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What is said of steps that leak, change or slow down, from visits made by hand; and of real ones."""
 
-from __future__ import annotations
-
 import mmap
 import re
 

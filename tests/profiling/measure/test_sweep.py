@@ -1,7 +1,5 @@
 """Sweeps of real steps on the CPU."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import platform

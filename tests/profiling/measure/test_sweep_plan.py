@@ -1,7 +1,5 @@
 """Sweeps whose visits run in processes of their own, on models that misbehave on purpose."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Versions of a step measured together."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Visits over a stream on a virtual clock report a step: from its first call to the end of its last kernel."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.experiments import step_worker

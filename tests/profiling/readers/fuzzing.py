@@ -5,8 +5,6 @@ Run alone it feeds each reader as many inputs as asked for, on one process per r
     python -m tests.profiling.readers.fuzzing --count 100000 [READER …]
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

@@ -1,7 +1,5 @@
 """What the tests of readers share: import of files, texts and events, what was lost, SQL without the reader."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """Exports of Nsight Systems made by hand, in the schemas of its versions as real files show them."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 

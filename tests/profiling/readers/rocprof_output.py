@@ -3,8 +3,6 @@
 Two steps in roctx ranges: a copy to the device, a product and an activation, launched by HIP calls on one thread.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 

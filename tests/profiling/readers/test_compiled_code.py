@@ -1,7 +1,5 @@
 """Kernels of torch.compile in traces: their operators, and how they were compiled."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.analysis.decompose.breakdown import break_down

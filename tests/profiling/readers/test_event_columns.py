@@ -1,7 +1,5 @@
 """Columns of events against the same taken one event at a time, whatever the events hold and wherever pieces end."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """No damage to a profile ends in anything but a refusal or a reading whose columns hold."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.profiling.readers import READERS

@@ -1,7 +1,5 @@
 """Operators of generated kernels from the code that Inductor leaves in its cache."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

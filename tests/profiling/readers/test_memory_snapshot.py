@@ -1,7 +1,5 @@
 """Memory snapshots of PyTorch, built with the keys that `torch.cuda.memory._snapshot` writes, and of no GPU's run."""
 
-from __future__ import annotations
-
 import os
 import pickle
 

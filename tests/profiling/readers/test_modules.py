@@ -1,7 +1,5 @@
 """What an import of a profile loads: a small file is read sooner than the large packages start."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

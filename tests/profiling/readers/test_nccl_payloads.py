@@ -1,7 +1,5 @@
 """Messages of NCCL's calls in exports of Nsight Systems."""
 
-from __future__ import annotations
-
 import sqlite3
 import struct
 

@@ -1,7 +1,5 @@
 """CSV of Nsight Compute: the shared long form against its own rows, the raw page and the oddities by hand."""
 
-from __future__ import annotations
-
 import csv
 
 import pytest

@@ -3,8 +3,6 @@
 The host half of CUPTI's range profiler makes the configuration for a chip by name, and refuses unknown metrics.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

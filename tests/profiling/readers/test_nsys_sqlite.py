@@ -1,7 +1,5 @@
 """Nsight Systems exports: the shared files against SQL on them, and every schema and oddity by hand."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

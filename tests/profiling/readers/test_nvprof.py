@@ -1,7 +1,5 @@
 """nvprof's files and printed output: the shared ones against queries on them, and every schema and oddity by hand."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

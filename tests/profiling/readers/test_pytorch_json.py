@@ -1,7 +1,5 @@
 """The PyTorch profiler's JSON: real files against queries on their text, and each spelling by hand."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Clocks that run backwards, ids beyond 63 bits, commas too many, in every format with events: counted or refused."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 

@@ -1,7 +1,5 @@
 """Tables read by ADBC's driver against the same by Python's sqlite3, for any schema and content, and damaged."""
 
-from __future__ import annotations
-
 import itertools
 import sqlite3
 from random import Random

@@ -1,7 +1,5 @@
 """TensorFlow 1 timelines, TensorFlow 2 and JAX traces: the shared one against its own JSON, the others by hand."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

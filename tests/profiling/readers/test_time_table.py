@@ -1,7 +1,5 @@
 """Tables of published times: what is read, and what is refused with its line."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.base.errors import CurvescopeError

@@ -1,7 +1,5 @@
 """Cutting a trace into pieces against Python's own JSON, whatever the text, and wherever the pieces end."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """Which visits are set aside: by what their steps count, never by their time."""
 
-from __future__ import annotations
-
 import itertools
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Experiments and operator arguments survive their way through a recording."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -16,7 +14,7 @@ from curvescope.profiling.recording.operators import (
 )
 
 
-def test_arguments_of_every_kind_are_read_back() -> None:
+def test_arguments_of_every_kind_are_read_back():
     arguments = (
         TensorArgument((8, 9216), "float", (9216, 1)),
         None,
@@ -29,7 +27,7 @@ def test_arguments_of_every_kind_are_read_back() -> None:
 
 
 @pytest.mark.parametrize("text", ['[{"shape": [1]}]', "[1]", "{", '[{"shape": 3, "strides": null, "dtype": "float"}]'])
-def test_damaged_arguments_are_refused(text: str) -> None:
+def test_damaged_arguments_are_refused(text):
     with pytest.raises(ValueError, match="no operator arguments"):
         decode_arguments(text)
 
@@ -38,7 +36,7 @@ def experiment(**about):
     return Experiment(**{"number": 3, "stage": Stage.SCREEN, "scope": Scope.TERM, **about})
 
 
-def test_an_experiment_is_read_back_from_json() -> None:
+def test_an_experiment_is_read_back_from_json():
     functional = {"functional": ((4, -2.0), (8, 1.0)), "functional_kind": "excess", "batches": (4, 8)}
     one = experiment(**functional, factors=("onednn",), layer="fc6", phase="forward")
     entry = json.loads(json.dumps(one.to_entry()))
@@ -46,7 +44,7 @@ def test_an_experiment_is_read_back_from_json() -> None:
     assert experiments_of({}) == ()
 
 
-def test_an_experiment_is_a_test_of_each_functional_with_the_batch_sizes_that_it_needs() -> None:
+def test_an_experiment_is_a_test_of_each_functional_with_the_batch_sizes_that_it_needs():
     bend, excess = ((1, 2.0), (2, -3.0), (4, 1.0)), ((2, -2.0), (4, 1.0))
     about = {"functional": bend, "functional_kind": "bend"}
     one = experiment(**about, batches=(1, 2, 4), also=(("excess", excess),))

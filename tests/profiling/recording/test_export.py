@@ -1,7 +1,5 @@
 """Exports read back: every row of every format, and several profiles as one sweep."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

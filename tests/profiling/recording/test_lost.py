@@ -1,7 +1,5 @@
 """The one table of lost data: names, how much each matters, and what the user reads."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.base.errors import CurvescopeError

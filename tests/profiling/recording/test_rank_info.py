@@ -1,7 +1,5 @@
 """Ranks as launchers give them."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.base.errors import CurvescopeError

@@ -1,7 +1,5 @@
 """Recordings on remote stores, against an S3 server on loopback."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Ranges of a model's layers, seen through a domain that writes down what it is told."""
 
-from __future__ import annotations
-
 import nvtx
 import pytest
 import torch

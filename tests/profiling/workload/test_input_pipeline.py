@@ -1,7 +1,5 @@
 """Where the batches of a step come from."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.base.errors import CurvescopeError

@@ -1,7 +1,5 @@
 """What hangs in other people's training loops: torch.profiler's handler, and the callback for trainers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

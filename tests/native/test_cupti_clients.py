@@ -84,29 +84,16 @@ def test_a_block_whose_buffers_went_to_another_client_says_so_at_its_end(run_blo
     assert lost(recording)["cupti_taken"] == 1
 
 
-def test_nothing_is_claimed_where_cupti_never_tells_of_the_collectors_own_call(run_blocks):
+@pytest.mark.parametrize("traced", [{}, {"FAKE_CUDA_TRACED": "1"}], ids=["untold", "told"])
+def test_whether_cupti_tells_of_the_collectors_own_call_or_not_it_is_no_row_and_nothing_is_claimed(run_blocks, traced):
     folder = run_blocks(
         """
         gpu.start()
         with curvescope.record("r"):
             launch_five()
             time.sleep(0.6)  # several intervals without a record
-        """
-    )
-    recording = open_recording(folder / "r")
-    assert status(recording) == "recording"
-    assert lost(recording) == {}
-
-
-def test_the_collectors_own_call_is_no_row_and_no_loss(run_blocks):
-    folder = run_blocks(
-        """
-        gpu.start()
-        with curvescope.record("r"):
-            launch_five()
-            time.sleep(0.6)
         """,
-        FAKE_CUDA_TRACED="1",
+        **traced,
     )
     recording = open_recording(folder / "r")
     assert status(recording) == "recording"

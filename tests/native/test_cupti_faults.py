@@ -232,7 +232,8 @@ while True:
 """
 
 
-def check_kills(tmp_path, on_doubles, runs):
+@pytest.mark.parametrize("runs", [5, pytest.param(40, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_every_flushed_chunk_of_kernels_is_there(tmp_path, on_doubles, runs):
     # Spread over four cycles of the writer, 10 ms each; the machine's own load varies them besides.
     for run, moment_s in enumerate(np.arange(runs) * 0.04 / runs):
         chunks = tmp_path / f"chunks{run}"
@@ -251,15 +252,6 @@ def check_kills(tmp_path, on_doubles, runs):
                 for column in ("correlation_id", "start_ns"):
                     assert (later[column][: earlier.rows] == earlier[column]).all()
         shutil.rmtree(chunks)
-
-
-def test_killed_at_any_moment_every_flushed_chunk_of_kernels_is_there(tmp_path, on_doubles):
-    check_kills(tmp_path, on_doubles, runs=5)
-
-
-@pytest.mark.slow
-def test_killed_forty_times_with_kernels(tmp_path, on_doubles):
-    check_kills(tmp_path, on_doubles, runs=40)
 
 
 def test_the_first_libcupti_that_fits_the_driver_and_starts_is_taken(record_fake, doubles, tmp_path):

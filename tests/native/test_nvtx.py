@@ -160,7 +160,8 @@ print("started", flush=True)
 """
 
 
-def check_kills(tmp_path, runs):
+@pytest.mark.parametrize("runs", [5, pytest.param(30, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_no_range_is_lost(tmp_path, runs):
     # Spread over three cycles of the writer, which flushes every 10 ms; the machine's own load varies them besides.
     for run, moment_s in enumerate(np.arange(runs) * 0.03 / runs):
         chunks = tmp_path / f"chunks{run}"
@@ -194,15 +195,6 @@ def check_kills(tmp_path, runs):
         for thread, count in zip(words[::2], words[1::2], strict=True):
             assert count > 0
             assert dropped or outer.get(thread, 0) - count in (0, 1)
-
-
-def test_killed_at_any_moment_no_range_is_lost(tmp_path):
-    check_kills(tmp_path, runs=5)
-
-
-@pytest.mark.slow
-def test_killed_thirty_times(tmp_path):
-    check_kills(tmp_path, runs=30)
 
 
 def test_a_file_cut_anywhere_gives_the_chunks_before_the_cut(tmp_path):
@@ -264,10 +256,7 @@ def test_matching_keeps_one_stack_per_domain_and_leaves_out_what_is_open():
     events["kind"], events["domain"] = zip(*steps, strict=True)
     begins, ends = match_push_pop(events)
     assert sorted(zip(begins.tolist(), ends.tolist(), strict=True)) == [(0, 6), (1, 4), (2, 5)]
-
-
-def test_no_event_gives_no_pair():
-    begins, ends = match_push_pop(np.zeros(0, EVENT))
+    begins, ends = match_push_pop(events[:0])
     assert len(begins) == len(ends) == 0
 
 

@@ -20,16 +20,8 @@ from ..shared import PROFILES
 def table(*work, phase="forward"):
     """Kernel times: (operators, shapes, kernel, ms[, layer]) of each group, then a millisecond of idle time."""
     rows = [
-        {
-            "layer": layer[0] if layer else None,
-            "phase": phase,
-            "op": path.split(" > ")[0] or None if path else None,
-            "op_path": path,
-            "op_shapes": shapes,
-            "name": name,
-            "kind": "kernels",
-            "exclusive_ms": time_ms,
-        }
+        {"layer": layer[0] if layer else None, "phase": phase, "op": path.split(" > ")[0] or None if path else None}
+        | {"op_path": path, "op_shapes": shapes, "name": name, "kind": "kernels", "exclusive_ms": time_ms}
         for path, shapes, name, time_ms, *layer in work
     ]
     idle = {"phase": None, "name": IDLE, "kind": "idle", "exclusive_ms": 1.0}

@@ -102,13 +102,6 @@ def test_explain_splits_a_curvature(recorded, workplace, command):
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("by", ["layer", "kernel", "phase", "op"])
-def test_breakdown_adds_up_to_the_step(recorded, workplace, command, by):
-    document = json.loads(command("breakdown", "mine", "--by", by, "--batch", "2", "--json", cwd=workplace).stdout)
-    assert sum(row["time_ms"] for row in document["rows"]) == pytest.approx(document["time_ms"], rel=1e-9)
-    assert document["batch"] == 2
-
-
 def test_runs_lists_recordings(recorded, workplace, command):
     rows = json.loads(command("runs", ".", "--json", cwd=workplace).stdout)["recordings"]
     (row,) = [row for row in rows if row["path"] == "mine"]  # other tests record here too, in any order

@@ -19,27 +19,10 @@ from curvescope.profiling.recording.store import RecordingWriter, Status, open_r
 
 from .recordings import write_planted
 
-EXCESS = ((4, -2.0), (8, 1.0))
-ALONE = Experiment(
-    number=0,
-    stage=Stage.ALONE,
-    scope=Scope.TERM,
-    functional=EXCESS,
-    functional_kind="excess",
-    batches=(4, 8),
-    layer="fc6",
-    phase="forward",
-)
+OF_EXCESS = {"functional": ((4, -2.0), (8, 1.0)), "functional_kind": "excess", "batches": (4, 8)}
+ALONE = Experiment(number=0, stage=Stage.ALONE, scope=Scope.TERM, layer="fc6", phase="forward", **OF_EXCESS)
 SCREEN = replace(ALONE, number=1, stage=Stage.SCREEN, factors=("onednn", "other_layout"))
-REMEDY = Experiment(
-    number=2,
-    stage=Stage.REMEDY,
-    scope=Scope.STEP,
-    functional=EXCESS,
-    functional_kind="excess",
-    batches=(4, 8),
-    factors=("no_onednn",),
-)
+REMEDY = Experiment(number=2, stage=Stage.REMEDY, scope=Scope.STEP, factors=("no_onednn",), **OF_EXCESS)
 PLANNED = (ALONE, SCREEN, REMEDY)
 
 

@@ -122,18 +122,8 @@ def test_counts_are_joined_to_every_profiled_step(ncu, recorded, capsys):
     pd.testing.assert_frame_equal(after.frame("kernels")[unchanged], before[unchanged])
     entry = after.meta["counters"]
     assert (entry["tool"], entry["cache_control"], entry["clock_control"]) == ("ncu", "none", "none")
-    assert entry["batches"] == [
-        {
-            "batch": 8,
-            "kernels": 3,
-            "unused": 0,
-            "steps": 8,
-            "recorded": 24,
-            "joined": 24,
-            "by_geometry": False,
-            "tool": "ncu",
-        }
-    ]
+    counts = {"kernels": 3, "unused": 0, "steps": 8, "recorded": 24, "joined": 24, "by_geometry": False}
+    assert entry["batches"] == [{"batch": 8, **counts, "tool": "ncu"}]
     assert "24 of 24 recorded kernels in 8 steps joined by order and name" in capsys.readouterr().out
     arguments = (folder / "8.arguments").read_text().splitlines()
     assert {"--nvtx", f"--nvtx-include={counted_step.RANGE}", "--cache-control=none", "--clock-control=none"} <= set(
@@ -165,13 +155,8 @@ def test_each_call_goes_on_with_what_is_not_counted(ncu, recorded, refusal_of):
 
 
 def test_a_batch_size_that_fails_costs_only_itself(ncu, recorded, capsys):
-    ncu(
-        {
-            4: table(names_at(recorded, 4)),
-            8: "==WARNING== No kernels were profiled.\n",
-            16: table(names_at(recorded, 16)),
-        }
-    )
+    counts = {batch: table(names_at(recorded, batch)) for batch in (4, 16)}
+    ncu({**counts, 8: "==WARNING== No kernels were profiled.\n"})
     assert main(["counters", str(recorded.path)]) == 0
     assert [entry.batch for entry in counters.counted_of(open_recording(recorded.path))] == [4, 16]
     assert "8 could not be counted: ncu profiled no kernel" in capsys.readouterr().err
@@ -292,10 +277,7 @@ def test_counts_of_a_step_belong_to_the_kernels_that_it_launches_in_order():
     listed = [{"name": name, "grid_x": grid, "correlation_id": 1} for name, grid in (("first", 7), ("second", 8))]
     rows, flops_counted = counted_step.count_step(Kernels(), 4, count, lambda workload: listed)
     assert flops_counted == ["half precision"]
-    assert [(row["name"], row["grid_x"], row["dram_bytes"]) for row in rows] == [
-        ("first", 7, 10),
-        ("second", 8, 20),
-    ]
+    assert [(row["name"], row["grid_x"], row["dram_bytes"]) for row in rows] == [("first", 7, 10), ("second", 8, 20)]
     with pytest.raises(CurvescopeError, match="counted 2 kernels in a step in which torch's profiler saw 3"):
         counted_step.count_step(Kernels(), 4, count, lambda workload: [*listed, listed[0]])
 

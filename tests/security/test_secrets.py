@@ -104,13 +104,7 @@ def test_nothing_goes_through_a_shell():
     assert len(calls) > 1000
     for path, call in calls:
         name = dotted(call.func)
-        assert name not in (
-            "os.system",
-            "os.popen",
-            "subprocess.getoutput",
-            "subprocess.getstatusoutput",
-            "eval",
-            "exec",
-        ), path
+        assert name not in ("os.system", "os.popen", "eval", "exec"), path
+        assert name not in ("subprocess.getoutput", "subprocess.getstatusoutput"), path
         assert not any(keyword.arg == "shell" for keyword in call.keywords), f"{path}:{call.lineno}"
         assert name not in ("pickle.load", "pickle.loads", "yaml.load", "torch.load"), f"{path}:{call.lineno}"

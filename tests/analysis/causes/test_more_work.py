@@ -20,15 +20,8 @@ def more(functional, *uses):
         for op, name, times in uses
         for b, (ms, flops, size) in times.items()
     ]
-    case = Case(
-        functional=functional,
-        share=share,
-        before=functional.at,
-        after=functional.last,
-        uses=tuple(rows),
-        facts={},
-        hardware=Hardware(None, None),
-    )
+    what = {"functional": functional, "before": functional.at, "after": functional.last, "share": share}
+    case = Case(**what, uses=tuple(rows), facts={}, hardware=Hardware(None, None))
     times = {b: case.time_ms(b) for b in functional.conditions}
     whole = sum(case.coefficient(b) * times[b] for b in times)
     weights, known_ms = weights_of_work(replace(case, work=tuple(parts_of_work(case))))

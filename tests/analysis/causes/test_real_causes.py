@@ -68,23 +68,18 @@ def evidence(name, term, live=None):
     return named[0]
 
 
-def test_what_was_kept_of_the_cache_crosses_it_and_slows_down():
-    found = evidence("OutgrowsTheCache", "scale forward")
-    assert found["bytes of one launch of aten::mul"] == (18 * 2**20, 36 * 2**20)
-    assert found["the cache"][0] == 32 * 2**20
-    before, after = found["its bandwidth"]
-    assert after < 0.9 * before
-
-
-def test_what_was_kept_of_the_neighbour_shows_threads_without_a_core():
-    before, after = evidence("BusyNeighbour", "product forward")["share of runnable time with a core"]
-    assert after < 0.7 * before
-
-
-def test_what_was_kept_of_the_switch_names_both_kernels():
-    kernels = evidence("Convolution", "conv forward")["kernel with the most time"]
-    assert kernels[0] != kernels[1]
-    assert all(kernels)
+@pytest.mark.parametrize(
+    ("name", "term", "what", "holds"),
+    [
+        ("OutgrowsTheCache", "scale forward", "bytes of one launch of aten::mul", lambda *b: b == (18 << 20, 36 << 20)),
+        ("OutgrowsTheCache", "scale forward", "the cache", lambda before, _: before == 32 << 20),
+        ("OutgrowsTheCache", "scale forward", "its bandwidth", lambda before, after: after < 0.9 * before),
+        ("BusyNeighbour", "product forward", "share of runnable time with a core", lambda b, a: a < 0.7 * b),
+        ("Convolution", "conv forward", "kernel with the most time", lambda b, a: b and a and b != a),
+    ],
+)
+def test_the_evidence_of_what_was_kept(name, term, what, holds):
+    assert holds(*evidence(name, term)[what])
 
 
 @pytest.mark.slow

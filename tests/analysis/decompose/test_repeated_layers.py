@@ -15,15 +15,8 @@ def times_of(layers, rounds=9, slow=(), factor=1.5, noise=0.02):
     """Times of layers of 1 ms each, in steps that vary by 2 %."""
     random = np.random.default_rng(1)
     rows = [
-        {
-            "batch": batch,
-            "step": step + 100 * batch,
-            "layer": layer,
-            "phase": "forward",
-            "name": "gemm",
-            "calls": 1,
-            "exclusive_ms": (factor if layer in slow and batch == 2 else 1.0) * np.exp(random.normal(0, noise)),
-        }
+        {"batch": batch, "step": step + 100 * batch, "layer": layer, "phase": "forward", "name": "gemm", "calls": 1}
+        | {"exclusive_ms": (factor if layer in slow and batch == 2 else 1.0) * np.exp(random.normal(0, noise))}
         for batch in (1, 2)
         for step in range(rounds)
         for layer in layers

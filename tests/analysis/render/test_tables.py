@@ -8,20 +8,7 @@ from rich.text import Text
 from curvescope.analysis.render.tables import Indented, table
 from curvescope.analysis.render.terminal import console
 
-WORDS = [
-    "aten",
-    "convolution",
-    "backward",
-    "sm80",
-    "xmma",
-    "gemm",
-    "launch",
-    "Größe",
-    "核",
-    "a" * 40,
-    "3ul",
-    "\x1b[31m",
-]
+WORDS = ["aten", "convolution", "backward", "sm80", "xmma", "gemm", "Größe", "核", "a" * 40, "3ul", "\x1b[31m"]
 MARKS = ["_", "::", "<", ">", ", ", ".", " ", " (Linear) ", " → ", "-", "(int)"]
 
 

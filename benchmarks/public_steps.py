@@ -362,12 +362,12 @@ and whether the published cause is confirmed there.
 ## Steps that nothing makes faster
 
 {sweeps} sweeps of steps that wait, and of one product in double precision, on one thread and on two, while other
-programs ran (`python benchmarks/planted_causes.py --still 100`); {tried} changes were tried in each. {false} of them ended
-with a false gain of 2 % or more, of {named}; {small} more ended with smaller gains.
+programs ran (`python benchmarks/planted_causes.py --still 100`); {tried} changes were tried in each. {false} of them
+ended with a false gain of 2 % or more, of {named}; {small} more ended with smaller gains.
 
-With `OMP_WAIT_POLICY=passive`, which nobody has by default, 4 of 11 further sweeps of the product ended with gains of 11
-to 30 % (`benchmarks/results/planted_causes_disturbed.jsonl`). Two threads that sleep between operators then often share
-one core for a while, so a process has one of two times, and which of them depends on when it started.
+With `OMP_WAIT_POLICY=passive`, which nobody has by default, 4 of 11 further sweeps of the product ended with gains of
+11 to 30 % (`benchmarks/results/planted_causes_disturbed.jsonl`). Two threads that sleep between operators then often
+share one core for a while, so a process has one of two times, and which of them depends on when it started.
 """
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import prepare_libraries
+from . import preloading
 from .loop import Empty
 from .visit import FAILED, OUT_OF_MEMORY, memory_ran_out
 
@@ -49,10 +50,10 @@ class ChildProcess:
         """Start the process, in which a function of a module makes the object; its error answers every call."""
         prepare_libraries()  # the server inherits this environment, and loads torch with it
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([*PRELOADED, f"{__package__}.visit_processes"])
+        context.set_forkserver_preload([*PRELOADED, f"{__package__}.visit_processes", preloading.__name__])
         self._connection, there = context.Pipe()
         self._process: Any = context.Process(target=_serve, args=(there, make, arguments))
-        with _empty_main():
+        with preloading.named(), _empty_main():
             self._process.start()
         there.close()
 

@@ -41,6 +41,9 @@ class Loads:
     def loaded_with(self, variable):
         return os.environ.get(variable), "torch" in sys.modules
 
+    def loaded(self, variable):
+        return [name for name in sys.modules if name.startswith("timm")], variable in os.environ
+
     def parents_of(self, pid):
         with open(f"/proc/{pid}/stat") as stat:
             return int(stat.read().rpartition(")")[2].split()[1]), os.getpid()
@@ -87,6 +90,28 @@ def test_a_process_with_variables_of_its_own_loads_libraries_with_them():
         assert child.call("loaded_with", "OF_A_TEST") == expected
         child.end()
     assert "OF_A_TEST" not in os.environ
+
+
+PRELOADS = """
+import sys, types
+import timm.layers
+from curvescope.profiling.measure.processes import ChildProcess
+from tests.profiling.measure.test_processes import Loads
+
+if __name__ == "__main__":
+    sys.modules["timm.made"] = types.ModuleType("timm.made")  # in no file
+    child = ChildProcess(Loads)
+    print(child.call("loaded", "CURVESCOPE_PRELOADED"))
+    child.end()
+"""
+
+
+def test_a_process_has_the_libraries_that_its_parent_loaded(tmp_path):
+    (tmp_path / "timm").mkdir()
+    (tmp_path / "timm" / "layers.py").touch()
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
+    ran = subprocess.run([sys.executable, "-c", PRELOADS], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout == "(['timm', 'timm.layers'], False)\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

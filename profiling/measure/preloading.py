@@ -1,0 +1,36 @@
+"""Libraries that the server of processes loads because this process has: a step need not load them in each process.
+
+Loading them takes a second or two of every start. They start no thread and open no device, as neither survives a fork;
+where there is a GPU, some of them look at it, so there the server loads none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+
+LIBRARIES = ("transformers", "timm", "diffusers", "torch_geometric", "torchvision", "torchaudio", "lightning")
+_NAMES = "CURVESCOPE_PRELOADED"
+_MOST_CHARACTERS = 100_000  # Linux takes no variable of more than 128 KiB
+
+
+@contextmanager
+def named() -> Iterator[None]:
+    """Name the loaded modules of these libraries, in the order of their loading, to a server that starts meanwhile."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        loaded = (name for name in [*sys.modules] if name.partition(".")[0] in LIBRARIES)
+        os.environ[_NAMES] = " ".join(loaded)[:_MOST_CHARACTERS]
+    try:
+        yield
+    finally:
+        os.environ.pop(_NAMES, None)
+
+
+# The server imports this module; nobody else has the variable.
+for _name in os.environ.pop(_NAMES, "").split():
+    with suppress(Exception):  # a library's own module, which its step may not need
+        import_module(_name)

@@ -78,14 +78,13 @@ audit: $(INSTALLED)  ## bill of materials (build/sbom.json), and known vulnerabi
 .PHONY: pins
 pins: $(INSTALLED)  ## renew constraints.txt: the newest versions that pyproject.toml's ranges allow
 	$(PIP) uv && mkdir -p build
-	printf '%s\n' cmake ninja pyperf pytest-benchmark scikit-build-core uv | $(BIN)/uv pip compile --quiet --universal \
+	printf '%s\n' cmake ninja scikit-build-core uv | $(BIN)/uv pip compile --quiet --universal \
 		--python-version 3.10 --all-extras --no-annotate --no-header pyproject.toml - -o build/pins.txt
 	(sed '/^[^#]/,$$d' constraints.txt; cat build/pins.txt) > build/constraints.txt
 	mv build/constraints.txt constraints.txt
 
 .PHONY: bench
 bench: $(INSTALLED)  ## measure what is claimed of speed, as ratios against peers; writes docs/benchmarks.md
-	$(PIP) pyperf pytest-benchmark
 	$(BIN)/python benchmarks/page.py
 
 .PHONY: faults

@@ -65,14 +65,6 @@ BENCHMARKS = (
         "cupti-python reads any activity and metric of CUPTI with few lines of Python; ours reads what steps need.",
     ),
     Benchmark("analyse", "Analysing a recording of a million kernels", "analyse_million.py", 60),
-    Benchmark(
-        "method",
-        "The microbenchmark's method against its peers",
-        "method_against.py",
-        240,
-        "pyperf starts several processes, so it also measures differences between processes (addresses, hash "
-        "seeds); ours does not. pytest-benchmark works inside tests, and torch's timer needs one line.",
-    ),
 )
 
 

@@ -32,7 +32,7 @@ def needed() -> set[str]:
 
 
 def test_every_dependency_has_one_version():
-    assert {"numpy", "torch", "mypy", "scikit-build-core", "auditwheel", "pip-audit", "uv", "pyperf"} <= needed()
+    assert {"numpy", "torch", "mypy", "scikit-build-core", "auditwheel", "pip-audit", "uv", "codespell"} <= needed()
     assert needed() <= {name_of(pin) for pin in PINS}
 
 

@@ -24,12 +24,12 @@ from curvescope.experiments.factors import factor_of
 from curvescope.experiments.plan import _known, candidates
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.experiments import Scope, record_experiment
-from curvescope.profiling.recording.operators import TensorArgument, encode_arguments
-from curvescope.profiling.recording.store import RecordingWriter, open_recording
+from curvescope.profiling.recording.operators import TensorArgument
+from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
 from ..analysis.causes.planted_causes import Plan
 from ..curvescope.recordings import write_planted
-from .planted_experiments import rows_of
+from .planted_experiments import operator, rows_of
 
 RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "gpu_feasibility.json"
 DEFAULT_S = default_experiments_s("cuda")
@@ -210,12 +210,9 @@ def decide(scenario: Scenario, path: Path, *, right: bool) -> Decided:
     """Run the plan until the cause is confirmed or, in the other world, refuted, or the default time is over."""
     write_planted(path, scenario.plan, device=DEVICE)
     with RecordingWriter.extend(path) as writer:
-        rows = [
-            {"batch": b, "layer": "conv3", "phase": "backward", "op": "aten::mm", "calls": 1, "position": 0}
-            | {"arguments": encode_arguments([TensorArgument((b, 8), scenario.dtype(b))]), "source": "torch"}
-            for b in (4, 8, 16)
-        ]
-        writer.write("operators", {name: [row[name] for row in rows] for name in rows[0]})
+        operands = {b: [TensorArgument((b, 8), scenario.dtype(b))] for b in (4, 8, 16)}
+        rows = [operator(b, "aten::mm", of_b, layer="conv3", phase="backward") for b, of_b in operands.items()]
+        writer.write("operators", columns_of(rows))
     wanted = Verdict.CONFIRMED if right else Verdict.REFUTED
     diagnosis, used_s = explain(open_recording(path)), 0.0
     functional = next(one.functional for one in _targets(diagnosis) if _claims(one, scenario.cause))

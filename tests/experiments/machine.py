@@ -10,24 +10,17 @@ from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from .planted_experiments import rows_of
 
 FACTS = {
-    facts.name: facts
-    for facts in (
-        FactorFacts(
-            name="onednn",
-            what="products run through oneDNN instead of MKL",
-            remedy="run {where} through oneDNN",
-            how="so",
-        ),
-        FactorFacts(
-            name="kept_memory", what="freed memory stays with the process", remedy="keep freed memory", how="MALLOC_…"
-        ),
-        FactorFacts(
-            name="one_thread", what="the work runs on one thread", remedy="run {where} on one thread", how="OMP_…"
-        ),
-        FactorFacts(name="cold_caches", what="operands are evicted before each run", brings_about=True),
-        FactorFacts(name="replayed_operators", what="operators run without the code between them", partial=True),
-    )
+    "onednn": {
+        "what": "products run through oneDNN instead of MKL",
+        "remedy": "run {where} through oneDNN",
+        "how": "so",
+    },
+    "kept_memory": {"what": "freed memory stays with the process", "remedy": "keep freed memory", "how": "MALLOC_…"},
+    "one_thread": {"what": "the work runs on one thread", "remedy": "run {where} on one thread", "how": "OMP_…"},
+    "cold_caches": {"what": "operands are evicted before each run", "brings_about": True},
+    "replayed_operators": {"what": "operators run without the code between them", "partial": True},
 }
+FACTS = {name: FactorFacts(name=name, **facts) for name, facts in FACTS.items()}
 
 
 class Machine:

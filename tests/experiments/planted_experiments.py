@@ -1,10 +1,11 @@
-"""Rows of experiments with known times."""
+"""Rows of experiments with known times, and of the operators that they replay."""
 
 import numpy as np
 import pandas as pd
 
 from curvescope.experiments.factors import all_facts
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
+from curvescope.profiling.recording.operators import encode_arguments
 
 FACTS = all_facts(Scope.TERM) | all_facts(Scope.STEP)
 
@@ -33,6 +34,12 @@ def experiment(number=0, stage=Stage.CONFIRM, factors=("onednn",), **changed):
         **changed,
     }
     return Experiment(number=number, stage=stage, factors=tuple(factors), **values)
+
+
+def operator(batch, op, arguments=(), **others):
+    """A row of the table `operators`."""
+    entry = {"batch": batch, "layer": "fc", "phase": "forward", "op": op, "arguments": encode_arguments(arguments)}
+    return {**entry, "calls": 1, "duration_ns": 1000, "kernels": None, "position": 0, "source": "torch", **others}
 
 
 def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0, slow=0.0):

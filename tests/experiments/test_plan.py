@@ -14,12 +14,12 @@ from curvescope.experiments.plan import next_experiment, open_terms
 from curvescope.profiling.measure import visit
 from curvescope.profiling.measure.protocol import EXPERIMENT
 from curvescope.profiling.recording.experiments import Scope, Stage
-from curvescope.profiling.recording.store import RecordingWriter, open_recording
+from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
 from ..analysis.causes.planted_causes import CPU, Plan
 from ..curvescope.recordings import write_planted
 from .machine import Machine
-from .planted_experiments import experiment
+from .planted_experiments import experiment, operator
 
 TERM = "conv3 backward"
 CPU_META = {"device": {"kind": "cpu", "name": CPU.name}}
@@ -50,14 +50,12 @@ def record(tmp_path):
         path = write_planted(tmp_path / "r", plan, **CPU_META)
         operators = {"conv3": "aten::mm"}
         rows = [
-            {"batch": b, "layer": layer, "phase": phase, "op": operators.get(layer, of_others)}
-            | {"arguments": "[]", "calls": 1}
-            | {"position": 0, "source": "torch"}
+            operator(b, operators.get(layer, of_others), layer=layer, phase=phase)
             for layer, phase in (("conv3", "backward"), *others)
             for b in (4, 8, 16)
         ]
         with RecordingWriter.extend(path) as writer:
-            writer.write("operators", {name: [row[name] for row in rows] for name in rows[0]})
+            writer.write("operators", columns_of(rows))
         return path
 
     return write

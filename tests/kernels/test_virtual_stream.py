@@ -18,10 +18,11 @@ from curvescope.kernels.gemm import Gemm
 from curvescope.kernels.launch import QUEUED
 from curvescope.kernels.method import BenchMeasurement, Method
 from curvescope.kernels.timers import PerfCounter
-from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
-from curvescope.profiling.recording.operators import TensorArgument, encode_arguments
+from curvescope.profiling.recording.experiments import Stage
+from curvescope.profiling.recording.operators import TensorArgument
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
+from ..experiments.planted_experiments import experiment, operator
 from .fakes import FakeWatch, VirtualStream
 
 FLUSH_NS, HOST_USE_NS = 100_000, 1_000_000  # an H100 reads its L2 twice; counters of 40 threads
@@ -150,16 +151,10 @@ def test_a_replay_reports_the_kernels_of_its_calls(
     backend.cache_bytes = 1  # every run flushes
     monkeypatch.setattr(run, "read_host_use", lambda: stream.work_on_host(HOST_USE_NS))
     with RecordingWriter(tmp_path / "run", {"device": {"kind": "cpu"}}) as writer, Launches():
-        calls = [
-            {"op": "aten::mm", "arguments": encode_arguments([TensorArgument(s, "float") for s in ((b, 8), (8, 8))])}
-            | {"batch": b, "layer": "fc", "phase": "forward", "calls": 3, "duration_ns": 1, "kernels": None}
-            | {"position": 0, "source": "torch"}
-            for b in (2, 4)
-        ]
-        writer.write("operators", columns_of(calls))
-        rest = {"batches": (2, 4), "factors": (), "layer": "fc", "phase": "forward", "rounds": (2, 2)}
-        rest |= {"functional": ((4, 1.0), (2, -2.0)), "functional_kind": "excess"}
-        wanted = Experiment(number=0, stage=Stage.SCREEN, scope=Scope.TERM, **rest)
+        operands = {b: [TensorArgument(shape, "float") for shape in ((b, 8), (8, 8))] for b in (2, 4)}
+        writer.write("operators", columns_of([operator(b, "aten::mm", of_b, calls=3) for b, of_b in operands.items()]))
+        facts = {"functional": ((4, 1.0), (2, -2.0)), "functional_kind": "excess", "batches": (2, 4), "layer": "fc"}
+        wanted = experiment(stage=Stage.SCREEN, factors=(), rounds=(2, 2), done=False, **facts)
         run_term(open_recording(writer.path), wanted, writer, backend=backend)
     durations_ns = open_recording(tmp_path / "run").frame("experiments").duration_ns
     assert len(durations_ns) >= 2 * 2 * 8

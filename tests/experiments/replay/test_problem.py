@@ -10,8 +10,10 @@ from curvescope.experiments.replay.problem import ReplayProblem, compare_kernels
 from curvescope.experiments.replay.recorded_call import RecordedCall, families
 from curvescope.kernels import runner
 from curvescope.profiling.attribution.operation import Work
-from curvescope.profiling.recording.operators import TensorArgument, TensorList, Value, encode_arguments
+from curvescope.profiling.recording.operators import TensorArgument, TensorList, Value
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
+
+from ..planted_experiments import operator
 
 T = TensorArgument
 SGEMM = "mkl SGEMM(T,N)"
@@ -85,16 +87,10 @@ def test_kernels_in_the_step_and_alone(recorded, replayed, expected):
 
 
 def record(folder, calls):
+    same = ("layer", "phase", "calls", "duration_ns", "position")
     rows = [
-        {
-            **{
-                name: getattr(call, name)
-                for name in ("op", "layer", "phase", "batch", "calls", "duration_ns", "position")
-            },
-            "arguments": encode_arguments(call.arguments),
-            "kernels": " | ".join(call.kernels) if call.kernels else None,
-            "source": "torch",
-        }
+        operator(call.batch, call.op, call.arguments, kernels=" | ".join(call.kernels or ()) or None)
+        | {name: getattr(call, name) for name in same}
         for call in calls
     ]
     with RecordingWriter(folder, {"device": {"kind": "cpu"}, "precision": "fp32"}) as writer:

@@ -81,12 +81,6 @@ def test_a_call_of_one_batch_size_says_why_it_is_not_elsewhere():
         family.at(1)
 
 
-def test_a_number_without_a_rule_is_named():
-    calls = [RecordedCall("aten::mul", (tensor(n, 3),), None, None, b) for b, n in ((1, 5), (2, 7), (4, 12))]
-    with pytest.raises(CannotReplay, match="extent 0 of argument 0 follows no rule"):
-        families(calls)[0].at(3)
-
-
 GPU = {"device": {"kind": "cuda"}}
 
 

@@ -20,11 +20,12 @@ from curvescope.experiments.runner import Watch
 from curvescope.profiling.attribution.events import StepRows
 from curvescope.profiling.measure.loop import Progress
 from curvescope.profiling.recording.experiments import Stage, Wave, experiments_of, factors_of
-from curvescope.profiling.recording.operators import TensorArgument, Value, encode_arguments
+from curvescope.profiling.recording.operators import TensorArgument, Value
 from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
 from ...kernels.fakes import FakeTimer
 from ..planted_experiments import experiment as planted
+from ..planted_experiments import operator as row
 
 torch = pytest.importorskip("torch")
 
@@ -39,11 +40,6 @@ def tensor(*shape, dtype="float"):
 
 def linear(batch):
     return [tensor(batch, 8), tensor(16, 8), tensor(16)]
-
-
-def row(batch, op, arguments, **others):
-    entry = {"batch": batch, "layer": "fc", "phase": "forward", "op": op, "arguments": encode_arguments(arguments)}
-    return {**entry, "calls": 1, "duration_ns": 1000, "kernels": None, "position": 0, "source": "torch", **others}
 
 
 class Backend:
@@ -212,11 +208,6 @@ def test_caches_stay_warm_only_with_the_operands_of_a_term_that_fit_them_and_of_
     done = run_term(recording, experiment("warm_caches"), writer, backend=backend)
     assert done.untested == ({"warm_caches": why} if why else {})
     assert backend.flushes == (0 if why else 2 * 2 * 5)
-
-
-def test_sizes_that_were_not_recorded_run_by_rule(writer):
-    run_term(linears(writer), experiment(batches=(2, 3, 4, 8)), writer, backend=Backend())
-    assert {batch for _, batch, _ in visits(writer.path)} == {2, 3, 4, 8}
 
 
 def test_a_size_between_two_other_operators_is_left_out_and_the_operators_stay(writer):

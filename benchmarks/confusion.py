@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+
+import evidence
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -19,7 +20,7 @@ from tests.analysis.causes.planted_causes import PLANS, planted  # noqa: E402
 from tests.analysis.synthetic import times_of  # noqa: E402
 
 PAGE = ROOT / "docs" / "causes.md"
-JITTERS, SEEDS = (0.02, 0.1, 0.25), 12
+JITTERS = (0.02, 0.1, 0.25)
 _NOISY = {"not significant": 0.4}
 
 
@@ -35,22 +36,17 @@ def named(cause: str, jitter: float, seed: int) -> str:
     return suspected if verdict.cause == UNEXPLAINED else verdict.cause
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write docs/causes.md")
-    args = parser.parse_args()
-    lines, right, count = ["| planted | named | instead |", "|---|--:|---|"], 0, len(JITTERS) * SEEDS
+def results(seeds: int) -> Iterator[tuple[str, list[str]]]:
+    rows, right, count = [], 0, len(JITTERS) * seeds
     for cause in PLANS:
-        found = Counter(named(cause, jitter, 100 * seed + 1) for jitter in JITTERS for seed in range(SEEDS))
+        found = Counter(named(cause, jitter, 100 * seed + 1) for jitter in JITTERS for seed in range(seeds))
         right += found[cause]
         instead = ", ".join(f"{name} {number}" for name, number in found.most_common() if name != cause)
-        lines.append(f"| {cause} | {found[cause]} | {instead} |")
-        print(lines[-1], flush=True)
-    if args.write:
-        text = re.sub(r"\| planted \| named \|.*?\n\n", "\n".join(lines) + "\n\n", PAGE.read_text(), flags=re.DOTALL)
-        total = f"{right} of {count * len(PLANS)} right ({date.today()})"
-        PAGE.write_text(re.sub(r"\d+ of \d+ right \([-\d]+\)", total, text))
+        rows.append(f"| {cause} | {found[cause]} | {instead} |")
+    yield "| planted | named |", rows
+    line = "the right cause, not how often real machines produce such evidence. "
+    yield line, [f"{line}{right} of {count * len(PLANS)} right ({date.today()}):"]
 
 
 if __name__ == "__main__":
-    main()
+    evidence.simulate(__doc__, PAGE, 12, results)

@@ -27,9 +27,11 @@ from curvescope.experiments.case import hopeful
 from curvescope.experiments.factors import FACTORS
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import evidence
 from interval_coverage import PAGE, SHAPES, WAITS, waits_ns
+
+from tests.experiments.planted_experiments import experiment as planted
 
 BEND = bend(2, 4, 8)
 LINE_MS = {2: 7.0, 4: 9.0, 8: 13.0}
@@ -62,21 +64,8 @@ def run(
 
 
 def experiment(stage: str, factors: tuple[str, ...], number: int) -> Experiment:
-    weights = tuple((int(batch), float(weight)) for batch, weight in BEND.coefficients)
-    batches = tuple(LINE_MS)
-    return Experiment(
-        number=number,
-        stage=stage,
-        scope=Scope.TERM,
-        functional=weights,
-        functional_kind="bend",
-        batches=batches,
-        factors=factors,
-        layer="fc6",
-        phase="forward",
-        rounds=rounds_of(stage, Scope.TERM),
-        done=True,
-    )
+    """An experiment on the bend at 4, with the fewest rounds of the plan."""
+    return planted(number, stage, factors, rounds=rounds_of(stage, Scope.TERM))
 
 
 def costs_of(effect: float, share: float = 1.0) -> dict[str | None, dict[int, float]]:

@@ -29,14 +29,13 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 
 # Benchmark, pattern of a figure in what it prints, sentence.
 FIGURES = (
-    (
-        "stream",
-        r"best over best ([\d.]+)",
-        "The memory bandwidth that Curvescope measures is {} of STREAM's, best over best.",
-    ),
-    ("gemm", r"best over best ([\d.]+)", "A matrix product takes {} times as long as in a bare loop, best over best."),
-    ("sample", r"the timer, a sample .*median ([\d.]+ \S+)", "The timer takes {} for each sample of a microbenchmark."),
-)
+    ("stream", r"best over best ([\d.]+)",
+     "The memory bandwidth that Curvescope measures is {} of STREAM's, best over best."),
+    ("gemm", r"best over best ([\d.]+)",
+     "A matrix product takes {} times as long as in a bare loop, best over best."),
+    ("sample", r"the timer, a sample .*median ([\d.]+ \S+)",
+     "The timer takes {} for each sample of a microbenchmark."),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -56,50 +56,28 @@ def _beside(*sizes: int) -> tuple[int, ...]:
 PUBLISHED = (
     Published("mlx#3852: rows of a tile", DOUBLINGS, lambda b: 0.51 * (1 + 0.95 * (_up(b, 32) / 32 - 1)), (33,)),
     Published("mlx#3553: 3 rows", DOUBLINGS, lambda b: 1 + 0.3 * (b > 2) + 0.02 * b, (3,)),
-    Published(
-        "pytorch#144645: softmax of 1,024 columns",
-        COLUMNS,
-        lambda b: (0.05 + b / 1e4) * (1 + 0.6 * (b > 1024)),
-        (1025,),
-    ),
-    Published(
-        "pytorch#181718: N mod 16 = 8", COLUMNS, lambda b: b / 1e3 * (1 + 0.73 * (b % 16 > 0)), _beside(*COLUMNS)
-    ),
-    Published(
-        "pytorch#106469: odd columns",
-        DOUBLINGS,
-        lambda b: 2.7 if b % 2 and b > 1 else 0.11 + 0.004 * b,
-        _beside(*range(3, 33, 2)),
-    ),
+    Published("pytorch#144645: softmax of 1,024 columns", COLUMNS,
+              lambda b: (0.05 + b / 1e4) * (1 + 0.6 * (b > 1024)), (1025,)),
+    Published("pytorch#181718: N mod 16 = 8", COLUMNS,
+              lambda b: b / 1e3 * (1 + 0.73 * (b % 16 > 0)), _beside(*COLUMNS)),
+    Published("pytorch#106469: odd columns", DOUBLINGS,
+              lambda b: 2.7 if b % 2 and b > 1 else 0.11 + 0.004 * b, _beside(*range(3, 33, 2))),
     Published("pytorch#35603: width 32", (4, 8, 16, 32, 64), lambda b: 0.1 * b * (1 + 5 * (b >= 32)), (32,)),
     Published("vllm PR 40734: 700 tokens", COLUMNS, lambda b: 5 + 0.01 * b + 6 * (b > 700), (701,)),
     Published("vllm PR 46329: 5 sessions", DOUBLINGS, lambda b: 11.7 + 18 * (b in (5, 6)), (5,)),
     Published("1Cat-vLLM#89: 3 requests", DOUBLINGS, lambda b: 20 + b + 180 * (b > 2), (3,)),
-    Published(
-        "vllm#35467: batch 257",
-        (32, 64, 128, 256, 512),
-        lambda b: 20 + 0.062 * _up(b, 16) + 10 * (b > 256 and b % 256 > 0),
-        (257,),
-    ),
+    Published("vllm#35467: batch 257", (32, 64, 128, 256, 512),
+              lambda b: 20 + 0.062 * _up(b, 16) + 10 * (b > 256 and b % 256 > 0), (257,)),
     Published("DeepGEMM#35: 68 rows", (16, 32, 64, 128, 256), lambda b: 10 + 0.02 * b + 8 * (64 < b < 128), (65,)),
-    Published(
-        "models PR 7407: a vocabulary",
-        (4096, 8192, 16384, 32768),
-        lambda b: 50 + b / 100 * (1 + 0.2 * (b % 8 > 0)),
-        _beside(4096, 8192, 16384, 32768),
-    ),
+    Published("models PR 7407: a vocabulary", (4096, 8192, 16384, 32768),
+              lambda b: 50 + b / 100 * (1 + 0.2 * (b % 8 > 0)), _beside(4096, 8192, 16384, 32768)),
     Published("OpenBLAS#2846: 96 x 96", (16, 32, 64, 128, 256), lambda b: b * b / 1e4 + 0.3 + 0.9 * (b >= 96), (96,)),
-    Published(
-        "pytorch PR 26886: 32,768 elements", (*DOUBLINGS, 64), lambda b: 0.44 * b if b <= 32 else 40 + 0.4 * b, (33,)
-    ),
+    Published("pytorch PR 26886: 32,768 elements", (*DOUBLINGS, 64),
+              lambda b: 0.44 * b if b <= 32 else 40 + 0.4 * b, (33,)),
     Published("pytorch PR 76868: 5 items on 4 cores", DOUBLINGS, lambda b: 0.75 * _up(b, 4), (5,)),
-    Published(
-        "transposing 512 x 512",
-        (64, 128, 256, 512, 1024),
-        lambda b: b * b * 2.86e-6 * (1 if b % 64 else 3.3),
-        _beside(64, 128, 256, 512, 1024),
-    ),
-)
+    Published("transposing 512 x 512", (64, 128, 256, 512, 1024),
+              lambda b: b * b * 2.86e-6 * (1 if b % 64 else 3.3), _beside(64, 128, 256, 512, 1024)),
+)  # fmt: skip
 STRAIGHT = Published("a straight line", DOUBLINGS, lambda b: 20.0 + 10.0 * b, ())
 
 

@@ -373,28 +373,11 @@ def range_profiler(context: Context) -> str:
 
 
 CHECKS: tuple[Callable[[Context], str], ...] = (
-    first_work,
-    clock_under_load,
-    event_pair,
-    idle_before_step,
-    earlier_profiler,
-    device_facts,
-    nvml_device,
-    nvml_latency,
-    device_record,
-    environment_records,
-    collector_overhead,
-    clock_error,
-    profiler_then_recording,
-    graph_in_second_block,
-    capture_under_recording,
-    range_profiler,
-    energy_updates,
-    many_threads,
-    workspace_cap,
-    dirty_lines,
-    collective_operator,
-)
+    first_work, clock_under_load, event_pair, idle_before_step, earlier_profiler, device_facts, nvml_device,
+    nvml_latency, device_record, environment_records, collector_overhead, clock_error, profiler_then_recording,
+    graph_in_second_block, capture_under_recording, range_profiler, energy_updates, many_threads, workspace_cap,
+    dirty_lines, collective_operator,
+)  # fmt: skip
 ON_A_CPU = (idle_before_step, earlier_profiler)
 
 

@@ -58,12 +58,3 @@ def test_what_ncu_counted_on_a_gpu_joins_the_names_that_cupti_gives(tmp_path):
     assert has_geometry(recorded)
     found = align(launch_keys(recorded, True), launch_keys(counted, True))
     assert found == [None, 0, 1, 2, 4, 5, 6, 7, 8]
-
-
-def test_what_the_tool_does_not_know_joins_nothing():
-    """Memcpys are no kernels; the other names are as two tools print them."""
-    recorded = ["void at::native::relu_kernel<4, float>(int)", "Memcpy HtoD (Pageable -> Device)", *["sgemm_nn"] * 2]
-    keys = [
-        launch_keys(pd.DataFrame({"name": names}), False) for names in (recorded, ["relu_kernel", *["sgemm_nn"] * 2])
-    ]
-    assert align(*keys) == [0, None, 1, 2]

@@ -74,10 +74,8 @@ def test_names_of_other_generations_and_libraries(name, expected):
 @pytest.mark.parametrize(
     ("name", "tile"),
     [
-        *(
-            ("volta_sgemm_128x32_nt", (128, 32)),
-            ("vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>", None),
-        ),
+        ("volta_sgemm_128x32_nt", (128, 32)),
+        ("vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>", None),
         ("sm80_xmma_fprop_implicit_gemm_tf32f32_nhwckrsc_nchw_tilesize128x64x16_stage4_warpsize2x2x1", (128, 64)),
         ("implicit_convolve_sgemm<float, float, 1024, 6, 7, 3, 3, 5, 1, false, true, true>", None),
     ],
@@ -105,11 +103,8 @@ def test_families_of_real_profiles_are_known_for_95_percent_of_the_device_time(p
             "elementwise_kernel<4, clamp_impl(TensorIterator&), Array<char*, 3> >",
         ),
         ("void gmem_coalesce<(int)32>(int, const float *)", "gmem_coalesce<32>"),
-        *(
-            (name, name)
-            for name in ("volta_sgemm_64x64_nt", "mkl SGEMM(N,T)", "aten::add_", "<img src=x onerror=alert(1)>", "")
-        ),
-        ("convolution.forward_training jit:avx512_core", "convolution.forward_training jit:avx512_core"),
+        *((name, name) for name in ("volta_sgemm_64x64_nt", "mkl SGEMM(N,T)", "<img src=x onerror=alert(1)>", "")),
+        *((name, name) for name in ("aten::add_", "convolution.forward_training jit:avx512_core")),
     ],
 )
 def test_names_for_people(name, short):

@@ -27,17 +27,19 @@ from curvescope.profiling.recording.lost import loss
 from curvescope.profiling.recording.schema import TABLES, conform
 
 from .made_profiles import PROFILES
-from .nsys_export import AUTOGRAD, GLOBAL_PID, MAIN, kernel, launch, push_pop, wait, write_export
+from .nsys_export import AUTOGRAD, push_pop, wait, write_export
 from .rocprof_output import write_database, write_json
 from .test_autograd_json import ON_DEVICE, ON_HOST
 from .test_memory_snapshot import snapshot
 from .test_ncu_csv import RAW
 from .test_nsys_csv import TRACES
+from .test_nsys_sqlite import TWO_STEPS
 from .test_nvprof import LAUNCH_METRICS, TEXT_METRICS, TEXT_TRACE
 from .test_pytorch_json import PLANTED
 from .test_rocprof import VERSIONS, trace
 from .test_tensorflow_json import JAX, TF1, TF2
 
+SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None  # in memory
 JUNK_TEXT = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\n", b"\x00", b"\xff\xfe", b"NaN", b"-", b"1e999"]
 JUNK_TEXT += [b"99999999999999999999", b"-1", b"null", b"[[[[", b"==1== ", b"x" * 70_000, b"\xf0\x9f\x98\x80", b"0.0.0"]
 JUNK_VALUES = [None, -1, 0, 1, 2**31, 2**63 - 1, -(2**63), 1.5, float("inf"), "", "x", "x" * 70_000, b"\x00\xff", b""]
@@ -91,24 +93,8 @@ def first_rows(name, keep):
         return Path(file.name).read_bytes()
 
 
-def _with_ranges():
-    """An export with what the shared one lacks: NVTX, named by text and by id, in two threads and with its domain."""
-    steps = [push_pop(f"step {i}", 1000 * i, 1000 * i + 900, color=0xFF00FF00) for i in range(3)]
-    inner = [push_pop(None, 1000 * i + 100, 1000 * i + 500, AUTOGRAD, textId=4, domainId=1) for i in range(3)]
-    domain = {"eventType": 75, "text": "framework", "domainId": 1, "globalTid": GLOBAL_PID}
-    launched = [(1, 110, MAIN), (2, 120, AUTOGRAD), (3, 1150, AUTOGRAD), (4, 2200, MAIN)]
-    calls = [launch(number, at, thread) for number, at, thread in launched]
-    work = [kernel(number, at + 20, at + 90) for number, at, _ in launched]
-    moved = {"start": 300, "end": 350, "deviceId": 0, "streamId": 7, "correlationId": 2, "bytes": 4096, "copyKind": 1}
-    with tempfile.TemporaryDirectory(dir=_scratch()) as folder:
-        path = Path(folder) / "export"
-        ranges, waits = [*steps, *inner, domain], [wait(2, 3, 7), wait(4, 1)]
-        write_export(path, kernels=work, launches=calls, ranges=ranges, copies=[moved], waits=waits)
-        return path.read_bytes()
-
-
 SEEDS = {
-    "nsys_sqlite": lambda: [first_rows("pipit_cloverleaf.sqlite.gz", 12), _with_ranges()],
+    "nsys_sqlite": lambda: [first_rows("pipit_cloverleaf.sqlite.gz", 12), _written(_export_with_ranges)],
     "nvprof_sqlite": lambda: [
         first_rows("josiahdavis_lm_net_17ed.sql.gz", 24),
         first_rows("syed-ahmed_tf_out.nvvp.gz", 8),
@@ -129,7 +115,7 @@ SEEDS = {
         first_events("dleebrown_anna_timeline_01.json.gz", 24),
         *map(trace_of, (TF1, TF2, JAX)),
     ],
-    "curvescope_json": lambda: [_exported()],
+    "curvescope_json": lambda: [_written(_exported)],
     "memory_snapshot": lambda: [pickle.dumps(snapshot())],
     "xspace_pb": lambda: [_first_of_lines("tl_jax08_attention.xplane.pb", 4)],
     "pytorch_json": lambda: [first_events("hta_alexnet_trace.json.gz", 30), trace_of(PLANTED)],
@@ -138,8 +124,24 @@ seeds = cache(lambda reader: SEEDS[reader]())
 
 
 def _written(write, **options):
-    with tempfile.TemporaryDirectory(dir=_scratch()) as folder:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as folder:
         return write(Path(folder) / "profile", **options).read_bytes()
+
+
+def _export_with_ranges(path):
+    """Has what the shared one lacks: NVTX, named by text and by id, in two threads and with its domain."""
+    ranges = [*TWO_STEPS["ranges"], push_pop(None, 1100, 1500, AUTOGRAD, textId=4, domainId=5, color=0xFF00FF00)]
+    return write_export(path, **{**TWO_STEPS, "ranges": ranges}, waits=[wait(2, 3, 7), wait(4, 1)])
+
+
+def _exported(path):
+    from curvescope.profiling.recording.export import export_trace
+    from curvescope.profiling.recording.store import open_recording
+
+    path.write_bytes(trace_of(PLANTED))
+    done = readers.import_profile(path, path.with_name("r"))
+    export_trace(open_recording(done.path), path.with_name("t.json"))
+    return path.with_name("t.json")
 
 
 def _first_of_lines(name, count):
@@ -153,18 +155,6 @@ def _first_of_lines(name, count):
         del plane.event_metadata[:]
         plane.event_metadata.extend(kept)
     return space.SerializeToString()
-
-
-def _exported():
-    from curvescope.profiling.recording.export import export_trace
-    from curvescope.profiling.recording.store import open_recording
-
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "p"
-        source.write_bytes(trace_of(PLANTED))
-        done = readers.import_profile(source, Path(folder) / "r")
-        export_trace(open_recording(done.path), Path(folder) / "t.json")
-        return (Path(folder) / "t.json").read_bytes()
 
 
 class Sink:
@@ -229,7 +219,7 @@ def damage(reader, number):
 
 
 def _damage_rows(data, random):
-    with tempfile.NamedTemporaryFile(suffix=".sqlite", dir=_scratch()) as file:
+    with tempfile.NamedTemporaryFile(suffix=".sqlite", dir=SCRATCH) as file:
         file.write(data)
         file.flush()
         database = sqlite3.connect(file.name)
@@ -301,11 +291,6 @@ def _damage_messages(data, random):
     return space.SerializeToString()
 
 
-def _scratch():
-    memory = Path("/dev/shm")
-    return str(memory) if memory.is_dir() else None
-
-
 def feed(reader, number, path):
     """Import one damaged input; returns whether it was read. Anything but a refusal escapes."""
     path.write_bytes(damage(reader, number))
@@ -329,7 +314,7 @@ def main():
     warnings.simplefilter("error")
     for reader in args.reader:
         began, read, slowest = time.monotonic(), 0, (0.0, 0)
-        with tempfile.TemporaryDirectory(dir=_scratch()) as folder:
+        with tempfile.TemporaryDirectory(dir=SCRATCH) as folder:
             for number in range(args.first, args.first + args.count):
                 start = time.monotonic()
                 try:

@@ -191,6 +191,7 @@ def test_a_kernel_of_torch_compile_moves_its_buffers():
     shapes, dtypes = [[64, 32], [32], [64, 32], []], ["c10::Half", "float", "c10::Half", "int"]
     assert work("triton_poi_fused_add_relu_0", shapes, dtypes) == Work(None, 2 * 2048 + 4 * 32 + 2 * 2048)
     assert work("triton_poi_fused_embedding_0", shapes, dtypes) == UNKNOWN
+    assert work("triton_poi_fused_add_0", [[4, 4]], ["Unknown"]).bytes_compulsory is None
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.profiling.attribution.fused_kernels import decode_shares, operators_of_name
 from curvescope.profiling.attribution.kernel_names import ALGORITHMS, family
-from curvescope.profiling.attribution.operator_work import work
 from curvescope.profiling.recording.store import open_recording
 
 from .made_profiles import PROFILES, imported
@@ -65,7 +64,3 @@ def test_the_work_of_a_product_under_autocast_is_on_its_kernel_and_not_on_a_cast
     products = kernels[kernels["op"].isin(["aten::linear", "aten::matmul", "aten::bmm", "aten::addmm", "aten::mm"])]
     families = products.groupby(products["name"].map(family))["flops"].sum()
     assert families[families.index.isin(ALGORITHMS)].sum() > 0.97 * families.sum()
-
-
-def test_a_generated_kernel_of_unknown_types_has_no_bytes():
-    assert work("triton_poi_fused_add_0", [[4, 4]], ["Unknown"]).bytes_compulsory is None

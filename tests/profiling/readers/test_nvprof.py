@@ -278,8 +278,7 @@ def test_text_of_metrics(tmp_path):
 
 
 def test_metrics_by_launch(tmp_path):
-    (tmp_path / "p").write_text(LAUNCH_METRICS)
-    (row,) = imported(tmp_path / "p", tmp_path).arrow("kernels").to_pylist()
+    (row,) = of_text(LAUNCH_METRICS, tmp_path).arrow("kernels").to_pylist()
     assert (row["name"], row["device"], row["flops_executed"], row["dram_bytes"]) == ("f(int)", 1, 1024, None)
 
 

@@ -101,12 +101,7 @@ def test_records_of_every_generation_become_rows(record_fake, toolkit):
     copy, peer, set_, allocate, free = rows(recording, "memory")
     graphs = toolkit != "11.0"  # transfers do not tell theirs before 11.1; the column is not in `memory`
     assert graphs or set_["kind"] == "memset"
-    assert (copy["kind"], copy["memcpy_kind"], copy["bytes"], copy["duration_ns"]) == (
-        "memcpy",
-        "HtoD",
-        4096,
-        1000,
-    )
+    assert (copy["kind"], copy["memcpy_kind"], copy["bytes"], copy["duration_ns"]) == ("memcpy", "HtoD", 4096, 1000)
     assert (peer["memcpy_kind"], peer["bytes"]) == ("PtoP", 8192)
     assert (set_["kind"], set_["bytes"], set_["duration_ns"]) == ("memset", 100, 100)
     assert (allocate["kind"], free["kind"]) == ("allocate", "free")

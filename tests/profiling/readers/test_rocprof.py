@@ -12,11 +12,7 @@ from curvescope.profiling.readers.rocprof import device_facts
 from .made_profiles import imported, lost, of_text, rows
 from .rocprof_output import PID, START, STEP_NS, SUFFIX, TID, document, write_database, write_json
 
-WRITERS = {
-    "json": write_json,
-    "rocpd 3": write_database,
-    "rocpd 4": lambda path: write_database(path, version=4),
-}
+WRITERS = {"json": write_json, "rocpd 3": write_database, "rocpd 4": lambda path: write_database(path, version=4)}
 
 
 # A grid of 1000 x 2 work-items in groups of 256.

@@ -31,6 +31,9 @@ def named() -> Iterator[None]:
 
 
 # The server imports this module; nobody else has the variable.
-for _name in os.environ.pop(_NAMES, "").split():
+_names = os.environ.pop(_NAMES, "").split()
+if _names:
+    os.dup2(2, 1)  # what libraries print is no result
+for _name in _names:
     with suppress(Exception):  # a library's own module, which its step may not need
         import_module(_name)

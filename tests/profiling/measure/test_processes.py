@@ -108,10 +108,11 @@ if __name__ == "__main__":
 
 def test_a_process_has_the_libraries_that_its_parent_loaded(tmp_path):
     (tmp_path / "timm").mkdir()
-    (tmp_path / "timm" / "layers.py").touch()
+    (tmp_path / "timm" / "layers.py").write_text("print('of a library', flush=True)")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
     ran = subprocess.run([sys.executable, "-c", PRELOADS], env=environment, capture_output=True, text=True, check=True)
-    assert ran.stdout == "(['timm', 'timm.layers'], False)\n"
+    assert ran.stdout == "of a library\n(['timm', 'timm.layers'], False)\n"
+    assert ran.stderr == "of a library\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

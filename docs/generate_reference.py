@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,27 +55,52 @@ def commands_page() -> str:
     lines = [
         "# Commands",
         "",
-        "Generated from the argument parsers; `curvescope COMMAND --help` prints the same.",
+        "Generated from the argument parsers; `curvescope COMMAND --help` prints the same. What several commands "
+        "take alike is in [one table](#arguments-of-several-commands).",
         "",
         "Exit codes: 0 done; 1 a requested check failed; 2 bad input or an unusable machine, and the "
         "message says what to do; 130 interrupted. `record` passes on the code of what it ran.",
     ]
-    for name in COMMANDS:
-        lines += _command(COMMANDS[name])
-        if name == "bench":
-            for bench in BENCHES.values():
-                lines += _command(bench)
+    commands: list[Command | Bench] = []
+    for name, command in COMMANDS.items():
+        commands += [command, *(BENCHES.values() if name == "bench" else ())]
+    parsers = [command.build()[0] for command in commands]
+    counts = Counter(row for parser in parsers for row in _arguments(parser).items())
+    shared: dict[str, str] = {}  # the commonest meaning of each spelling
+    for (spelling, meaning), count in counts.most_common():
+        if count >= SHARED_BY:
+            shared.setdefault(spelling, meaning)
+    for parser in parsers:
+        lines += _command(parser, shared)
+    lines += ["", "## Arguments of several commands", "", *_table(shared)]
     return "\n".join(lines) + "\n"
 
 
-def _command(command: Command | Bench) -> Iterator[str]:
-    parser, _ = command.build()
-    yield from ("", f"## {parser.prog}", "", (parser.description or "").strip(), "")
+SHARED_BY = 3  # commands that have an argument with the same meaning, from which on it is written once
+
+
+def _command(parser: argparse.ArgumentParser, shared: dict[str, str]) -> Iterator[str]:
+    yield from ("", f"## {parser.prog}", "", (parser.description or "").strip())
+    rows = _arguments(parser)
+    own = {spelling: meaning for spelling, meaning in rows.items() if shared.get(spelling) != meaning}
+    if own:
+        yield from ("", *_table(own))
+    if also := [spelling for spelling in rows if spelling not in own]:
+        yield from ("", f"Also: {', '.join(also)}.")
+
+
+def _arguments(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """The spelling of each argument with its meaning."""
+    return {
+        _spelling(action): _cell((action.help or "") % {**vars(action), "prog": parser.prog})
+        for action in parser._actions
+        if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS
+    }
+
+
+def _table(rows: dict[str, str]) -> Iterator[str]:
     yield from ("| argument | meaning |", "|---|---|")
-    for action in parser._actions:
-        if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS:
-            meaning = (action.help or "") % {**vars(action), "prog": parser.prog}
-            yield f"| {_spelling(action)} | {_cell(meaning)} |"
+    yield from (f"| {spelling} | {meaning} |" for spelling, meaning in rows.items())
 
 
 def _spelling(action: argparse.Action) -> str:
@@ -219,6 +245,8 @@ def documents_page() -> str:
             continue
         lines += ["", f"## {name}", "", definition["description"], "", "| field | type | meaning |", "|---|---|---|"]
         for field, one in definition["properties"].items():
+            if field == "schema":  # in the table above
+                continue
             lines.append(f"| `{field}` | {_type(one)} | {_cell(one.get('description', ''))} |")
     return "\n".join(lines) + "\n"
 

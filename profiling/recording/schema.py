@@ -231,7 +231,7 @@ STEPS = Table(
     "Every timed step; nothing is averaged.",
     (
         _key("step", _I64, "Number of the step, unique in the recording.", nullable=False),
-        _key("batch", _I64, "Samples in the step; null if unknown.", unit="samples"),
+        _key("batch", _I64, "Batch size of the step; null if unknown.", unit="samples"),
         _key("round", _I32, "Round (pass over all batch sizes) of the step.", nullable=False),
         _key("index", _I32, "Position of the step in its round and batch size.", nullable=False),
         _key("mode", _TEXT, "What one step runs: training, forward, forward+backward or operator; of an inference "
@@ -281,7 +281,7 @@ MARKS = Table(
     "marks",
     "Steps without the profiler that note the time at the borders of layers and phases: the time between the borders.",
     (
-        _key("batch", _I64, "Samples in the step; null if unknown.", unit="samples"),
+        _key("batch", _I64, "Batch size of the step; null if unknown.", unit="samples"),
         _key("round", _I32, "Round (pass over all batch sizes) of the step.", nullable=False),
         _key("index", _I32, "Position of the step among the marked ones of its round and batch size.", nullable=False),
         _LAYER,

@@ -5,8 +5,11 @@ Run `python -m curvescope.profiling.recording.schema_doc > docs/schema.md`.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 from .lost import LOSSES
-from .schema import SCHEMA_VERSION, TABLES
+from .schema import SCHEMA_VERSION, TABLES, Column
 
 
 def schema_page() -> str:
@@ -24,13 +27,14 @@ def schema_page() -> str:
         "*Aggregates* says how a column is combined when rows are grouped: sum; exclusive (overlap is divided, then "
         "summed); mean (weighted by duration); key (identifies the row).",
     ]
+    counts = Counter(column for table in TABLES.values() for column in table.columns)
+    shared = [column for column, count in counts.items() if count > 1]
+    lines += ["", "## Columns of several tables", "", *_rows(shared)]
     for table in TABLES.values():
-        lines += ["", f"## {table.name}", "", table.doc, ""]
-        lines += ["| column | type | null | unit | aggregates | meaning |", "|---|---|---|---|---|---|"]
-        lines += [
-            f"| `{c.name}` | {c.dtype} | {'yes' if c.nullable else 'no'} | {c.unit} | {c.aggregate.value} | {c.doc} |"
-            for c in table.columns
-        ]
+        own = [column for column in table.columns if column not in shared]
+        also = [f"`{column.name}`" for column in table.columns if column in shared]
+        lines += ["", f"## {table.name}", "", table.doc, "", *_rows(own)]
+        lines += ["", f"Also: {', '.join(also)}."] if also else []
     lines += [
         "",
         "## Lost data",
@@ -42,6 +46,12 @@ def schema_page() -> str:
     lines += ["", "| name | severity | meaning |", "|---|---|---|"]
     lines += [f"| `{name}` | {kind.severity.value} | {kind.sentence} |" for name, kind in LOSSES.items()]
     return "\n".join(lines).replace("`|`", "`\\|`") + "\n"
+
+
+def _rows(columns: list[Column]) -> Iterator[str]:
+    yield from ("| column | type | null | unit | aggregates | meaning |", "|---|---|---|---|---|---|")
+    for c in columns:
+        yield f"| `{c.name}` | {c.dtype} | {'yes' if c.nullable else 'no'} | {c.unit} | {c.aggregate.value} | {c.doc} |"
 
 
 if __name__ == "__main__":

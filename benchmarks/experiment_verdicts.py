@@ -148,17 +148,14 @@ def results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
     def share(kind: str, noise: str, size: float, name: str) -> float:
         return counts[kind, noise, size].get(name, 0) / sweeps
 
-    verdict_rows, intervals, brought = [], [], []
+    rows = []
     for noise in SHAPES:
-        cells = [
-            f"{share('verdict', noise, e, 'right'):.0%}, {share('verdict', noise, e, 'wrong'):.1%}" for e in EFFECTS
-        ]
-        verdict_rows.append(f"| {noise} | {share('verdict', noise, 0.0, 'any'):.1%} | {' | '.join(cells)} |")
+        right = [f"{share('verdict', noise, effect, 'right'):.0%}" for effect in EFFECTS]
         infinite = np.mean([share("share", noise, size, "infinite") for size in SHARES])
-        cells = [f"{value:.1%}" for value in (*(share("share", noise, size, "held") for size in SHARES), infinite)]
-        intervals.append(f"| {noise} | {' | '.join(cells)} |")
-        cells = [f"{share('stress', noise, s, 'any'):.1%}, {share('stress', noise, s, 'held'):.1%}" for s in STRESSES]
-        brought.append(f"| {noise} | {' | '.join(cells)} |")
+        of_noise = [min(share("share", noise, size, "held") for size in SHARES), infinite]
+        of_noise += [share("stress", noise, size, "any") for size in STRESSES]
+        of_noise.append(min(share("stress", noise, size, "held") for size in STRESSES))
+        rows.append(f"| {' | '.join([noise, *right, *(f'{value:.1%}' for value in of_noise)])} |")
     held = [share("share", noise, size, "held") for noise in SHAPES for size in SHARES]
     wrong = max(
         share("verdict", noise, size, "wrong" if size else "any") for noise in SHAPES for size in sizes["verdict"]
@@ -166,9 +163,7 @@ def results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
     begin = "wrong factor. The result: "
     of_any = f"at least {min(held):.1%} of any kind (of {sweeps}); at most {wrong:.1%} of any kind confirm a wrong one."
     yield begin, [f"{begin}{np.mean(held):.1%} of all hold it, {of_any}"]
-    yield "| noise | nothing planted: any confirmed |", verdict_rows
-    yield "| noise | 0% removed |", intervals
-    yield "| noise | slower by 0% of it: ", brought
+    yield "| noise | right, 10% |", rows
 
 
 if __name__ == "__main__":

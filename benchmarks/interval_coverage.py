@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from rich.progress import track
-from scipy.stats import beta
 
 try:
     from . import evidence
@@ -265,16 +264,9 @@ def _run_terms(case: tuple[str, int], sweeps: int) -> TermTally:
     return simulate_terms(shape, rounds, list(TERM_SHAPES).index(shape) * 100 + rounds, sweeps)
 
 
-def _share(count: int, of: int) -> str:
-    """A share with its 95 % interval (Clopper and Pearson)."""
-    low = beta.ppf(0.025, count, of - count + 1) if count else 0.0
-    high = beta.ppf(0.975, count + 1, of - count) if count < of else 1.0
-    return f"{count / of:.1%} ({low:.1%} to {high:.1%})"
-
-
 # Heading of a table of the page, its noises, whether an effect is planted, and what a cell says.
 TABLES: tuple[tuple[str, Iterable[str], bool, Callable[[Tally], str]], ...] = (
-    ("## False alarms", SHAPES, False, lambda tally: _share(tally.alarms, tally.sweeps)),
+    ("## False alarms", SHAPES, False, lambda tally: f"{tally.alarms / tally.sweeps:.1%}"),
     ("## 95 % interval of the bend at 8", SHAPES, False, lambda tally: f"{tally.covered / tally.sweeps:.1%}"),
     ("## 95 % interval of T(b)", CENTRED, False, lambda tally: f"{tally.points / tally.sweeps / len(BATCHES):.1%}"),
     ("## Power", SHAPES, True, lambda tally: f"{tally.alarms / tally.sweeps:.0%}"),
@@ -294,10 +286,11 @@ def page_results(sweeps: int) -> Iterator[tuple[str, list[str]]]:
         columns = longer if planted else straight
         rows = [" | ".join([shape, *(cell(tallies[shape, p, e]) for p, e in columns)]) for shape in shapes]
         yield heading, [f"| {row} |" for row in rows]
-    rows = []
-    for (shape, rounds), tally in zip(of_terms, split, strict=True):
-        held = " | ".join(f"{count / sweeps:.1%}" for count in tally.held)
-        rows.append(f"| {shape} | {rounds} | {held} | {tally.width:.2f} |")
+    by_shape: dict[str, list[str]] = {}
+    for (shape, _), tally in zip(of_terms, split, strict=True):
+        planted, *others = (count / sweeps for count in tally.held)
+        by_shape.setdefault(shape, []).append(f"{planted:.1%}, {min(others):.1%}, {tally.width:.2f}")
+    rows = [f"| {' | '.join([shape, *cells])} |" for shape, cells in by_shape.items()]
     yield "## 95 % intervals of terms", rows
     alarms = max(tallies[case].alarms for case in cases if not case[2]) / sweeps
     held = min(tallies[s, p, e].points for s in CENTRED for p, e in straight) / sweeps / len(BATCHES)

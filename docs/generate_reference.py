@@ -225,8 +225,8 @@ def documents_page() -> str:
         "Generated from the types of the documents. Every command with `--json` prints one of these objects on one "
         "line of standard output, and everything else on standard error. Its first field, `schema`, names its kind and "
         "version. A field that is renamed, removed or gets another meaning makes the next version of all documents; "
-        "new fields may come at any time. What is missing is null. Units stand in the names; a share is a fraction of "
-        "1.",
+        "new fields may come at any time. What is missing or unknown is null. Units stand in the names; a share is a "
+        "fraction of 1. `?` behind a type: or null; `[]`: an array of it; `{}`: an object of it by name.",
         "",
         "The same as JSON Schema, draft 2020-12: [documents.schema.json](documents.schema.json). "
         "Shorter answers: [the server for agents](../guides/agents.md).",
@@ -247,7 +247,8 @@ def documents_page() -> str:
         for field, one in definition["properties"].items():
             if field == "schema":  # in the table above
                 continue
-            lines.append(f"| `{field}` | {_type(one)} | {_cell(one.get('description', ''))} |")
+            meaning = one.get("description", "").replace("; null if unknown.", ".")
+            lines.append(f"| `{field}` | {_type(one)} | {_cell(meaning)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -259,13 +260,14 @@ def _type(schema: dict[str, Any]) -> str:
     if "const" in schema:
         return f"`{schema['const']}`"
     if "anyOf" in schema:
-        return " or ".join(_type(one) for one in schema["anyOf"])
+        kinds = [_type(one) for one in schema["anyOf"]]
+        return " or ".join(kind for kind in kinds if kind != "null") + "?" * ("null" in kinds)
     if "prefixItems" in schema:
-        return f"array of {', '.join(_type(one) for one in schema['prefixItems'])}"
+        return f"[{', '.join(_type(one) for one in schema['prefixItems'])}]"
     if "items" in schema:
-        return f"array of {_type(schema['items'])}"
+        return f"{_type(schema['items'])}[]"
     if "additionalProperties" in schema:
-        return f"object of {_type(schema['additionalProperties'])}"
+        return f"{_type(schema['additionalProperties'])}{{}}"
     return str(schema.get("type", "any"))
 
 

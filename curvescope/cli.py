@@ -176,6 +176,7 @@ def _main(argv: Sequence[str] | None) -> int:
 def _read_sooner() -> None:
     """Spare a process that only reads what takes a quarter of the time of a command on a small recording."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads wait in a loop for the work of matrices
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own keeps much of what was freed, by thread
     gc.disable()
     atexit.register(gc.freeze)  # or Python looks for cycles among all objects once more as it ends
 

@@ -112,7 +112,6 @@ def run(args: argparse.Namespace) -> int:
 def _import(args: argparse.Namespace) -> Imported:
     from ..profile_files import progress
     from ..profiling.readers import Options, import_profile
-    from ..profiling.readers.inductor_code import read_generated
 
     batches = _batches(args.batch)
     if args.graph_data is not None and args.capture is None:
@@ -120,6 +119,8 @@ def _import(args: argparse.Namespace) -> Imported:
     given = ("range_pattern", "steps", "device", "capture", "graph_data")
     options = Options(**{name: getattr(args, name) for name in given})
     if args.inductor is not None:
+        from ..profiling.readers.inductor_code import read_generated
+
         generated = read_generated(args.inductor)
         options = replace(options, fused=generated.fused, fused_flops=generated.flops)
     if args.kind == "sweep" and not args.table:

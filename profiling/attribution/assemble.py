@@ -91,10 +91,10 @@ class _Assembly:
         for row in timeline.step_rows:
             row["mode"] = row["mode"] or steps.mode_of(self._phases.get(row["step"], set()))
         describe_steps(self._writer, timeline.step_rows, timeline.steps_from)
-        if classes := layer_classes(self._ranges, self._options.names):
-            self._writer.update(layer_classes=classes)
+        classes = layer_classes(self._ranges, self._options.names)
         total, inside = timeline.device_time_ns
         self._writer.update(
+            **({"layer_classes": classes} if classes else {}),
             batch_from=timeline.batch_from,
             device_time_in_steps=inside / total if total and timeline.step_rows else None,
         )

@@ -23,7 +23,6 @@ from ..attribution.profile import Options as Options
 from ..recording.remote_store import AnyPath, remove_tree
 from ..recording.schema import TABLES
 from ..recording.store import STEP, RecordingWriter, new_recording_path, open_recording
-from .nsight_reports import convert_report
 from .source import Source
 
 _NSYS_REPORT, _NCU_REPORT = b"NVID", b"NVR\0"  # how the reports of Nsight Systems and Nsight Compute begin
@@ -117,6 +116,8 @@ def _readable(path: Path) -> Iterator[tuple[Source, ModuleType]]:
         source = stack.enter_context(Source(path))
         reader = _reader(source)
         if reader is None and not source.text and source.tables is None:
+            from .nsight_reports import convert_report  # late: most files are none of these
+
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curvescope-")))
             report = stack.enter_context(source.on_disk())
             if (converted := convert_report(report, folder)) is not None:

@@ -8,13 +8,23 @@ from .made_profiles import PROFILES
 PROFILE = PROFILES / "hta_alexnet_trace.json.gz"
 
 
-def test_an_import_loads_no_package_that_it_does_not_use(tmp_path):
+UNUSED = {"torch", "scipy", "duckdb", "nvtx", "pynvml", "distributed", "adbc_driver_sqlite", "google"}
+
+
+def loaded(*arguments):
     code = "import sys; from curvescope.cli import main; main(sys.argv[1:]); print(*sys.modules)"
-    command = [sys.executable, "-c", code, "import", str(PROFILE), "-o", str(tmp_path / "recording")]
-    loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
-    assert "msgspec" in loaded
-    unused = {"torch", "scipy", "duckdb", "pandas", "nvtx", "pynvml", "distributed", "adbc_driver_sqlite", "google"}
-    assert not loaded & unused
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_an_import_and_a_breakdown_load_no_package_that_they_do_not_use(tmp_path):
+    modules = loaded("import", PROFILE, "-o", tmp_path / "recording")
+    assert "msgspec" in modules
+    readers = {f"curvescope.profiling.readers.{name}" for name in ("nsight_reports", "inductor_code")}
+    assert not modules & (UNUSED | {"pandas", *readers})
+    modules = loaded("breakdown", tmp_path / "recording")
+    assert "pandas" in modules
+    assert not modules & UNUSED
 
 
 def test_arrow_finds_pandas_when_it_is_asked_for_a_frame():

@@ -182,7 +182,7 @@ class _Assembly:
             self._count_placed(times, placed)
             self._add_phases(phases)
             self._report(f"writing {table}", len(placed.step))
-            yield times.start_ns, placed.step
+            yield times.start_ns.copy(), placed.step  # no view: it would hold all columns of the batch
 
     def _collect(self) -> DeviceWork:
         marked = bool(self._timeline.marked)

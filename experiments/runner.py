@@ -117,6 +117,8 @@ class Runner(ABC):
             rule=Until(rule, self.watch.enough),
             finished=self.finished,
             group=self.group,
+            # After each start of processes: what is visited first, while the machine recovers, is slow.
+            seed=first,
             begin_round=self.write,
             rows=self.rows_to_decide,
             label=lambda condition: f"{condition[0] or 'unmodified'}, batch {condition[1]}",

@@ -63,13 +63,14 @@ class Progress:
 class Loop(Generic[C]):
     """Conditions, and the rules for visiting them."""
 
-    conditions: Sequence[C]  # in the order of the first round; a rule may add to them between rounds
+    conditions: Sequence[C]  # a rule may add to them between rounds
     visit: Callable[[C, int], object]  # makes and records one visit in a round, counted from 0
     rule: StoppingRule[C]
     finished: Callable[[C], bool] = lambda _: False  # e.g. what does not fit the memory
     visited: Callable[[C, int], bool] = lambda _, __: False  # by an earlier start
     # stays together, in its order, when rounds are shuffled
     group: Callable[[C], Hashable] = lambda condition: condition
+    seed: int | None = None  # of the order; None: the first round takes the conditions in theirs
     begin_round: Callable[[], object] = lambda: None  # before its first visit
     rows: Callable[[], Sequence[StepRow]] = lambda: ()  # of all steps so far, for the rule
     label: Callable[[C], str] = str  # of a condition in progress
@@ -107,13 +108,13 @@ class Loop(Generic[C]):
 
     def _orders(self) -> Iterator[list[C]]:
         """The order of each round, endlessly."""
-        shuffled = random.Random(SEED)  # noqa: S311 - an order of measurement, no secret
+        shuffled = random.Random(self.seed or SEED)  # noqa: S311 - an order of measurement, no secret
         for round_ in count():
             groups: dict[Hashable, list[C]] = {}
             for condition in self.conditions:
                 groups.setdefault(self.group(condition), []).append(condition)
             order = list(groups.values())
-            if round_:
+            if round_ or self.seed is not None:
                 shuffled.shuffle(order)
             yield [condition for group in order for condition in group]
 

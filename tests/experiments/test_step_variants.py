@@ -114,6 +114,16 @@ def run(path, workers, wanted, recording=None, reports=None):
     return done, after.arrow("experiments").to_pylist()
 
 
+def test_each_start_visits_in_an_order_of_its_own(tmp_path):
+    """After a start the machine may still be slow: the unmodified steps do not always come first."""
+    workers = Workers(FakeClock())
+    run(tmp_path / "r", workers, replace(experiment("one_thread", rounds=(1, 1)), starts=12))
+    starts = [tuple(workers.visits[number : number + 4]) for number in range(0, 48, 4)]
+    assert len(starts) == 12
+    assert {frozenset(visits) for visits in starts} == {frozenset(starts[0])}
+    assert {visits[0] for visits in starts} == set(starts[0])
+
+
 def test_no_round_starts_that_would_end_after_the_deadline(tmp_path):
     """A worker that starts late."""
     wanted = replace(experiment("one_thread", rounds=(9, 9)), deadline_s=5.0)

@@ -95,13 +95,6 @@ def test_explain_splits_any_pair_and_adds_up(recorded, workplace, command):
     assert any(label.startswith("idle") for label in labels)
 
 
-def test_explain_splits_a_curvature(recorded, workplace, command):
-    done = command("explain", "mine", "--at", "2", cwd=workplace, code=0)
-    assert "Causes of curvature at 2" in done.stdout
-    assert "100%" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 80
-
-
 def test_runs_lists_recordings(recorded, workplace, command):
     rows = json.loads(command("runs", ".", "--json", cwd=workplace).stdout)["recordings"]
     (row,) = [row for row in rows if row["path"] == "mine"]  # other tests record here too, in any order

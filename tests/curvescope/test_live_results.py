@@ -33,19 +33,6 @@ def test_results_so_far_stand_under_what_runs():
     ]
 
 
-def test_without_a_terminal_there_is_a_line_every_ten_seconds():
-    shown, now_s = Console(file=io.StringIO(), width=400), [0.0]
-    with LiveResults(2, 60.0, shown, lambda: now_s[0]) as live:
-        live.begin()
-        for _ in range(8):
-            now_s[0] += 3
-            live.report(result("gemm n=1", 1, 2e6))
-    assert shown.file.getvalue() == (
-        "gemm n=1, visit 1: 12 s so far, at most about 108 s left; median 2 ms.\n"
-        "gemm n=1, visit 1: 24 s so far, at most about 96 s left; median 2 ms.\n"
-    )
-
-
 def test_past_the_time_limit_no_time_left_is_promised():
     shown, now_s = Console(file=io.StringIO(), width=400), [0.0]
     with LiveResults(1, 10.0, shown, lambda: now_s[0]) as live:

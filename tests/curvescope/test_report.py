@@ -61,12 +61,6 @@ def test_the_page_holds_the_document_of_explain(page, document_of):
     assert "(untested)" in first["lead"]
 
 
-def test_the_page_says_whether_the_clock_of_a_gpu_was_locked(tmp_path):
-    gpu = {"kind": "cuda", "name": "NVIDIA H200"}
-    path = write_planted(tmp_path / "r", "roof change", device=gpu, locked_sm_clock_hz=1_500_000_000)
-    assert ["clocks", "SM clock locked at 1500 MHz"] in reported(path)["facts"]
-
-
 def test_kernels_of_the_table_and_bars_of_the_icicle_add_up_to_the_profiled_step(page):
     first = embedded(page)["runs"][0]
     kernels, heat = first["kernels"], first["heat"]

@@ -2,18 +2,11 @@
 
 import numpy as np
 import pandas as pd
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curvescope.analysis.decompose.breakdown import break_down
-from curvescope.analysis.decompose.idle import Gaps, StepHostSpans, explain_idle, find_gaps, idle_times, reasons
-from curvescope.analysis.decompose.kernel_times import device_work
-from curvescope.analysis.decompose.terms import IDLE
-from curvescope.profiling.readers import Options, import_profile
-from curvescope.profiling.recording.store import open_recording
+from curvescope.analysis.decompose.idle import Gaps, StepHostSpans, find_gaps, idle_times, reasons
 
-from ...shared import PROFILES
 from ..synthetic import work_of
 
 
@@ -73,21 +66,3 @@ def test_calls_of_other_processes_and_outside_the_gap_do_not_count():
     assert reasons(gap, [], host(("cudaFree", 10, 20)), None) == ["host in cudaFree"]
     assert reasons(gap, [8], host(("cudaFree", 10, 20), process=None), None) == ["host in cudaFree"]
     assert reasons(gap, [7], host(("cudaFree", 0, 10), ("cudaFree", 20, 30)), None) == [None]
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("kineto_resnet50_w0_a.pt.trace.json.gz", "host in range enumerate(DataLoader)#_SingleProcessDataLoaderIter"),
-        ("pipit_cloverleaf.sqlite.gz", None),
-    ],
-)
-def test_the_idle_time_of_real_profiles_adds_up_to_that_of_the_breakdown(name, reason, tmp_path):
-    recording = open_recording(import_profile(PROFILES / name, tmp_path / "r", Options()).path)
-    work = device_work(recording)
-    breakdown = break_down(recording.frame("steps"), work, "phase")
-    found = explain_idle(recording, work, breakdown)
-    idle_ms = next(row.time_ms for row in breakdown.rows if row.label == IDLE)
-    assert sum(one.time_ms for one in found) == pytest.approx(idle_ms, rel=1e-9)
-    if reason is not None:
-        assert found[0].reason.startswith(reason)

@@ -11,7 +11,7 @@ from curvescope.analysis.render.live import LiveCurve, LiveCurves, LiveProgress
 from curvescope.profiling.measure.loop import Progress
 from curvescope.profiling.recording.axis import Axis
 
-HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
+SHOW = "\x1b[?25h"  # the cursor
 
 
 def steps(rounds, batches=(1, 2, 4)):
@@ -76,18 +76,6 @@ def test_the_curve_is_computed_at_most_every_two_seconds(terminal, monkeypatch):
         for tenth in range(50):
             live.report(progress(10 + tenth / 10, 4))
     assert len(curves) == 3
-
-
-def test_an_interruption_gives_the_cursor_back(terminal):
-    def interrupted():
-        with view(terminal) as live:
-            live.report(progress(1.0, 2))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    out = terminal.file.getvalue()
-    assert out.rindex(SHOW) > out.rindex(HIDE)
 
 
 def test_without_a_terminal_there_is_a_line_every_ten_seconds():

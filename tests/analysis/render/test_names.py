@@ -32,13 +32,6 @@ def test_what_matters_least_goes_first(name, width, expected):
     assert cell_len(expected) <= width
 
 
-def test_names_that_would_look_alike_keep_where_they_differ():
-    names = ["fft2d_r2c_32x32<float, false, 5u, true>", "fft2d_r2c_32x32<float, false, 0u, false>"]
-    first, second = fit_all(names, 30)
-    assert first != second
-    assert first.startswith("fft2d_r2c_32x32<")
-
-
 def test_kernels_of_one_template_keep_its_name_and_differ_in_its_arguments():
     """Found by use: rows read `…6, 7, 3, 3, 5, false, 512>`, which names no kernel."""
     names = [

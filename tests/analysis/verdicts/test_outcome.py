@@ -127,12 +127,6 @@ def test_what_was_tried_before_on_fresh_rounds_counts_in_the_correction(stage, v
     assert (alone.verdict, among_many.verdict) == (Verdict.CONFIRMED, verdict)
 
 
-def test_a_factor_that_could_not_be_changed_is_untested_with_the_reason():
-    one = experiment(untested={"onednn": "oneDNN runs on CPUs"})
-    _, onednn = outcomes(one)
-    assert (onednn.verdict, onednn.reason, onednn.taken) == (Verdict.UNTESTED, "oneDNN runs on CPUs", None)
-
-
 def test_an_interrupted_experiment_uses_its_complete_rounds():
     one = experiment(done=False)
     rows = rows_of(one, FC6_MS)

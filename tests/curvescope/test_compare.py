@@ -1,7 +1,5 @@
 """`curvescope compare` on recordings, and as a check."""
 
-import json
-
 import pytest
 
 import curvescope
@@ -41,20 +39,17 @@ def test_the_same_twice_is_no_change_and_passes(runs, text_of):
     assert "A change of the machine's speed" not in out
 
 
-def test_a_real_growth_fails_only_over_its_size(runs, capsys):
-    command = ["compare", str(runs / "base"), str(runs / "slow"), "--json"]
-    assert main([*command, "--fail-over", "5%"]) == 1
-    document = json.loads(capsys.readouterr().out)
+def test_a_real_growth_fails_only_over_its_size(runs, document_of, text_of):
+    command = ("compare", runs / "base", runs / "slow")
+    document = document_of(*command, "--fail-over", "5%", code=1)
     assert document["failed"]
     for line in document["steps"]:
         (change,) = line["changes"]
         assert change["real"]
         assert change["speedup"] == pytest.approx(1 / 1.12, rel=0.03)
         assert change["low"] < change["speedup"] < change["high"] < 1
-    assert main([*command, "--fail-over", "20%"]) == 0
-    capsys.readouterr()
-    assert main(command[:-1]) == 0
-    out = capsys.readouterr().out
+    text_of(*command, "--fail-over", "20%")
+    out = text_of(*command)
     assert "A change of the machine's speed between the recordings" in out
     verdict = " ".join(out.split("\n\n")[0].split())
     assert verdict.startswith("B is slower than A: a step of batch 16 takes 1.1")
@@ -203,14 +198,13 @@ def make_step(batch):
 
 
 @pytest.mark.slow
-def test_a_version_that_does_three_times_the_work_fails_and_the_same_twice_passes(tmp_path, monkeypatch, capsys):
+def test_a_version_that_does_three_times_the_work_fails_and_the_same_twice_passes(tmp_path, monkeypatch, document_of):
     monkeypatch.chdir(tmp_path)
     for name, work in (("base", 100_000), ("same", 100_000), ("slow", 300_000)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "step.py").write_text(STEP.format(work=work))
-    command = ["compare", "--step", "step.py:make_step", "--fail-over", "50%", "--json"]
-    assert main([*command, "--measure", "base=base", "same=same", "head=slow"]) == 1
-    (line,) = json.loads(capsys.readouterr().out)["steps"]
+    command = ("compare", "--step", "step.py:make_step", "--fail-over", "50%")
+    (line,) = document_of(*command, "--measure", "base=base", "same=same", "head=slow", code=1)["steps"]
     same, slow = line["changes"]
     assert 1 / slow["speedup"] == pytest.approx(3, rel=0.3)
     assert same["speedup"] > 1 / 1.5  # a growth that does not fail

@@ -5,8 +5,6 @@ import subprocess
 
 import pytest
 
-from curvescope.cli import main
-
 
 def completions(script, words):
     """What bash would offer for the last word of a command line."""
@@ -22,14 +20,8 @@ def completions(script, words):
 
 
 @pytest.fixture(scope="module")
-def bash_script():
-    import contextlib
-    import io
-
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        assert main(["completion", "bash"]) == 0
-    return out.getvalue()
+def bash_script(command, tmp_path_factory):
+    return command("completion", "bash", cwd=tmp_path_factory.getbasetemp(), code=0).stdout
 
 
 @pytest.mark.parametrize(

@@ -140,11 +140,10 @@ def test_another_machine_is_refused_and_other_versions_are_noted(tmp_path, path,
         ({"torch_device": "cuda:0", "device": {"kind": "cuda", "name": "No such GPU"}}, "another device"),
     ],
 )
-def test_what_cannot_run_again_is_said(tmp_path, capsys, meta, message):
+def test_what_cannot_run_again_is_said(tmp_path, refusal_of, meta, message):
     path = write_planted(tmp_path / "run", **meta)
     before = (path / "recording.json").read_bytes()
-    assert curvescope.cli.main(["confirm", str(path)]) == 2
-    printed = " ".join(capsys.readouterr().err.split())
+    printed = refusal_of("confirm", path)
     assert message in printed
     assert "at most about 3.0 minutes" in printed  # the planted sweep is of a GPU
     assert (path / "recording.json").read_bytes() == before

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 
 from curvescope.cli import main
@@ -7,14 +5,14 @@ from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.networks import names
 
 
-def modelled(capsys, tmp_path, *arguments):
-    code = main(["model", *arguments, "-o", str(tmp_path / "run"), "--json"])
-    return code, json.loads(capsys.readouterr().out)
+@pytest.fixture
+def modelled(tmp_path, document_of):
+    """Model a network; return the document of the recording in `run`, or in a folder of its own."""
+    return lambda *arguments, to="run": document_of("model", *arguments, "-o", tmp_path / to)
 
 
-def test_a_modelled_diagnosis_says_so_everywhere(capsys, tmp_path, text_of):
-    code, document = modelled(capsys, tmp_path, "vgg_a", "--device", "gtx1080", "--batch", "16..128")
-    assert code == 0
+def test_a_modelled_diagnosis_says_so_everywhere(modelled, tmp_path, text_of):
+    document = modelled("vgg_a", "--device", "gtx1080", "--batch", "16..128")
     assert document["modelled"] is True
     assert "modelled" in document["device"]["name"]
     recording = open_recording(tmp_path / "run")
@@ -37,22 +35,22 @@ def test_a_gpu_whose_architecture_is_not_modelled_is_refused(tmp_path, refusal_o
     )
 
 
-def test_a_model_repeats_itself_but_its_intervals_are_not_empty(capsys, tmp_path):
-    _, document = modelled(capsys, tmp_path, "alexnet", "--device", "v100", "--batch", "8..32")
+def test_a_model_repeats_itself_but_its_intervals_are_not_empty(modelled):
+    document = modelled("alexnet", "--device", "v100", "--batch", "8..32")
     for point in document["curve"]:
         time_ms = point["time_ms"]
         assert time_ms["low"] < 0.97 * time_ms["value"] < 1.03 * time_ms["value"] < time_ms["high"]
 
 
-def test_what_if_the_card_had_more_memory_or_sms(capsys, tmp_path, document_of):
+def test_what_if_the_card_had_more_memory_or_sms(modelled, tmp_path, document_of):
     command = ["vgg_a", "--device", "gtx1080", "--batch", "128"]
     times_ms, names = {}, {}
     for facts in ("", "memory_bytes=12GiB", "sm_count=40"):
-        _, document = modelled(capsys, tmp_path / facts, *command, *(["--what-if", facts] if facts else []))
+        document = modelled(*command, *(["--what-if", facts] if facts else []), to=f"run {facts}")
         times_ms[facts], names[facts] = document["curve"][0]["time_ms"]["value"], document["device"]["name"]
     assert times_ms["sm_count=40"] < 0.7 * times_ms[""] < times_ms["memory_bytes=12GiB"] < times_ms[""]
     assert names["sm_count=40"].endswith("torch rules, what if sm_count were 40)")
-    (compute, *_) = document_of("roofline", tmp_path / "sm_count=40" / "run")["roofs"]
+    (compute, *_) = document_of("roofline", tmp_path / "run sm_count=40")["roofs"]
     assert compute["per_s"] == pytest.approx(2 * 8.87e12, rel=0.01)
 
 
@@ -75,10 +73,8 @@ def test_every_network_is_modelled_and_every_gpu(device, tmp_path):
         assert (step.time_s > 0).all()
 
 
-def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(capsys, tmp_path):
-    code = main(["model", "vgg16", "--device", "gtx1080", "--batch", "32..256", "-o", str(tmp_path / "run")])
-    assert code == 2
-    message = capsys.readouterr().err
+def test_a_batch_that_does_not_fit_is_refused_with_the_largest_that_does(tmp_path, refusal_of):
+    message = refusal_of("model", "vgg16", "--device", "gtx1080", "--batch", "32..256", "-o", tmp_path / "run")
     assert "vgg16 at batch 128 needs" in message
     assert "64 is the largest that fits" in message
     assert not (tmp_path / "run").exists()

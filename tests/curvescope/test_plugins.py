@@ -1,6 +1,5 @@
 """Plugins as another package brings them: the examples, found through their entry points, and broken ones."""
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -89,13 +88,12 @@ def test_unknown_recorder_is_refused_by_name(example, tmp_path, refusal_of):
     assert not (tmp_path / "r").exists()
 
 
-def test_reader(example, tmp_path, capsys):
+def test_reader(example, tmp_path, document_of):
     example("reader")
     file = tmp_path / "times.txt"
     file.write_text("layer times in ms\nconv1 winograd 1.5\nfc1 gemm 0.5\n")
     assert main(["import", str(file), "-o", str(tmp_path / "r"), "--batch", "4"]) == 0
-    assert main(["breakdown", str(tmp_path / "r"), "--json"]) == 0
-    broken_down = json.loads(capsys.readouterr().out.splitlines()[-1])
+    broken_down = document_of("breakdown", tmp_path / "r")
     assert {row["label"]: row["time_ms"] for row in broken_down["rows"] if row["time_ms"]} == {"conv1": 1.5, "fc1": 0.5}
 
 

@@ -389,8 +389,15 @@ def page(results: dict[tuple[str, str], list[Outcome]], minutes: float) -> str:
     )
     text = re.sub(r"(?s).*?(?=`python )", head, PAGE.read_text(), count=1)
     text = re.sub(r"\d+ trials in sequence[^)]*\)", ran, text, count=1)
-    table = [f"| {name} | {', '.join(commands)} | {counts} |" for (name, counts), commands in rows.items()]
+    table = [f"| {name} | {_named(commands)} | {counts} |" for (name, counts), commands in rows.items()]
     return with_results(text, "| fault | commands |", table)
+
+
+def _named(commands: list[str]) -> str:
+    others = [command for command in COMMANDS if command not in commands]
+    if len(others) <= 1:
+        return " but ".join(["all", *others])
+    return ", ".join(commands)
 
 
 def _counted(outcomes: list[Outcome]) -> str:

@@ -23,7 +23,8 @@ def schema_page() -> str:
         "A recording is a folder: `recording.json`, and a folder of Parquet parts for each table that has rows. "
         "Any Parquet reader opens it: `duckdb.sql(\"from 'RUN/kernels/*.parquet'\")`.",
         "",
-        "Missing is null. Times are int64 nanoseconds of one monotonic host clock. One FMA is two FLOPs. "
+        "Missing is null, in columns whose type has a `?`. Times are int64 nanoseconds of one monotonic host clock. "
+        "One FMA is two FLOPs. "
         "*Aggregates* says how a column is combined when rows are grouped: sum; exclusive (overlap is divided, then "
         "summed); mean (weighted by duration); key (identifies the row).",
     ]
@@ -49,9 +50,9 @@ def schema_page() -> str:
 
 
 def _rows(columns: list[Column]) -> Iterator[str]:
-    yield from ("| column | type | null | unit | aggregates | meaning |", "|---|---|---|---|---|---|")
+    yield from ("| column | type | unit | aggregates | meaning |", "|---|---|---|---|---|")
     for c in columns:
-        yield f"| `{c.name}` | {c.dtype} | {'yes' if c.nullable else 'no'} | {c.unit} | {c.aggregate.value} | {c.doc} |"
+        yield f"| `{c.name}` | {c.dtype}{'?' * c.nullable} | {c.unit} | {c.aggregate.value} | {c.doc} |"
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ What these tests show of CUPTI is its protocol, as NVIDIA's headers describe it;
 import numpy as np
 import pytest
 
-from curvescope.cli import main
-
 from .fake_gpu import LAYOUTS, TOOLKITS, structs
 
 # Every field that native/src/record_reader.cpp reads.
@@ -195,7 +193,7 @@ def test_times_are_moved_to_the_monotonic_clock_and_the_error_is_said(record_fak
     assert collector["cupti_refused"] == ["timestamps: CUPTI_ERROR_UNKNOWN (27)"]
 
 
-def test_kernels_get_layer_class_and_phase_of_the_annotation_open_at_their_launch(record_fake, capsys):
+def test_kernels_get_layer_class_and_phase_of_the_annotation_open_at_their_launch(record_fake, text_of):
     _, recording = record_fake(
         """
         import threading, torch, curvescope
@@ -234,8 +232,7 @@ def test_kernels_get_layer_class_and_phase_of_the_annotation_open_at_their_launc
         "outside": (None, None),
     }
     assert recording.meta["layer_classes"] == {"0": "Layer", "1": "Sequential", "1.0": "Layer"}
-    assert main(["breakdown", str(recording.path)]) == 0
-    assert "0 (Layer) forward" in capsys.readouterr().out
+    assert "0 (Layer) forward" in text_of("breakdown", recording.path)
 
 
 def test_a_launch_by_the_driver_joins_and_one_unseen_is_counted(record_fake):

@@ -289,7 +289,6 @@ def test_ctrl_c_keeps_what_is_whole(tmp_path):
 @pytest.mark.parametrize(
     ("command", "words"), [(["--", "no-such-program"], "check its spelling"), ([], "Write the command to run")]
 )
-def test_a_command_that_cannot_run_is_refused_in_words_and_leaves_nothing(tmp_path, capsys, command, words):
-    assert main(["record", "-o", str(tmp_path / "r"), *command]) == 2
-    assert words in capsys.readouterr().err
+def test_a_command_that_cannot_run_is_refused_in_words_and_leaves_nothing(tmp_path, refusal_of, command, words):
+    assert words in refusal_of("record", "-o", tmp_path / "r", *command)
     assert not (tmp_path / "r").exists()

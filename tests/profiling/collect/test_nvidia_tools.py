@@ -117,10 +117,11 @@ def test_nvprof_records_a_timeline_or_metrics(fake, tmp_path):
 
 
 @pytest.mark.parametrize("tool", ["nsys", "ncu", "nvprof"])
-def test_an_absent_tool_is_said_with_how_to_get_it(tool, tmp_path, capsys, monkeypatch):
+def test_an_absent_tool_is_said_with_how_to_get_it(tool, tmp_path, refusal_of, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["record", "--with", tool, "-o", str(tmp_path / "r"), "--", *COMMAND]) == 2
-    assert f"{tool} is not on PATH: install" in capsys.readouterr().err
+    assert f"{tool} is not on PATH: install" in refusal_of(
+        "record", "--with", tool, "-o", tmp_path / "r", "--", *COMMAND
+    )
     assert not (tmp_path / "r").exists()
 
 
@@ -131,11 +132,10 @@ def test_an_absent_tool_is_said_with_how_to_get_it(tool, tmp_path, capsys, monke
         ("", "ncu wrote no profile"),
     ],
 )
-def test_a_tool_that_fails_is_said_with_a_remedy(fake, printed, words, tmp_path, capsys):
+def test_a_tool_that_fails_is_said_with_a_remedy(fake, printed, words, tmp_path, refusal_of):
     (tmp_path / "ready.csv").write_text(printed)
     fake("ncu", "--log-file=", tmp_path / "ready.csv")
-    assert main(["record", "--with", "ncu", "-o", str(tmp_path / "r"), "--", *COMMAND]) == 2
-    assert words in capsys.readouterr().err
+    assert words in refusal_of("record", "--with", "ncu", "-o", tmp_path / "r", "--", *COMMAND)
     assert not (tmp_path / "r").exists()
 
 

@@ -6,7 +6,6 @@ import signal
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.cli import main
 from curvescope.profiling.hardware import locked_clocks as module
 from curvescope.profiling.hardware.locked_clocks import locked_clock_hz, locked_clocks
 from curvescope.profiling.hardware.nvml import NvmlDevice
@@ -83,6 +82,7 @@ def test_a_clock_that_cannot_be_unlocked_is_said_with_the_command_that_does(call
     [["diagnose", "alexnet"], ["sweep", "alexnet", "--batch", "1"], ["bench", "gemm", "--axis", "n=4"]],
     ids=lambda command: command[0],
 )
-def test_commands_refuse_to_lock_the_clock_of_a_cpu_before_they_measure(command, tmp_path, capsys):
-    assert main([*command, "--device", "cpu", "--lock-clocks", "-o", str(tmp_path / "r")]) == 2
-    assert "--lock-clocks is for a GPU" in capsys.readouterr().err
+def test_commands_refuse_to_lock_the_clock_of_a_cpu_before_they_measure(command, tmp_path, refusal_of):
+    assert "--lock-clocks is for a GPU" in refusal_of(
+        *command, "--device", "cpu", "--lock-clocks", "-o", tmp_path / "r"
+    )

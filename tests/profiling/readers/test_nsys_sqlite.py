@@ -10,7 +10,6 @@ import pytest
 
 from curvescope.analysis.decompose.breakdown import break_down
 from curvescope.base.errors import CurvescopeError
-from curvescope.cli import main
 from curvescope.profiling.readers import sqlite_tables
 
 from .made_profiles import PROFILES, imported, lost, query, rows
@@ -115,16 +114,14 @@ TWO_STEPS = {
 }
 
 
-def test_work_that_was_not_recorded_is_not_idle_time(tmp_path, capsys):
+def test_work_that_was_not_recorded_is_not_idle_time(tmp_path, refusal_of, text_of):
     """Found by use: launches and step marks of a run under WSL 2 broke down into 100 % idle."""
     ranges, launches = [push_pop("step 1", 0, 90)], [launch(1, 20)]
     path = write_export(tmp_path / "p", ranges=ranges, launches=launches)
-    assert main(["import", str(path), "-o", str(tmp_path / "r")]) == 0
-    said = capsys.readouterr().out
+    said = text_of("import", path, "-o", tmp_path / "r")
     assert "GPU activity was not recorded" in said
     assert "Next:" not in said
-    assert main(["breakdown", str(tmp_path / "r")]) == 2
-    assert "nothing to break down" in capsys.readouterr().err
+    assert "nothing to break down" in refusal_of("breakdown", tmp_path / "r")
 
 
 @pytest.mark.parametrize("version", KERNEL_COLUMNS)
@@ -267,11 +264,10 @@ def make_written(path):
         (make_written, "still writing"),
     ],
 )
-def test_bad_databases_are_refused_with_a_remedy(make, message, tmp_path, capsys):
+def test_bad_databases_are_refused_with_a_remedy(make, message, tmp_path, refusal_of):
     make(tmp_path / "p")
     before = sorted(path.name for path in tmp_path.iterdir())
-    assert main(["import", str(tmp_path / "p"), "-o", str(tmp_path / "r")]) == 2
-    assert message in capsys.readouterr().err
+    assert message in refusal_of("import", tmp_path / "p", "-o", tmp_path / "r")
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 

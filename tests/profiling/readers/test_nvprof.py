@@ -9,7 +9,6 @@ from collections import Counter
 
 import pytest
 
-from curvescope.cli import main
 from curvescope.profiling.recording.store import NO_STEP
 
 from .made_profiles import PROFILES, imported, lost, of_text, query, rows
@@ -297,10 +296,9 @@ NOT_RECORDED = "Some profiling data are not recorded. Make sure cudaProfilerStop
         ("\0" * 99, "binary file of no known kind"),
     ],
 )
-def test_bad_output_is_refused_with_a_remedy(content, words, tmp_path, capsys):
+def test_bad_output_is_refused_with_a_remedy(content, words, tmp_path, refusal_of):
     (tmp_path / "p").write_text(content)
-    assert main(["import", str(tmp_path / "p"), "-o", str(tmp_path / "r")]) == 2
-    assert words in capsys.readouterr().err
+    assert words in refusal_of("import", tmp_path / "p", "-o", tmp_path / "r")
     assert not (tmp_path / "r").exists()
 
 

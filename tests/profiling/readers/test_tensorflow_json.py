@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from curvescope.cli import main
 from curvescope.profiling.recording.store import NO_STEP, open_recording
 
 from .made_profiles import PROFILES, imported, of_events, rows
@@ -153,10 +152,9 @@ def test_events_without_a_time_or_name_are_counted(event, tmp_path):
     assert len(recording.frame("kernels")) == 2
 
 
-def test_a_trace_of_nothing_that_ran_is_refused(tmp_path, capsys):
+def test_a_trace_of_nothing_that_ran_is_refused(tmp_path, refusal_of):
     (tmp_path / "p").write_text(json.dumps({"traceEvents": TF2[:2]}))
-    assert main(["import", str(tmp_path / "p"), "-o", str(tmp_path / "r")]) == 2
-    assert "no operator or kernel" in capsys.readouterr().err
+    assert "no operator or kernel" in refusal_of("import", tmp_path / "p", "-o", tmp_path / "r")
     assert not (tmp_path / "r").exists()
 
 
@@ -168,10 +166,9 @@ def test_a_word_of_a_megabyte_takes_no_time_squared(tmp_path):
     assert 4 in of_events(events, tmp_path).frame("kernels")["grid_z"].tolist()
 
 
-def test_jax_on_a_cpu_has_its_instructions_by_step(tmp_path, capsys):
+def test_jax_on_a_cpu_has_its_instructions_by_step(tmp_path, refusal_of, text_of):
     """As `jax.profiler.trace` wrote it; found by use: `explain` of steps without a batch size was a traceback."""
-    assert main(["import", str(JAX_ON_CPU), "-o", str(tmp_path / "r")]) == 0
-    said = capsys.readouterr().out
+    said = text_of("import", JAX_ON_CPU, "-o", tmp_path / "r")
     assert "no event of a device" in said
     assert "no operator names a scope" in said
     recording = open_recording(tmp_path / "r")
@@ -181,7 +178,5 @@ def test_jax_on_a_cpu_has_its_instructions_by_step(tmp_path, capsys):
     assert kernels["duration_ns"].tolist() == ran_ns
     assert kernels["step"].value_counts().to_dict() == dict.fromkeys(range(5), 10)
     assert recording.meta["profiler"] == {"name": "JAX"}
-    assert main(["breakdown", str(tmp_path / "r"), "--by", "kernel"]) == 0
-    assert "dot.1" in capsys.readouterr().out
-    assert main(["explain", str(tmp_path / "r")]) == 2
-    assert "batch size" in capsys.readouterr().err
+    assert "dot.1" in text_of("breakdown", tmp_path / "r", "--by", "kernel")
+    assert "batch size" in refusal_of("explain", tmp_path / "r")

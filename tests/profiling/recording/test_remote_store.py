@@ -1,6 +1,5 @@
 """Recordings on remote stores, against an S3 server on loopback."""
 
-import json
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from curvescope.base.errors import BackendMissingError, CurvescopeError
-from curvescope.cli import main
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
@@ -90,15 +88,14 @@ def test_of_writers_that_choose_one_place_at_once_one_gets_it(store, monkeypatch
     assert open_recording(store / "r").count_rows("steps") == 4
 
 
-def test_writers_of_one_store_do_not_meet(store, capsys):
+def test_writers_of_one_store_do_not_meet(store, document_of):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda rank: record(store / f"rank{rank}", network=f"net{rank}"), range(8)))
     (store / "broken" / "recording.json").write_bytes(b"{")
     found = list_recordings(store)
     assert sorted(r.meta["network"] for r in found) == [f"net{rank}" for rank in range(8)]
     assert all(r.count_rows("steps") == 4 for r in found)
-    assert main(["runs", "--store", str(store), "--json"]) == 0
-    listed = {row["path"] for row in json.loads(capsys.readouterr().out)["recordings"]}
+    listed = {row["path"] for row in document_of("runs", "--store", store)["recordings"]}
     assert listed == {f"{store}/rank{i}" for i in range(8)}
 
 
@@ -115,15 +112,14 @@ def test_a_writer_that_was_cut_off_resumes(store):
     assert recording.meta["status"] == Status.COMPLETE
 
 
-def test_commands_take_urls(store, capsys, tmp_path):
+def test_commands_take_urls(store, document_of, tmp_path):
     from ...curvescope.recordings import write_planted
 
     write_planted(store / "r")
     write_planted(tmp_path / "r")
     answers = []
     for place in (store / "r", tmp_path / "r"):
-        assert main(["breakdown", str(place), "--json"]) == 0
-        answers.append(json.loads(capsys.readouterr().out))
+        answers.append(document_of("breakdown", place))
     assert answers[0] == answers[1]
 
 

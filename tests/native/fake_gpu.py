@@ -67,6 +67,14 @@ class _Kernel(ctypes.Structure):
     ]
 
 
+# Arguments of the double's functions, as fake_cupti*.cpp declare them: i has 32 bits, q 64; p is a pointer, s a text.
+_TYPES = {"i": ctypes.c_uint32, "q": ctypes.c_uint64, "p": ctypes.c_void_p, "s": ctypes.c_char_p}
+ARGUMENTS = {"fake_copy": "iiqqqiiii", "fake_set": "qqqiiii", "fake_allocation": "iqqqiii", "fake_call": "iiqqiii"}
+ARGUMENTS |= {"fake_wait": "iqqii", "fake_overhead": "iqq", "fake_device": "is", "fake_environment": "iiqiii"}
+ARGUMENTS |= {"fake_emit_many": "iqip", "fake_graph_node": "qq", "fake_finish_kernels": "q"}
+ARGUMENTS |= {"fake_set_record_bytes": "iq"}
+
+
 class FakeGpu:
     """A GPU that the program plays: `start` is cuInit, the other methods are records that CUPTI would give."""
 
@@ -79,7 +87,8 @@ class FakeGpu:
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self.cupti = ctypes.CDLL(os.environ["FAKE_CUPTI"])
         self.cupti.fake_cupti_now.restype = ctypes.c_uint64
-        self.cupti.fake_set_record_bytes.argtypes = [ctypes.c_uint32, ctypes.c_size_t]
+        for function, widths in ARGUMENTS.items():
+            getattr(self.cupti, function).argtypes = [_TYPES[width] for width in widths]
         for kind, struct in structs(toolkit).items():
             size = LAYOUTS["structs"][struct]["bytes"]
             for number in ("runtime", "driver") if kind == "api" else (kind,):
@@ -98,48 +107,32 @@ class FakeGpu:
         record.grid[:], record.block[:] = grid, block
         self.cupti.fake_kernel(ctypes.byref(record))
 
-    def _call(self, function: str, *arguments: tuple[type, int]) -> None:
-        getattr(self.cupti, function)(*(kind(value) for kind, value in arguments))
-
     def copy(self, kind, size, start_ns, end_ns, correlation_id, *, device=0, stream=0, graph=0, peer=0) -> None:
-        u32, u64 = ctypes.c_uint32, ctypes.c_uint64
-        self._call("fake_copy", (u32, peer), (u32, kind), (u64, size), (u64, start_ns), (u64, end_ns),
-                   (u32, device), (u32, stream), (u32, correlation_id), (u32, graph))  # fmt: skip
+        self.cupti.fake_copy(peer, kind, size, start_ns, end_ns, device, stream, correlation_id, graph)
 
     def set(self, size, start_ns, end_ns, correlation_id, *, device=0, stream=0, graph=0) -> None:
-        u32, u64 = ctypes.c_uint32, ctypes.c_uint64
-        self._call("fake_set", (u64, size), (u64, start_ns), (u64, end_ns), (u32, device), (u32, stream),
-                   (u32, correlation_id), (u32, graph))  # fmt: skip
+        self.cupti.fake_set(size, start_ns, end_ns, device, stream, correlation_id, graph)
 
     def allocation(self, address, size, time_ns, correlation_id, *, release=0, device=0, stream=0) -> None:
-        u32, u64 = ctypes.c_uint32, ctypes.c_uint64
-        self._call("fake_allocation", (u32, release), (u64, address), (u64, size), (u64, time_ns), (u32, device),
-                   (u32, stream), (u32, correlation_id))  # fmt: skip
+        self.cupti.fake_allocation(release, address, size, time_ns, device, stream, correlation_id)
 
     def call(self, number, start_ns, end_ns, thread, correlation_id, *, driver=0, returned=0) -> None:
-        u32, u64 = ctypes.c_uint32, ctypes.c_uint64
-        self._call("fake_call", (u32, driver), (u32, number), (u64, start_ns), (u64, end_ns), (u32, thread),
-                   (u32, correlation_id), (u32, returned))  # fmt: skip
+        self.cupti.fake_call(driver, number, start_ns, end_ns, thread, correlation_id, returned)
 
     def wait(self, kind, start_ns, end_ns, stream, correlation_id) -> None:
-        u32, u64 = ctypes.c_uint32, ctypes.c_uint64
-        self._call("fake_wait", (u32, kind), (u64, start_ns), (u64, end_ns), (u32, stream), (u32, correlation_id))
+        self.cupti.fake_wait(kind, start_ns, end_ns, stream, correlation_id)
 
     def overhead(self, kind, start_ns, end_ns) -> None:
-        self._call("fake_overhead", (ctypes.c_uint32, kind), (ctypes.c_uint64, start_ns), (ctypes.c_uint64, end_ns))
+        self.cupti.fake_overhead(kind, start_ns, end_ns)
 
     def device(self, device: int, name: str) -> None:
         self.cupti.fake_device(device, name.encode())
 
     def environment(self, device, kind, time_ns, first, second=0, reasons=0) -> None:
-        u32, u64 = ctypes.c_uint32, ctypes.c_uint64
-        self._call("fake_environment", (u32, device), (u32, kind), (u64, time_ns), (u32, first), (u32, second),
-                   (u32, reasons))  # fmt: skip
+        self.cupti.fake_environment(device, kind, time_ns, first, second, reasons)
 
     def emit_many(self, threads: int, per_thread: int, names: int = 100) -> None:
-        self.cupti.fake_emit_many(
-            ctypes.c_uint32(threads), ctypes.c_uint64(per_thread), ctypes.c_uint32(names), ctypes.c_void_p(None)
-        )
+        self.cupti.fake_emit_many(threads, per_thread, names, None)
 
     def replay(self, path: str) -> int:
         """Hands over the buffers of a file that CURVESCOPE_RAW_BUFFERS kept; how many records they hold."""
@@ -167,14 +160,14 @@ class FakeGpu:
 
     def graph_node(self, node: int, original: int = 0) -> None:
         """A node of a CUDA graph that this thread captures, or a clone of another node."""
-        self._call("fake_graph_node", (ctypes.c_uint64, node), (ctypes.c_uint64, original))
+        self.cupti.fake_graph_node(node, original)
 
     def finish_kernels(self, end_ns: int) -> None:
         """End all kernels that were emitted without an end."""
-        self.cupti.fake_finish_kernels(ctypes.c_uint64(end_ns))
+        self.cupti.fake_finish_kernels(end_ns)
 
     def flush(self) -> None:
-        self.cupti.cuptiActivityFlushAll(ctypes.c_uint32(0))
+        self.cupti.cuptiActivityFlushAll(0)
 
 
 def launch(gpu: FakeGpu, name: str, correlation_id: int, thread: int, duration_ns: int = 1000, **fields) -> None:

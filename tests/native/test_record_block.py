@@ -53,7 +53,7 @@ def test_blocks_one_after_the_other_hold_their_own(run, tmp_path, on_doubles):
         assert {name: e["count"] for name, e in recording.meta["lost"].items()} == {"nvtx_unclosed": 1}
 
 
-def test_another_profiler_in_the_process_is_said_and_left_alone(run, tmp_path, on_doubles):
+def test_another_profiler_in_the_process_is_said_and_left_alone(run, on_doubles):
     run(
         """
         import ctypes, curvescope
@@ -109,7 +109,7 @@ def test_torchs_profiler_inside_a_block_gets_cupti_and_the_block_goes_on_beside_
     assert {one.meta["collectors"][0]["cupti_status"] for one in (first, second)} == {"recording"}
 
 
-def test_a_block_inside_a_block_is_refused_and_the_outer_one_goes_on(run, tmp_path):
+def test_a_block_inside_a_block_is_refused_and_the_outer_one_goes_on(run):
     run(
         """
         import curvescope, nvtx

@@ -69,7 +69,7 @@ def test_the_peak_is_led_back_to_from_the_blocks_at_the_end(tmp_path):
     assert [row["kind"] for row in rows if row["makes_peak"]] == ["optimizer state"]
 
 
-def test_snapshots_of_several_batch_sizes_are_a_curve(tmp_path, capsys):
+def test_snapshots_of_several_batch_sizes_are_a_curve(tmp_path):
     files = [str(write(tmp_path / f"{scale}.pickle", snapshot(scale))) for scale in (1, 2)]
     assert main(["import", "--as", "sweep", "--batch", "8,16", *files, "-o", str(tmp_path / "run")]) == 0
     found = explain_memory(open_recording(tmp_path / "run"))

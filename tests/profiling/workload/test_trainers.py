@@ -34,7 +34,7 @@ def test_every_trace_becomes_a_recording_and_none_is_overwritten(tmp_path):
         assert "aten::linear" in set(recording.frame("kernels")["op"])
 
 
-def test_training_goes_on_where_a_trace_cannot_be_recorded(tmp_path, monkeypatch):
+def test_training_goes_on_where_a_trace_cannot_be_recorded(tmp_path):
     handler = curvescope.trace_handler(tmp_path)
 
     class Broken:

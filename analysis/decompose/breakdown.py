@@ -86,6 +86,7 @@ class Breakdown:
     n_timed: int  # number of timed steps behind `time_ms`
     n_profiled: int  # number of profiled steps; 0 for a recording without steps, whose rows are sums over all of it
     n_used: int  # number of profiled steps that the rows average: those that T takes, e.g. the faster half.
+    used: tuple[int, ...]  # their numbers
     unit: str = STEP  # what takes the time: `step`, or `recording` if no step is known
     # the profiled steps that are not used, with their times, in a sentence; None without one, and where unprofiled
     # steps say which are used
@@ -177,7 +178,8 @@ def break_down(
         )
     walls_ms = profiled["duration_ns"].to_numpy(np.float64) / 1e6
     times = with_averaged(times, None if curve is None else statistic)
-    used = np.searchsorted(profiled["step"].to_numpy(), undisturbed_steps(times))
+    numbers = undisturbed_steps(times)
+    used = np.searchsorted(profiled["step"].to_numpy(), numbers)
     classes = layer_classes or {}
     if operators is not None:
         kernels = partial(_named_kernels, work, profiled)
@@ -196,14 +198,14 @@ def break_down(
     np.add.at(idle_ms, times["step"].to_numpy()[~busy], times["exclusive_ms"].to_numpy()[~busy])
     (spread,) = _spreads(idle_ms[None, used])
     rows.append(Row(IDLE, float(idle_ms[used].mean()), spread, None, None, None, None))
-    whole_ms = math.fsum(row.time_ms for row in rows)
+    whole_ms, steps_used = math.fsum(row.time_ms for row in rows), (len(numbers), tuple(numbers))
     if curve is None:
         apart = set_aside_sentence(walls_ms)
-        return Breakdown(batch, whole_ms, tuple(rows), None, 0, len(walls_ms), len(used), set_aside=apart)
+        return Breakdown(batch, whole_ms, tuple(rows), None, 0, len(walls_ms), *steps_used, set_aside=apart)
     point = curve.at(batch)
     (spread,) = _spreads(walls_ms[None, used])
     rows.append(Row(OVERHEAD, overhead := point.time_ms.value - whole_ms, spread, None, None, None, None))
-    return Breakdown(batch, point.time_ms.value, tuple(rows), overhead, point.n, len(walls_ms), len(used))
+    return Breakdown(batch, point.time_ms.value, tuple(rows), overhead, point.n, len(walls_ms), *steps_used)
 
 
 def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple[int | None, Curve | None]:
@@ -227,7 +229,7 @@ def _totals(work: Work, by: str, classes: Mapping[str, str]) -> Breakdown:
             f"`curvescope roofline` shows metrics if the recording has any. {RECORD_DEVICE}"
         )
     rows = _rows(groups, by, classes, np.zeros(1, np.int64), 1)
-    return Breakdown(None, math.fsum(row.time_ms for row in rows), tuple(rows), None, 0, 0, 0)
+    return Breakdown(None, math.fsum(row.time_ms for row in rows), tuple(rows), None, 0, 0, 0, ())
 
 
 def _named_kernels(work: Work, profiled: pd.DataFrame) -> pd.DataFrame:

@@ -20,7 +20,6 @@ import pyarrow as pa
 from ...profiling.attribution.range_names import RangeNames
 from ...profiling.recording.schema import INPUT
 from ...profiling.recording.store import Recording
-from .averaged_steps import undisturbed
 from .breakdown import Breakdown
 from .kernel_times import KEYS, Work, of_steps, profiled_steps
 from .marked import step_times
@@ -158,8 +157,8 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
         rows = [(Key.of(row.layer, row.phase, IDLE), row.exclusive_ms) for row in of_step.itertuples()]
         rows.sort(key=lambda row: -row[1])
         return tuple(IdleTime(_host_in(key, classes), time_ms, None, None) for key, time_ms in rows)
-    used = profiled.iloc[undisturbed(profiled["duration_ns"].to_numpy(np.float64) / 1e6)]
-    return idle_times(work, used, _host(recording, "api_calls"), cache(lambda: _host(recording, "ranges")))
+    used = profiled["step"].isin(breakdown.used)
+    return idle_times(work, profiled[used], _host(recording, "api_calls"), cache(lambda: _host(recording, "ranges")))
 
 
 def _host(recording: Recording, table: str) -> StepHostSpans:

@@ -1,7 +1,5 @@
 """Write analysis/cost_model/networks.json.gz: the operators of every named network (needs torch)."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -4,8 +4,6 @@ One browser serves all pages of a process, each in a context of its own: no cook
 Messages are JSON ended by a zero byte, in on descriptor 3, out on 4 (`--remote-debugging-pipe`).
 """
 
-from __future__ import annotations
-
 import atexit
 import base64
 import json

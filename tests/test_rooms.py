@@ -1,7 +1,5 @@
 """The rooms of the code: imports go down the list of rooms in docs/draw_rooms.py, and the drawn picture is today's."""
 
-from __future__ import annotations
-
 import pytest
 
 from .shared import load_script

@@ -1,7 +1,5 @@
 """The GPU campaign's machinery, on stages of the test's; its real stages are listed, and rehearsed elsewhere."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json

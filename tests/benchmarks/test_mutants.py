@@ -1,7 +1,5 @@
 """The planted errors fit the code they are planted in, and each is judged by what the tests say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The page of the benchmarks, and the judge of the fault trials, without running what takes long."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The score of runs with planted causes, and which runs are missing, on answers by hand."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

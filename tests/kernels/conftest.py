@@ -1,7 +1,5 @@
 """What tests of several modules share."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 
 import pytest

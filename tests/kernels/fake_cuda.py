@@ -1,7 +1,5 @@
 """A CUDA device that is numpy: what some entries of kernels/cuda say they do, written down from their comments."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Attention and operators over rows: references by hand, what a wrong result does, and what a GPU's backend calls."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

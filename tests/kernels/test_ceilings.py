@@ -1,7 +1,5 @@
 """Ceilings from results: the fastest visit of the fastest problem, by precision and memory level."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.kernels.ceilings import ceiling_problems, every_problem, find_ceilings

@@ -1,7 +1,5 @@
 """CUDA C++ to cubins with no GPU: what is kept, what is compiled again, and what is said when it cannot be done."""
 
-from __future__ import annotations
-
 import dataclasses
 import locale
 import multiprocessing

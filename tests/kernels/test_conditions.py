@@ -1,7 +1,5 @@
 """Disturbances, from counters by hand."""
 
-from __future__ import annotations
-
 import os
 
 from curvescope.kernels import conditions as module

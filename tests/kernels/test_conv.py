@@ -1,7 +1,5 @@
 """Convolutions: reference against torch in float64 over geometries, work by hand, what the check catches."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

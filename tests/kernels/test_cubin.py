@@ -1,7 +1,5 @@
 """What is read from a cubin's ELF is what ptxas said when it made it, on every architecture."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

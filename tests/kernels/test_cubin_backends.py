@@ -1,7 +1,5 @@
 """Our CUDA kernels through their backends: the arguments against what the sources say and against the cubins."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import sys

@@ -1,7 +1,5 @@
 """The CUDA sources, run on the CPU as they stand, are exact on integers, and right as plans launch them."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from dataclasses import replace

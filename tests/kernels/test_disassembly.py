@@ -1,7 +1,5 @@
 """Instructions of a cubin: read from listings, and counted in our own kernels where a disassembler is here."""
 
-from __future__ import annotations
-
 import stat
 from collections import Counter
 

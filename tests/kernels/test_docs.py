@@ -1,7 +1,5 @@
 """What docs/kernels.md shows is what the command prints."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from pathlib import Path

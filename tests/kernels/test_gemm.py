@@ -1,7 +1,5 @@
 """Matrix products: labels, work and reference by hand; what the check lets through and what it catches."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

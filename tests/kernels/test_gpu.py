@@ -1,7 +1,5 @@
 """On a real device: every backend right on the same problems, and the clocks and peaks that the method relies on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

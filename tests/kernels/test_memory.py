@@ -1,7 +1,5 @@
 """Memory, latency, peak and launch problems: work by hand, and checks that catch a wrong kernel; memory levels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The method: intervals by hand, outcomes, when it stops, what it discards and what it notices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """numba on the CPU: every kernel right, whatever the passes; what it has not is said."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 

@@ -1,7 +1,5 @@
 """numba's CUDA kernels in its simulator, and what is said where there is no device."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """DeepBench's shapes and the layers of networks, by facts that can be checked by hand."""
 
-from __future__ import annotations
-
 from curvescope.kernels import problem_sets
 from curvescope.kernels.conv import Conv
 from curvescope.kernels.gemm import Gemm

@@ -1,7 +1,5 @@
 """Labels, work and refusals of every problem, by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.base.errors import CurvescopeError

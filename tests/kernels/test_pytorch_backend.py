@@ -1,7 +1,5 @@
 """The torch backend: right on the CPU in every direction and precision; on CUDA through its edge."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Recordings of sweeps: what stands in them, interrupted too; and DeepBench from end to end."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Axes as the command line has them, and the sweeps that they make."""
 
-from __future__ import annotations
-
 import pytest
 
 from curvescope.base.errors import CurvescopeError

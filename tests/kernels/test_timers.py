@@ -1,7 +1,5 @@
 """Timers: what surrounds a sample, and CUDA events through their edge."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Copies between host and device, on a torch whose pinned memory is pageable: nothing here ran on a GPU."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

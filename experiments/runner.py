@@ -105,8 +105,11 @@ class Runner(ABC):
                 self.untested[name] = why
         return [name for name in names if name not in self.untested]
 
-    def run_rounds(self, conditions: Sequence[Condition], share: float = 1.0) -> int:
-        """Make rounds over conditions after those so far, in a share of the time left; returns how many it made."""
+    def run_rounds(self, conditions: Sequence[Condition], share: float = 1.0, seed: int | None = None) -> int:
+        """Make rounds over conditions after those so far, in a share of the time left; returns how many it made.
+
+        `seed` is as of `Loop`.
+        """
         elapsed_s, first = self.elapsed_s, max((row["round"] for row in self.rows), default=-1) + 1
         limits = self.experiment.time_limit_s, self.experiment.deadline_s
         limit_s, deadline_s = (None if limit is None else elapsed_s + share * (limit - elapsed_s) for limit in limits)
@@ -117,8 +120,7 @@ class Runner(ABC):
             rule=Until(rule, self.watch.enough),
             finished=self.finished,
             group=self.group,
-            # After each start of processes: what is visited first, while the machine recovers, is slow.
-            seed=first,
+            seed=seed,
             begin_round=self.write,
             rows=self.rows_to_decide,
             label=lambda condition: f"{condition[0] or 'unmodified'}, batch {condition[1]}",

@@ -126,7 +126,9 @@ class StepRunner(Runner):
             group = self._start_group(waiting)
             groups_left = math.ceil(len(waiting) / max(1, before - len(waiting)))  # which share the time left
             conditions = [(name, batch) for name in (None, *group) for batch in self._target.batches]
-            rounds = self.run_rounds(conditions, 1 / (groups_left + 1) / self._starts_left)
+            # What comes first after starts is slow, while the machine recovers: each time it is something else.
+            seed = None if self._turns else self._starts_left
+            rounds = self.run_rounds(conditions, 1 / (groups_left + 1) / self._starts_left, seed)
             self._late |= rounds < self.experiment.rounds[0] and not self._stopped
             for name in group:
                 if name in self._running:

@@ -47,8 +47,10 @@ def recording(request, tmp_path_factory, imported_profile):
 
 
 @pytest.fixture
-def shown(recording, capsys):
+def shown(recording, capsys, monkeypatch):
     """What a command prints of it, as JSON and as text with every row; None where it refuses the recording."""
+
+    monkeypatch.delenv("COLUMNS", raising=False)  # nor does a pipe have a width
 
     def run(command, *options):
         printed = []

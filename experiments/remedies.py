@@ -88,14 +88,15 @@ class RemedyPlan:
         if wanted is None:
             return []
         first, *_, last = (*self._sizes, self._sizes[-1])
-        choices = [(first, last), (first,)] if wanted.stage == Stage.SCREEN else [self._sizes, (first, last), (first,)]
+        one = first if wanted.stage == Stage.SCREEN or not self._leaders else self._best_size(self._leaders[0])
+        choices = [*([] if wanted.stage == Stage.SCREEN else [self._sizes]), (first, last), (one,)]
         unique = dict.fromkeys(tuple(sorted(set(choice))) for choice in choices)
         whole = [
             choice
             for choice in unique
             if self.known.budget.shortest_s(replace(wanted, batches=choice)) <= self.known.budget.time_left_s
         ]
-        return [*whole, (first,)]
+        return [*whole, (one,), (first,)]
 
     @cached_property
     def _made(self) -> list[Experiment]:
@@ -204,10 +205,20 @@ class RemedyPlan:
 
     def _suggested(self, name: str) -> float:
         """The largest saving of a change in its first experiment on complete steps, which suggests it."""
+        return max(self._first_gains(name).values())
+
+    def _best_size(self, name: str) -> int:
+        """The batch size of that saving."""
+        gains = self._first_gains(name)
+        return max(gains, key=lambda batch: gains[batch])
+
+    def _first_gains(self, name: str) -> dict[int, float]:
         of_name = (
             outcome for outcome in self.known.diagnosis.outcomes if _is_of_steps(outcome, name) and outcome.ratios
         )
-        return max(1 - exp(fmean(logs)) for logs in zip(*next(of_name).ratios, strict=True))
+        outcome = next(of_name)
+        logs = zip(*outcome.ratios, strict=True)
+        return {batch: 1 - exp(fmean(of_batch)) for batch, of_batch in zip(outcome.batches, logs, strict=True)}
 
     @cached_property
     def _chain(self) -> list[str]:

@@ -216,6 +216,14 @@ def test_slow_steps_are_screened_at_fewer_batch_sizes(monkeypatch):
     assert Machine({}).next(90.0).batches == (1,)
 
 
+def test_short_of_time_fresh_rounds_are_of_the_batch_size_where_the_best_change_leads(monkeypatch):
+    machine = Machine({"one_thread": lambda batch: 0.3 if batch == 32 else 0.05})
+    machine.run_one(machine.next(90.0))
+    monkeypatch.setitem(STEP_MS, 8, 3000.0)
+    monkeypatch.setitem(STEP_MS, 1, 3000.0)
+    assert machine.next(30.0).batches == (32,)
+
+
 def test_a_start_of_processes_counts_once_and_a_group_that_varies_more_has_its_own_variance():
     steady, wild = np.log([0.90, 0.91, 0.89, 0.90]), np.log([0.7, 1.1, 0.9, 0.9])
     pooled = pooled_variance([steady, wild])

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 
+# Not those that Curvescope itself loads: most steps need none of them, and the others load what they build on.
 LIBRARIES = (
     *("transformers", "timm", "diffusers", "torch_geometric", "torchvision", "torchaudio", "lightning"),
-    *("scipy", "pandas", "sklearn", "tensorboard"),
+    *("sklearn", "tensorboard"),
 )
 _NAMES = "CURVESCOPE_PRELOADED"
 _MOST_CHARACTERS = 100_000  # Linux takes no variable of more than 128 KiB

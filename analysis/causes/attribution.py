@@ -49,8 +49,9 @@ def attribute(
     recording. `waits_for_time`: whether the time for experiments was up before all were made.
     """
     terms = _terms(functional, weighed, outcomes)
-    causes, claims = _claims_of_steps(terms, value.value, about(outcomes, functional, None))
-    on_steps = of_claims(about(outcomes, functional, None), claims)
+    on_steps = about(outcomes, functional, None)
+    causes, claims = _claims_of_steps(terms, value.value, on_steps)
+    on_steps = of_claims(on_steps, claims)
     steps: dict[str, Proof] = {}
     for cause, factors in causes.items() if on_steps else ():
         proof = prove_step(on_steps, value, factors)

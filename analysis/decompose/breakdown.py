@@ -178,7 +178,7 @@ def break_down(
         )
     walls_ms = profiled["duration_ns"].to_numpy(np.float64) / 1e6
     times = with_averaged(times, None if curve is None else statistic)
-    numbers = undisturbed_steps(times)
+    numbers = tuple(undisturbed_steps(times))
     used = np.searchsorted(profiled["step"].to_numpy(), numbers)
     classes = layer_classes or {}
     if operators is not None:
@@ -198,14 +198,14 @@ def break_down(
     np.add.at(idle_ms, times["step"].to_numpy()[~busy], times["exclusive_ms"].to_numpy()[~busy])
     (spread,) = _spreads(idle_ms[None, used])
     rows.append(Row(IDLE, float(idle_ms[used].mean()), spread, None, None, None, None))
-    whole_ms, steps_used = math.fsum(row.time_ms for row in rows), (len(numbers), tuple(numbers))
+    whole_ms = math.fsum(row.time_ms for row in rows)
     if curve is None:
         apart = set_aside_sentence(walls_ms)
-        return Breakdown(batch, whole_ms, tuple(rows), None, 0, len(walls_ms), *steps_used, set_aside=apart)
+        return Breakdown(batch, whole_ms, tuple(rows), None, 0, len(walls_ms), len(used), numbers, set_aside=apart)
     point = curve.at(batch)
     (spread,) = _spreads(walls_ms[None, used])
     rows.append(Row(OVERHEAD, overhead := point.time_ms.value - whole_ms, spread, None, None, None, None))
-    return Breakdown(batch, point.time_ms.value, tuple(rows), overhead, point.n, len(walls_ms), *steps_used)
+    return Breakdown(batch, point.time_ms.value, tuple(rows), overhead, point.n, len(walls_ms), len(used), numbers)
 
 
 def _pick_batch(steps: pd.DataFrame, batch: int | None, statistic: str) -> tuple[int | None, Curve | None]:

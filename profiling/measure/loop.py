@@ -1,8 +1,8 @@
 """The loop: conditions measured in interleaved rounds, and the rows that their visits add to a recording.
 
 Every round visits every condition, so that slow drift of the machine touches all alike. The first round takes them in
-their order (an interrupted run is complete up to one); later rounds are shuffled with a fixed seed, so that a resumed
-run has the same rounds. A visit takes unprofiled and profiled steps: drift is the same in both.
+their order (an interrupted run is complete up to one), unless a seed is given; others are shuffled with a fixed seed,
+so that a resumed run has the same rounds. A visit takes unprofiled and profiled steps: drift is the same in both.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ OUTSIDE_CALLS = "host outside API calls"
 _WAITING = "waiting for input"
 LEAST_SHARE = 0.05  # of a step; a smaller idle time is not explained
 _GAPS_AT_ONCE = 1 << 17  # about: gaps that are held before they are summed up
-_SUMMED_BY = ["code", "after"]
+_SUMMED = ("code", "after", "ns", "gaps")  # of gaps with one code before one layer: their length, and their number
 _UNTOLD, _OUTSIDE = -1, -2  # codes of reasons: none, and none of the calls that were recorded
 _HALF = 0.5
 _LONGEST_NAME = 120  # characters of a range's name that are kept
@@ -177,24 +177,20 @@ def idle_times(
     end_ns = start_ns + rows["duration_ns"].to_numpy(np.int64)
     edges = np.searchsorted(rows["step"].to_numpy(np.int64), np.arange(len(steps) + 1)).tolist()
     windows = zip(steps["start_ns"].tolist(), steps["duration_ns"].tolist(), edges, edges[1:], strict=False)
-    sums: list[pd.DataFrame] = []
-    collected: list[tuple[Ints, Ints, Ints]] = []
+    collected: list[tuple[Ints, ...]] = []
     count = 0
     for first_ns, length_ns, low, high in windows:
         gaps = find_gaps(start_ns[low:high], end_ns[low:high], int(first_ns), int(first_ns + length_ns))
         own_processes = np.unique(process[low:high])
         codes = _reason_codes(gaps, own_processes[~np.isnan(own_processes)].tolist(), calls, read_ranges)
         after = np.append(layer[low:high], -1)[gaps.following]
-        collected.append((codes, after, gaps.end_ns - gaps.begin_ns))
+        collected.append((codes, after, gaps.end_ns - gaps.begin_ns, np.ones_like(codes)))
         count += len(codes)
         if count > _GAPS_AT_ONCE:
-            sums.append(_summed(collected))
-            collected, count = [], 0
-    if collected:
-        sums.append(_summed(collected))
-    if not sums:
+            collected, count = [_summed(collected)], 0
+    if not collected:
         return ()
-    table = pd.concat(sums).groupby(_SUMMED_BY, as_index=False).sum()
+    table = pd.DataFrame(dict(zip(_SUMMED, _summed(collected), strict=True)))
     reason = {code: _text(code, calls, read_ranges) for code in table["code"].unique().tolist()}
     times = []
     for text, of_text in table.groupby(table["code"].map(lambda code: reason[code] or "")):
@@ -205,11 +201,11 @@ def idle_times(
     return tuple(sorted(times, key=lambda idle: -idle.time_ms))
 
 
-def _summed(gaps: list[tuple[Ints, Ints, Ints]]) -> pd.DataFrame:
-    """The idle time and the number of gaps of steps by code and layer, of their codes, layers and lengths in ns."""
-    code, after, idle_ns = map(np.concatenate, zip(*gaps, strict=True))
-    idle = pd.DataFrame({"code": code, "after": after, "ns": idle_ns, "gaps": 1})
-    return idle.groupby(_SUMMED_BY, as_index=False).sum()
+def _summed(gaps: list[tuple[Ints, ...]]) -> tuple[Ints, ...]:
+    """Gaps as arrays of `_SUMMED`, with those of one code and layer as one."""
+    columns = map(np.concatenate, zip(*gaps, strict=True))
+    table = pd.DataFrame(dict(zip(_SUMMED, columns, strict=True))).groupby([*_SUMMED[:2]], as_index=False).sum()
+    return tuple(table[name].to_numpy() for name in _SUMMED)
 
 
 def _range_name(name: str) -> str:

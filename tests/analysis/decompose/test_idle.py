@@ -2,9 +2,11 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curvescope.analysis.decompose import idle
 from curvescope.analysis.decompose.idle import Gaps, StepHostSpans, find_gaps, idle_times, reasons
 
 from ..synthetic import work_of
@@ -16,7 +18,9 @@ def host(*rows, process=7):
     return StepHostSpans(table.assign(duration_ns=table["end"] - table["start_ns"]))
 
 
-def test_idle_time_has_the_reason_of_its_gap_and_the_layer_that_follows():
+@pytest.mark.parametrize("at_once", [1 << 17, 0])
+def test_idle_time_has_the_reason_of_its_gap_and_the_layer_that_follows(monkeypatch, at_once):
+    monkeypatch.setattr(idle, "_GAPS_AT_ONCE", at_once)  # 0: each step is summed up with those before it
     steps = pd.DataFrame({"step": [3, 4], "start_ns": [0, 1000], "duration_ns": [400, 400]})
     work = pd.DataFrame({"step": [3, 3, 4], "start_ns": [100, 300, 1200], "duration_ns": [100, 100, 100]})
     work = work.assign(process=7, layer=["conv", None, "conv"])

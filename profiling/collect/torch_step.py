@@ -109,8 +109,13 @@ def record_step(
         without_notes() if memory and not cuda else contextlib.nullcontext(),
         verbose as log,
         # torch.profiler.profile would build a Python object of every event, but only the raw events are read.
+        # Without Kineto, torch times operators on a GPU by events and records no kernel.
         profile(
-            use_device="cuda" if cuda else None, record_shapes=True, profile_memory=memory, experimental_config=config
+            use_device="cuda" if cuda else None,
+            use_kineto=True,
+            record_shapes=True,
+            profile_memory=memory,
+            experimental_config=config,
         ) as profiler,
         tensors.noted() if tensors else contextlib.nullcontext(),
     ):

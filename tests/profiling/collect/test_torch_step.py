@@ -130,6 +130,26 @@ def test_what_a_profile_lacks_is_missing(events, monkeypatch):
     assert count_without_geometry(rows_of(split_events(KinetoResults(B200, OldKinetoEvent)))) == 768
 
 
+def test_a_step_on_a_gpu_is_recorded_by_kineto_and_not_by_events(monkeypatch):
+    """Without `use_kineto` torch times operators by events, asks CUPTI for nothing, and no kernel is recorded."""
+    profilers = []
+
+    class Begun(torch.autograd.profiler.profile):
+        def __init__(self, **options):
+            super().__init__(**options)
+            profilers.append((self.profiler_kind, self.kineto_activities))
+            # From here on as on this machine, which may have no GPU.
+            super().__init__(**{**options, "use_device": None})
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("curvescope.profiling.collect.torch_step.take_buffers", lambda device: None)
+    cpu, cuda = torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA
+    monkeypatch.setattr(torch.autograd.profiler, "_supported_activities", lambda: {cpu, cuda})
+    monkeypatch.setattr(torch.autograd.profiler, "profile", Begun)
+    record_step(lambda ranges: None, (), device="cuda:0")
+    assert profilers == [(torch.autograd.ProfilerState.KINETO, {cpu, cuda})]
+
+
 def test_the_buffers_of_a_profiler_session_are_taken_before_its_step(monkeypatch):
     """CUPTI asks for a buffer and zeroes it at the first CUDA call of a session, here in the main thread, 1.5 ms."""
     begun, waits_us = [], []

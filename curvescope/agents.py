@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .base.errors import BackendMissingError, CurvescopeError
+from .base.own_process import python_command
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -116,7 +116,7 @@ async def ask_command(command: str, *options: str, paths: Sequence[str]) -> dict
     """Run a command in a process of its own; a refusal has its own message."""
     import anyio
 
-    line = [sys.executable, "-m", "curvescope.cli", command, *options, "--json", "--", *paths]
+    line = python_command("curvescope.cli", "exit_with", command, *options, "--json", "--", *paths)
     done = await anyio.run_process(line, check=False, stdin=subprocess.DEVNULL)
     if done.returncode not in (0, _FAILED_CHECK):
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]

@@ -13,6 +13,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Sequence
+from typing import NoReturn
 
 from . import __version__
 from .base.errors import CurvescopeError
@@ -133,6 +134,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     finally:
         sys.unraisablehook = hook
+
+
+def exit_with(*arguments: str) -> NoReturn:
+    """Run one command as this process's own, and end with its exit code."""
+    sys.argv[1:] = arguments
+    sys.exit(main())
 
 
 def _interrupt_soon() -> None:

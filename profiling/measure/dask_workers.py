@@ -79,8 +79,11 @@ class SweepCluster:
         from distributed import Nanny, Scheduler, SpecCluster
 
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
-        options = [{"nthreads": 1, "env": env, "silence_logs": logging.CRITICAL} for env in self._environments]
-        address = {"host": "127.0.0.1", "port": 0, "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+        host = "127.0.0.1"  # Dask's own default is every address of the machine
+        options = [
+            {"nthreads": 1, "env": env, "silence_logs": logging.CRITICAL, "host": host} for env in self._environments
+        ]
+        address = {"host": host, "port": 0, "dashboard": False, "dashboard_address": "127.0.0.1:0"}
         return SpecCluster(
             workers={index: {"cls": Nanny, "options": each} for index, each in enumerate(options)},
             scheduler={"cls": Scheduler, "options": address},

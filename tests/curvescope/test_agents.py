@@ -136,6 +136,15 @@ def test_the_command_serves_over_standard_input_and_output(run):
     assert "--help" in refused.content[0].text
 
 
+@pytest.mark.parametrize("module", ["msgspec", "json", "signal", "curvescope"])
+def test_no_file_of_the_folder_that_is_read_runs(module, tmp_path, run, monkeypatch):
+    (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    found = anyio.run(lambda: agents.ask_command("runs", paths=[str(run.parent)]))
+    assert [row["path"] for row in found["recordings"]] == [str(run)]
+    assert not (tmp_path / "ran").exists()
+
+
 def test_the_skill_is_named_and_its_commands_exist():
     text = (Path(agents.__file__).with_name("SKILL.md")).read_text()
     name, description = re.match(r"---\nname: (.+)\ndescription: (.+)\n---\n", text).groups()

@@ -13,7 +13,6 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
-from ..collect.inductor import COMPILED
 from ..hardware.clocks import ClockSampler
 from ..recording.axis import axis_of
 from ..recording.remote_store import AnyPath
@@ -65,7 +64,9 @@ def run_sweep(
     few_steps = protocol_of_probes(protocol)
 
     def probe(batch: int) -> Visit | Empty:
-        return Empty(FAILED, "it would be compiled") if COMPILED else visit(workload, batch, few_steps)
+        if workload.runs_compiled_graphs:
+            return Empty(FAILED, "it would be compiled")
+        return visit(workload, batch, few_steps)
 
     rule = rule or Complete.of(protocol)
     probing = Probing(rule, batches, 0.0 if workload.compiled else probe_s, probe)

@@ -11,7 +11,6 @@ from ..attribution.operator_calls import CountWork
 from ..attribution.operator_work import count_work
 from ..attribution.outermost_operators import OperatorCalls
 from ..collect import torch_step
-from ..collect.inductor import COMPILED
 from ..collect.marks import Marks
 from ..hardware.energy import EnergyMeter, meter_of
 from ..hardware.heap import FEW_FAULTS
@@ -125,7 +124,7 @@ def count_page_faults(workload: AnyWorkload, result: Visit | Empty) -> None:
     Without a count the column `page_faults` stays null: of compiled steps, whose kernels are no operators, and of steps
     that run other operators, or fail, while they are counted.
     """
-    if isinstance(result, Empty) or not result.profiled or workload.cuda or workload.compiled or COMPILED:
+    if isinstance(result, Empty) or not result.profiled or workload.cuda or workload.runs_compiled_graphs:
         return
     if max((row.get("page_faults") or 0 for row in result.unprofiled), default=0) < FEW_FAULTS:
         return
@@ -261,12 +260,13 @@ def share_energy(
 def mark_steps(workload: AnyWorkload, count: int) -> list[list[dict[str, Any]]]:
     """Time the layers and phases of steps of the loaded batch; rows of each step as in `Visit.marked`.
 
-    A device computes while the host goes on, so its steps have no marks. Layers are marked unless compiled graphs ran
-    in this process: a graph may look at the modules in it, and would be compiled again.
+    A device computes while the host goes on, so its steps have no marks. Layers are marked unless the step runs
+    compiled graphs: a graph may look at the modules in it, and would be compiled again.
     """
     if workload.cuda:
         return []
-    with Marks(workload.clock_ns).installed([] if COMPILED else workload.layers()) as marks:
+    layers = [] if workload.runs_compiled_graphs else workload.layers()
+    with Marks(workload.clock_ns).installed(layers) as marks:
         return [marks.run(workload.run) for _ in range(count)]
 
 
@@ -306,7 +306,7 @@ def warm_up_profiler(workload: AnyWorkload) -> None:
     known = workload.first_profiled
     if workload.loaded in known:
         return
-    watch = not workload.compiled and not COMPILED
+    watch = not workload.runs_compiled_graphs
     finds_peak = workload.finds_peak and not workload.spec.get("graphed", False)  # replays allocate nothing
     try:
         looks = watch and not workload.cuda

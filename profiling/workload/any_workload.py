@@ -54,6 +54,11 @@ class AnyWorkload:
         """Whether the work runs on a CUDA device."""
         return self.device.startswith("cuda")
 
+    @property
+    def runs_compiled_graphs(self) -> bool:
+        """Whether torch.compile compiled the step, or parts of it that ran so far."""
+        return self.compiled
+
     def layers(self) -> list[tuple[str, Any]]:
         """Modules that can be marked, by path."""
         return [] if self.model is None or self.compiled else list(layers_of(self.model))

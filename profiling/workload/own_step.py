@@ -101,6 +101,7 @@ class OwnStep(AnyWorkload):
         self._kept: dict[int, Callable[[], object]] = {}
         self._calls: dict[int, int] = {}  # of each step that was made
         self._loaded: int | None = None
+        self._graphs_before = len(inductor.COMPILED)
         self.model = None
 
     @property
@@ -125,6 +126,10 @@ class OwnStep(AnyWorkload):
     @property
     def loaded(self) -> int | None:
         return self._loaded
+
+    @property
+    def runs_compiled_graphs(self) -> bool:
+        return self.compiled or len(inductor.COMPILED) > self._graphs_before
 
     def load(self, batch: int) -> None:
         """Make the step of one value, or take the one of an earlier round. Its own errors are passed on."""

@@ -129,8 +129,7 @@ def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
     module_name, _, function_name = spec.rpartition(":")
     if not (module_name and function_name):
         raise CurvescopeError(f"{option} {spec}: write {forms}.")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    _search_first(Path.cwd())
     IMPORTING.append(module_name)
     try:
         with prints_to_stderr():
@@ -150,13 +149,23 @@ def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
+def _search_first(folder: Path) -> None:
+    """Search a folder first when modules are imported.
+
+    The folder is absolute: Python keeps what it found in a relative one, and so would go on to search the working
+    directory of the time of the first import.
+    """
+    if str(folder) in sys.path:
+        sys.path.remove(str(folder))
+    sys.path.insert(0, str(folder))
+
+
 def _import_file(path: Path) -> ModuleType:
     """Import a Python file as a module of its own; modules beside it can be imported too."""
     loader = importlib.util.spec_from_file_location(path.stem, path)
     if loader is None or loader.loader is None or not path.is_file():
         raise FileNotFoundError(f"no file {path}")
-    if (folder := str(path.parent)) not in sys.path:
-        sys.path.insert(0, folder)
+    _search_first(path.resolve().parent)
     module = importlib.util.module_from_spec(loader)
     sys.modules.setdefault(path.stem, module)
     loader.loader.exec_module(module)

@@ -288,12 +288,12 @@ SAME = operator_calls("detach", "relu", "mul", "detach", "relu", faults=[3, 4_00
 @pytest.mark.parametrize(
     ("counted", "page_faults", "compiled", "expected"),
     [
-        (SAME, 5_000, {}, [4_900, 7]),
-        (SAME, 100, {}, [None, None]),
-        (SAME, None, {}, [None, None]),
-        (SAME, 5_000, {"graph": ()}, [None, None]),
-        (operator_calls("relu", "relu", "mul", faults=[1, 2, 3]), 5_000, {}, [None, None]),
-        (RuntimeError("the step refuses a dispatch mode"), 5_000, {}, [None, None]),
+        (SAME, 5_000, False, [4_900, 7]),
+        (SAME, 100, False, [None, None]),
+        (SAME, None, False, [None, None]),
+        (SAME, 5_000, True, [None, None]),
+        (operator_calls("relu", "relu", "mul", faults=[1, 2, 3]), 5_000, False, [None, None]),
+        (RuntimeError("the step refuses a dispatch mode"), 5_000, False, [None, None]),
     ],
     ids=["many", "few", "unknown", "compiled", "other operators", "fails"],
 )
@@ -306,11 +306,12 @@ def test_page_faults_are_counted_where_steps_have_many(clock, monkeypatch, count
         return counted
 
     monkeypatch.setattr(visit_module, "record_step", record)
-    monkeypatch.setattr(visit_module, "COMPILED", compiled)
     visit = Visit(
         [{"start_ns": 0, "duration_ns": 9, "page_faults": page_faults}], [operator_calls("relu", "mul", "relu")]
     )
-    visit_module.count_page_faults(FakeWorkload(clock, step_ns), visit)
+    workload = FakeWorkload(clock, step_ns)
+    workload.compiled = compiled
+    visit_module.count_page_faults(workload, visit)
     assert [row.get("page_faults") for row in visit.profiled[0].operators] == expected
 
 

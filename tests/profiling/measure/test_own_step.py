@@ -1,18 +1,22 @@
 """Steps of a user's own: what make_step may return, what is recorded of it, and what an error costs."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
 
 from curvescope.base.errors import CurvescopeError
+from curvescope.profiling.collect import inductor
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.measure.visit import mark_steps
 from curvescope.profiling.recording.axis import Axis, axis_of
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import get_network
-from curvescope.profiling.workload.own_step import OwnStep, spec_of
+from curvescope.profiling.workload.own_step import OwnStep, load_make_step, spec_of
 
 SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
 NOTHING_PROFILED = Protocol("short", (3, 3), 1, (2, 2), 0.0, 0, None)
@@ -42,6 +46,33 @@ def measure(path, function, batches=(1, 2, 4), protocol=NOTHING_PROFILED, **opti
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     return measure(tmp_path_factory.mktemp("own") / "r", make_step, (2, 4), SHORT)
+
+
+def test_a_step_has_marks_also_where_another_step_was_compiled_before(monkeypatch):
+    """Graphs that were compiled for another step of this process have nothing to do with this one."""
+    monkeypatch.setattr(inductor, "COMPILED", {"of another step": ()})
+    workload = OwnStep(make_step, name="made")
+    workload.load(2)
+    (marked,) = mark_steps(workload, 1)
+    assert {"0", "2"} <= {row["layer"] for row in marked}
+    inductor.COMPILED["of this step"] = ()
+    (marked,) = mark_steps(workload, 1)
+    assert {row["layer"] for row in marked} == {None}
+
+
+def test_a_second_step_is_searched_in_its_own_folder(tmp_path, monkeypatch):
+    """Python goes on to search a relative folder where it was when a module was first searched in it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.path_importer_cache, ".", raising=False)
+    for folder, value in (("first", 1), ("second", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"step_in_{folder}.py").write_text("def make_step(batch): return lambda: None\n")
+        (tmp_path / folder / "step_in_both.py").write_text(f"def make_step(batch): return {value}\n")
+    monkeypatch.chdir(tmp_path / "first")
+    load_make_step("step_in_first.py:make_step")
+    monkeypatch.chdir(tmp_path / "second")
+    assert load_make_step("step_in_both:make_step")(1) == 2
+    sys.modules.pop("step_in_both")
 
 
 def test_kernels_have_the_layers_and_phases_of_the_users_step(recorded):

@@ -66,13 +66,16 @@ def test_a_second_step_is_searched_in_its_own_folder(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.path_importer_cache, ".", raising=False)
     for folder, value in (("first", 1), ("second", 2)):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / f"step_in_{folder}.py").write_text("def make_step(batch): return lambda: None\n")
+        step = "import step_beside\ndef make_step(batch): return lambda: None\n"
+        (tmp_path / folder / f"step_in_{folder}.py").write_text(step)
+        (tmp_path / folder / "step_beside.py").touch()
         (tmp_path / folder / "step_in_both.py").write_text(f"def make_step(batch): return {value}\n")
     monkeypatch.chdir(tmp_path / "first")
     load_make_step("step_in_first.py:make_step")
     monkeypatch.chdir(tmp_path / "second")
     assert load_make_step("step_in_both:make_step")(1) == 2
-    sys.modules.pop("step_in_both")
+    for name in ("step_in_first", "step_beside", "step_in_both"):
+        sys.modules.pop(name)
 
 
 def test_kernels_have_the_layers_and_phases_of_the_users_step(recorded):

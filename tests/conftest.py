@@ -28,8 +28,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # One thread in every library, here and in processes that tests start: threads of one operator wait for each other, and
 # on a machine that does other work as well they spend most of the time waiting.
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_variable] = "1"  # whatever the shell of the user says
 
 # No file of a test outlives a power cut, and waiting for the disk takes milliseconds for each of some ten thousand.
 os.fsync = lambda _descriptor: None

@@ -1,10 +1,10 @@
 """Sweeps of real steps on the CPU."""
 
-import getpass
 import json
 import platform
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -193,9 +193,9 @@ def test_the_recording_says_what_ran_and_where_but_not_who(recorded):
     assert meta["device"]["kind"] == "cpu"
     assert meta["device"]["threads"] >= 1
     text = json.dumps({key: value for key, value in meta.items() if key != "argv"})
-    assert platform.node() not in text or len(platform.node()) < 4
+    assert f'"{platform.node()}"' not in text
     assert "HOME" not in text
-    assert f"/{getpass.getuser()}/" not in text
+    assert f"{Path.home()}/" not in text
 
 
 @pytest.mark.parametrize(

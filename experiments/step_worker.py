@@ -12,7 +12,6 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..profiling.hardware.host_usage import wait_until_quiet
@@ -47,7 +46,7 @@ class StepWorker:
 
     def __init__(self, target: Target, factor: str | None) -> None:
         if variables := step_change(factor).environment:
-            self._child: ChildProcess = Interpreter(sys.executable, Path(), variables, _Server, target, factor)
+            self._child: ChildProcess = Interpreter(variables, _Server, target, factor)
         else:
             self._child = ChildProcess(_Server, target, factor)
 

@@ -6,15 +6,11 @@ every machine: 11.8, installed by default on Linux x86-64, is the last with Kepl
 
 from __future__ import annotations
 
-import concurrent.futures
-import concurrent.futures.process
 import contextlib
 import ctypes
 import hashlib
-import multiprocessing
 import os
 import re
-import signal
 import site
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,6 +21,8 @@ from typing import Any
 
 from ..base.errors import BackendMissingError, CurvescopeError
 from ..profiling.hardware.host import usable_cores
+from ..profiling.measure.loop import Empty
+from ..profiling.measure.processes import KILLED, call_many
 from ..profiling.recording.atomic_files import atomic_file
 
 # Architectures that `bench compile` covers: Kepler to Hopper, the data centre and desktop parts.
@@ -122,20 +120,18 @@ def compile_many(pairs: Sequence[tuple[CudaSource, int]]) -> Iterator[Compiled]:
     if workers < 2:
         yield from (compile_source(*pair) for pair in missing)
         return
-    with concurrent.futures.ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)
-    ) as pool:
-        futures = [pool.submit(compile_source, *pair) for pair in missing]
-        try:
-            for future in concurrent.futures.as_completed(futures):
-                yield future.result()
-        except concurrent.futures.process.BrokenProcessPool as error:
+    for _, compiled in call_many(_compile_pair, missing, workers):
+        if isinstance(compiled, Empty) and compiled.why == KILLED:
             raise CurvescopeError(
                 "A compiling process was killed, perhaps for lack of memory. Finished cubins are kept: try again."
-            ) from error
-        finally:
-            for future in futures:
-                future.cancel()
+            )
+        if isinstance(compiled, Empty):
+            raise CurvescopeError(compiled.detail)
+        yield compiled
+
+
+def _compile_pair(pair: tuple[CudaSource, int]) -> Compiled:
+    return compile_source(*pair)
 
 
 def _options(source: CudaSource, architecture: int) -> tuple[str, ...]:

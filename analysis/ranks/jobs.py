@@ -1,11 +1,12 @@
-"""Find the recordings of ranks and reduce each: in this process, or by workers of a Dask cluster.
+"""Find the recordings of ranks and reduce each: in this process, in several, or by workers of a Dask cluster.
 
-A recording that kills every worker, e.g. because it does not fit the memory, is left out and named.
+A recording that kills its process, e.g. because it does not fit the memory, is left out and named.
 """
 
 from __future__ import annotations
 
 import glob
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -157,7 +158,8 @@ class Reducer:
     def __init__(self, ranks: int, scheduler: str | None = None, workers: int | None = None) -> None:
         """Create a reducer of so many ranks, with a Dask scheduler (`tcp://host:8786`) or workers of this machine.
 
-        By default as many workers as cores and ranks justify; 1 is this process. BackendMissingError without Dask.
+        By default as many workers as cores and ranks justify; 1 is this process. BackendMissingError: a scheduler
+        without Dask.
         """
         # Reductions at index k combine `_TOGETHER` to the k chunks each.
         self._finished: list[list[Reduction]] = []
@@ -165,17 +167,13 @@ class Reducer:
         self._client: Any = None
         cores = usable_cores()
         self._workers = workers or max(1, min(cores, ranks // _RANKS_PER_WORKER))
-        if scheduler is None and self._workers == 1:
-            return
-        try:
-            import distributed  # noqa: F401 - only whether it is installed
-        except ImportError:
-            if scheduler is not None or workers is not None:
-                raise BackendMissingError(
-                    "Workers need Dask: pip install 'curvescope[cluster]'. Without --scheduler and --workers the ranks "
-                    "are read one after the other."
-                ) from None
+        if os.name != "posix":  # no pairs of sockets that a process could inherit
             self._workers = 1
+        if scheduler is not None:
+            try:
+                import distributed  # noqa: F401 - only whether it is installed
+            except ImportError:
+                raise BackendMissingError("--scheduler needs Dask: pip install 'curvescope[cluster]'.") from None
 
     @property
     def description(self) -> str:
@@ -185,18 +183,16 @@ class Reducer:
         return "in this process" if self._workers == 1 else f"with {self._workers} workers"
 
     def __enter__(self) -> Reducer:
-        if self._scheduler is not None or self._workers > 1:
+        if self._scheduler is not None:
             self._client = self._stack.enter_context(self._connect())
         return self
 
     def _connect(self) -> Any:
         from distributed import Client
 
-        if self._scheduler is None:
-            return Client(self._stack.enter_context(local_cluster(self._workers)))
         try:
             return Client(self._scheduler, timeout=10)
-        except (OSError, ValueError) as error:
+        except (OSError, TypeError, ValueError) as error:  # a tls:// address without keys is a TypeError
             raise CurvescopeError(f"{self._scheduler}: no Dask scheduler answers there ({error}).") from error
 
     def __exit__(self, *_: object) -> None:
@@ -227,13 +223,29 @@ class Reducer:
             self._take(together, level + 1)
 
     def _chunks(self, jobs: Sequence[Job]) -> Iterator[tuple[Sequence[Job], Reduction]]:
-        if self._client is None:
+        if self._client is None and self._workers == 1:
             for job in jobs:
                 yield [job], reduce_jobs([job])
             return
-        workers = max(1, len(self._client.nthreads()))
+        workers = self._workers if self._client is None else max(1, len(self._client.nthreads()))
         size = max(1, min(_MOST_PER_TASK, len(jobs) // (workers * _TASKS_PER_WORKER)))
-        yield from self._on_cluster([jobs[i : i + size] for i in range(0, len(jobs), size)])
+        chunks = [jobs[i : i + size] for i in range(0, len(jobs), size)]
+        yield from self._in_processes(chunks) if self._client is None else self._on_cluster(chunks)
+
+    def _in_processes(self, chunks: Sequence[Sequence[Job]]) -> Iterator[tuple[Sequence[Job], Reduction]]:
+        from ...profiling.measure.loop import Empty
+        from ...profiling.measure.processes import call_many
+
+        retried: list[Sequence[Job]] = []
+        for chunk, reduction in call_many(reduce_jobs, chunks, self._workers):
+            if not isinstance(reduction, Empty):
+                yield chunk, reduction
+            elif len(chunk) == 1:
+                yield chunk, unreadable(str(chunk[0].path), f"its process was {reduction.why}: {reduction.detail}")
+            else:  # one of them ended the process: each alone
+                retried += [[job] for job in chunk]
+        if retried:
+            yield from self._in_processes(retried)
 
     def _on_cluster(self, chunks: Iterable[Sequence[Job]]) -> Iterator[tuple[Sequence[Job], Reduction]]:
         from distributed import KilledWorker, as_completed
@@ -253,19 +265,3 @@ class Reducer:
                     single = self._client.submit(reduce_jobs, [job], pure=False)
                     waiting[single] = [job]
                     completed.add(single)
-
-
-def local_cluster(workers: int) -> Any:
-    """A Dask cluster of processes on this machine, without a dashboard."""
-    import logging
-
-    from distributed import LocalCluster
-
-    return LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        dashboard_address=None,
-        # The scheduler takes any free port: the usual one may belong to another cluster, of which Dask warns.
-        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-        silence_logs=logging.CRITICAL,
-    )

@@ -1,14 +1,32 @@
-"""Runs a function of Curvescope in a Python of its own."""
+"""Starts Pythons of Curvescope's own: none runs a file of the current folder, which may hold anything.
+
+A Python that is started with `-c` or `-m` searches that folder first. What a user names, e.g. by `--step`, adds it.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def python_command(module: str, function: str, *arguments: object) -> list[str]:
     """The command that calls a function with arguments as texts.
 
-    It imports from where this process does: Python alone would put the current folder first, which may hold anything.
+    It imports from where this process does.
     """
     code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import {function}; {function}(*sys.argv[1:])"
     return [sys.executable, "-c", code, *map(str, arguments)]
+
+
+@contextmanager
+def in_pythons_folder() -> Iterator[None]:
+    """Change to the folder of Python's own modules, for what multiprocessing starts with `-c` in the current one."""
+    here = os.open(".", os.O_PATH)
+    try:
+        os.chdir(os.path.dirname(os.__file__))
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)

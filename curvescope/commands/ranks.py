@@ -2,7 +2,7 @@
 
 Takes the folders of the ranks, the folder above them, patterns or URLs (`'s3://bucket/job/rank*/'`, in quotes); each
 is a recording, or a trace of the PyTorch profiler. Every recording is reduced to small tables that can be added, by
-workers on this machine or on a Dask cluster (`--scheduler`). Unreadable recordings are listed, and the others are
+processes on this machine or on a Dask cluster (`--scheduler`). Unreadable recordings are listed, and the others are
 analysed. After Ctrl-C, the results so far are shown.
 
 The largest stragglers are explained against all other ranks, layer by layer; `--explain 0-7 --against 8-15` explains
@@ -32,7 +32,7 @@ _EXPLAINED = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ranks", nargs="+", metavar="WHERE", help="recordings of the ranks: folders, patterns, URLs")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="address of a Dask scheduler, e.g. tcp://host:8786")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="address of a Dask scheduler, e.g. tls://host:8786")
     parser.add_argument(
         "--workers", type=int, metavar="N", help="number of workers on this machine (default: from cores and ranks)"
     )

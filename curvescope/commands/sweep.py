@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..profiling.measure.configuration import Configuration
-    from ..profiling.measure.dask_workers import SweepCluster
     from ..profiling.measure.sweep_plan import SweepPlan
     from ..profiling.measure.visit_processes import Measurer
+    from ..profiling.measure.workers import Workers
 
+LOCAL = "local"  # instead of the address of a scheduler
 _CHOICES = {"no": (False,), "yes": (True,), "both": (False, True)}
 
 
@@ -58,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="address of a Dask scheduler, e.g. tcp://host:8786, whose workers measure one recording each; or "
-        "local, for one worker per GPU of this machine",
+        help="local, for one worker per GPU of this machine, which measure one recording each; or the address of a "
+        "Dask scheduler, e.g. tls://host:8786, for its workers",
     )
     where.add_argument(
         "--workers", type=int, metavar="N", help="number of workers for --scheduler local on a CPU; they share it"
@@ -80,45 +81,47 @@ def run(args: argparse.Namespace) -> int:
         return _sweep(args, None)
     if args.lock_clocks is not None:
         raise CurvescopeError("--lock-clocks is for a GPU of this machine: omit it with --scheduler.")
-    with _cluster(args) as cluster:
-        return _sweep(args, cluster)
+    with _workers(args) as workers:
+        return _sweep(args, workers)
 
 
-def _cluster(args: argparse.Namespace) -> SweepCluster:
-    from ..profiling.measure.dask_workers import LOCAL, SweepCluster, visible_gpus
+def _workers(args: argparse.Namespace) -> Workers:
+    from ..profiling.measure.workers import LocalWorkers, visible_gpus
 
     if args.scheduler != LOCAL:
+        from ..profiling.measure.dask_workers import DaskWorkers
+
         if args.workers is not None:
             raise CurvescopeError("--workers needs --scheduler local; a running scheduler has its own workers.")
-        return SweepCluster(args.scheduler, None)
+        return DaskWorkers(args.scheduler)
     if pick_device(args.device) != "cpu":
         if args.workers is not None:
             raise CurvescopeError("--workers is for a CPU: GPUs have one worker each (CUDA_VISIBLE_DEVICES).")
-        return SweepCluster(LOCAL, None, visible_gpus())
+        return LocalWorkers(None, visible_gpus())
     cores = usable_cores()
     if args.workers is None or not 1 <= args.workers <= cores:
         raise CurvescopeError(
             f"--scheduler local on a CPU: give the number of workers that share its cores, --workers 1 to {cores}."
         )
-    return SweepCluster(LOCAL, args.workers, threads=cores // args.workers)
+    return LocalWorkers(args.workers, threads=cores // args.workers)
 
 
-def _sweep(args: argparse.Namespace, cluster: SweepCluster | None) -> int:
+def _sweep(args: argparse.Namespace, workers: Workers | None) -> int:
     from ..analysis.render.live import LiveCurves
     from ..profiling.measure.sweep_plan import PLAN_FILE, run_plan, sweep_recordings
     from ..profiling.recording.store import new_recording_path, open_recording
     from .table import show_table
 
-    plan = PLAN_FILE.read(args.resume) if args.resume else _plan(args, cluster)
+    plan = PLAN_FILE.read(args.resume) if args.resume else _plan(args, workers)
     # Before anything is written: workers that cannot measure must leave no folder.
     measurers = (
-        cluster.measurers(plan.configurations[0].device, len(plan.configurations)) if cluster is not None else []
+        workers.measurers(plan.configurations[0].device, len(plan.configurations)) if workers is not None else []
     )
     folder = args.resume or args.output or new_recording_path("sweep")
     if not args.resume:
         PLAN_FILE.write(folder, plan)
     messages = terminal.console(stderr=True)
-    where = f", on {counted(len(measurers), 'worker')}" if cluster is not None else ""
+    where = f", on {counted(len(measurers), 'worker')}" if workers is not None else ""
     messages.print(
         f"{counted(len(plan.configurations), 'recording')}, protocol {plan.protocol.name}, into {folder}{where}."
     )
@@ -151,7 +154,7 @@ def _shared(measurers: Sequence[Measurer]) -> str | None:
     return "Workers share a CPU: the times include contention for caches and memory bandwidth."
 
 
-def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
+def _plan(args: argparse.Namespace, workers: Workers | None) -> SweepPlan:
     from ..profiling.measure.sweep_plan import SweepPlan
     from ..profiling.workload.network_step import check_precision
 
@@ -167,7 +170,7 @@ def _plan(args: argparse.Namespace, cluster: SweepCluster | None) -> SweepPlan:
         axes = Axes(BATCH, parse_batches(searched[1]) if searched[1] else ())
     else:
         axes = options.axes_of(args)
-    device = pick_device(args.device) if cluster is None else cluster.pick_device(args.device)
+    device = pick_device(args.device) if workers is None else workers.pick_device(args.device)
     limit = options.memory_limit_of(args)
     made = options.steps_of(args, axes, device) if args.step else _networks(args, axes, device)
     configurations = [

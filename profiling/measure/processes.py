@@ -12,14 +12,18 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ...base.errors import CurvescopeError
+from ...base.own_process import in_pythons_folder, python_command
 from ...base.torch_runtime import prepare_libraries
 from . import preloading
 from .loop import Empty
@@ -30,7 +34,7 @@ _POLL_S = 0.5
 # Optimizers and the profiler import torch._dynamo, 1.5 s of CPU for every process, and MKL measures the clock of the
 # CPU, up to 1 s. None of these modules opens a device or starts a thread; neither would survive a fork.
 PRELOADED = ("torch", "torch._dynamo", "torch.profiler", "curvescope.profiling.collect.mkl_clock")
-# Of an interpreter: it loads this Curvescope, whichever its environment has, and nothing else from beside it.
+# Of an interpreter of a version: it loads this Curvescope, whichever the version has, and nothing else from beside it.
 _MAIN = """
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -39,7 +43,7 @@ spec = spec_from_file_location("curvescope", folder + "/__init__.py", submodule_
 sys.modules["curvescope"] = module_from_spec(spec)
 spec.loader.exec_module(sys.modules["curvescope"])
 from curvescope.profiling.measure.processes import serve_file
-serve_file(int(file))
+serve_file(file)
 """
 
 
@@ -54,6 +58,8 @@ class ChildProcess:
         self._connection, there = context.Pipe()
         self._process: Any = context.Process(target=_serve, args=(there, make, arguments))
         with preloading.named(), _empty_main():
+            with in_pythons_folder():
+                forkserver.ensure_running()
             self._process.start()
         there.close()
 
@@ -76,24 +82,79 @@ class ChildProcess:
         if self._process.is_alive() and self._process.pid is not None:
             with suppress(ProcessLookupError):  # it ended before it made its group
                 os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.kill()
+        self.kill()
         self._process.join()
         self._connection.close()
 
+    def kill(self) -> None:
+        """From another thread: end the process; a running call gives an `Empty`."""
+        self._process.kill()
+
 
 class Interpreter(ChildProcess):
-    """The same in a new interpreter, which loads libraries itself, e.g. with other variables or those of a checkout."""
+    """The same in a new interpreter, which loads libraries itself, e.g. with other variables."""
+
+    def __init__(self, variables: Mapping[str, str], make: Callable[..., Any], *arguments: Any) -> None:
+        """Start this interpreter with other variables."""
+        self._start(python_command(__name__, "serve_file"), variables, None, (make, arguments))
+
+    def _start(self, command: Sequence[str], variables: Mapping[str, str], folder: Path | None, served: object) -> None:
+        self._process, self._connection = start_with_socket(
+            command, _Popen, cwd=folder, env={**os.environ, **variables}
+        )
+        with suppress(OSError):  # it ended; the first call says how
+            self._connection.send(served)
+
+
+def call_many(function: Callable[[Any], Any], items: Sequence[Any], processes: int) -> Iterator[tuple[Any, Any]]:
+    """Call a module's function on items in several new interpreters, the first item first.
+
+    Yields each item with its result, or with an `Empty` as `ChildProcess.call` returns it, in the order of completion.
+    An item that ended its interpreter is not tried again. Closing the iterator ends all interpreters.
+    """
+    here = threading.local()
+    started: list[Interpreter] = []
+    closed = threading.Event()
+
+    def call(item: Any) -> Any:
+        if getattr(here, "child", None) is None:
+            here.child = Interpreter({}, _Function, function)
+            started.append(here.child)
+        if closed.is_set():  # what closed it may not have seen this interpreter
+            return None
+        result = here.child.call("call", item)
+        if isinstance(result, Empty) and result.why == KILLED:
+            here.child = None
+        return result
+
+    pool = ThreadPoolExecutor(max(1, min(processes, len(items))))
+    futures = {pool.submit(call, item): item for item in items}
+    try:
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        closed.set()
+        for child in list(started):
+            child.kill()  # its thread sees the end
+        pool.shutdown(cancel_futures=True)
+        for child in started:
+            child.end()
+
+
+class _Function:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.call = function
+
+
+class InterpreterOfVersion(Interpreter):
+    """The same with the modules of a version of the user's code."""
 
     def __init__(
         self, python: str, folder: Path, variables: Mapping[str, str], make: Callable[..., Any], *arguments: Any
     ) -> None:
         """Start an interpreter with packages that Curvescope needs, in a folder that is first searched for modules."""
         command = [python, "-c", _MAIN, str(Path(__file__).parents[2])]
-        self._process, self._connection = start_with_socket(
-            command, _Popen, cwd=folder, env={**os.environ, **variables}
-        )
-        with suppress(OSError):  # it ended; the first call says how
-            self._connection.send((make, arguments))
+        self._start(command, variables, folder, (make, arguments))
 
 
 class _Popen(subprocess.Popen[bytes]):
@@ -121,10 +182,15 @@ def start_with_socket(
     return process, Connection(ours.detach())
 
 
-def serve_file(file: int) -> None:
+def connection_of(file: str) -> Connection:
+    """In a process that was started with a socket: the connection, by the last argument."""
+    os.set_inheritable(int(file), False)
+    return Connection(int(file))
+
+
+def serve_file(file: str) -> None:
     """In an interpreter that was started with a socket: serve the object that the other end names first."""
-    os.set_inheritable(file, False)
-    connection = Connection(file)
+    connection = connection_of(file)
     with suppress(EOFError):
         _serve(connection, *connection.recv())
 

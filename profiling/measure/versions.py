@@ -25,7 +25,7 @@ from ..recording.store import TOGETHER, RecordingWriter
 from .configuration import Configuration
 from .loop import Empty, Loop, Progress, Visit, VisitWriter
 from .machine import Machine, describe_machine
-from .processes import Interpreter
+from .processes import InterpreterOfVersion
 from .protocol import Protocol
 from .stopping import Complete, StepRow, Until
 from .sweep import describe_sweep
@@ -144,12 +144,13 @@ def measure_versions(
     folder: Path,
     decided: Callable[[Sequence[StepRow]], bool] = lambda _: False,
     report: Callable[[Progress], object] = lambda _: None,
-    start: Callable[..., Any] = Interpreter,
+    start: Callable[..., Any] = InterpreterOfVersion,
 ) -> list[Path]:
     """Measure versions of a step together; each gets a recording in the new folder, by its name.
 
     `decided` says whether the rows so far, whose `factor` is the version, are enough; it is asked when processes end.
-    `start` starts a process, see `Interpreter`. A version that runs another's code, or whose step fails, is an error.
+    `start` starts a process, see `InterpreterOfVersion`. A version that runs another's code, or whose step fails, is
+    an error.
     """
     run = _Run(versions, configuration, protocol, start)
     shared = {"run": uuid.uuid4().hex, "rounds_of_process": ROUNDS_OF_PROCESS}

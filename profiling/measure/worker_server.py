@@ -1,20 +1,22 @@
-"""Measures for a worker of a cluster: `python -m curvescope.profiling.measure.worker_server SOCKET`.
+"""A process that measures for a worker: each worker has one, which runs every visit in a process of its own.
 
-A worker must not start processes that start others, and its libraries are already loaded; so each worker has such a
-server, which runs every visit in its own process. The server ends with its worker, and its processes end with the
-server.
+A worker of a Dask cluster must not start processes that start others, and its libraries are already loaded. The server
+and its worker share a pair of sockets, so nobody else can reach it; it ends with its worker, and its processes with it.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from .processes import start_with_socket
+from ...base.own_process import python_command
+from .processes import connection_of, start_with_socket
 from .visit_processes import LocalMeasurer
 
 
@@ -22,39 +24,47 @@ class ServerEnded(Exception):  # noqa: N818 - an event, not an error of the call
     """The server and its running process ended."""
 
 
-class _Server:
+class Server:
     """A server process, and this side of its socket."""
 
-    def __init__(self) -> None:
-        self._process, self._connection = start_with_socket([sys.executable, "-m", __name__])
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
+        """Start it, with other variables of the environment."""
+        command, environment = python_command(__name__, "serve_file"), {**os.environ, **(variables or {})}
+        self.process, self._connection = start_with_socket(command, env=environment)
         self._lock = threading.Lock()
 
-    def call(self, name: str, arguments: tuple[Any, ...]) -> Any:
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a method of its `LocalMeasurer`.
+
+        Raises:
+            ServerEnded: it ended before or meanwhile.
+        """
         with self._lock:
             try:
                 self._connection.send((name, arguments))
                 return self._connection.recv()
             except (EOFError, OSError) as error:
-                raise ServerEnded(f"exit code {self._process.wait()}") from error
+                raise ServerEnded(f"exit code {self.process.wait()}") from error
 
     def end(self) -> None:
-        self._process.kill()  # it notices the end of its worker by itself, but not at once
-        self._process.wait()
+        """End it and the running process; a call in another thread raises ServerEnded."""
+        self.process.kill()  # it notices the end of its worker by itself, but not at once
+        self.process.wait()
 
 
-_server: _Server | None = None
+_server: Server | None = None
 _starting = threading.Lock()
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """On a worker: call a method of the server's `LocalMeasurer`; if the server ended, the next call starts another."""
+    """On a worker of Dask: call a method of the server's `LocalMeasurer`; a new server follows one that ended."""
     global _server
     with _starting:
         if _server is None:
-            _server = _Server()
+            _server = Server()
         server = _server
     try:
-        return server.call(name, arguments)
+        return server.call(name, *arguments)
     except ServerEnded:
         with _starting:
             _server = None
@@ -62,10 +72,16 @@ def call(name: str, *arguments: Any) -> Any:
 
 
 def end() -> None:
-    """On a worker: end its server and the running process."""
+    """On a worker of Dask: end its server and the running process."""
     with _starting:
         if _server is not None:
             _server.end()
+
+
+def serve_file(file: str) -> None:
+    """In the server: handle calls until the worker closes the connection."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker is interrupted, and ends this process
+    serve(connection_of(file))
 
 
 def serve(connection: Connection) -> None:
@@ -79,9 +95,3 @@ def serve(connection: Connection) -> None:
         while True:
             name, arguments = connection.recv()
             connection.send(getattr(measurer, name)(*arguments))
-
-
-if __name__ == "__main__":
-    file = int(sys.argv[1])
-    os.set_inheritable(file, False)
-    serve(Connection(file))

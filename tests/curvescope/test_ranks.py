@@ -1,10 +1,10 @@
 """`curvescope ranks`: many recordings, on a disk and on S3, in one process and on a cluster that loses workers."""
 
 import json
+import logging
 import os
 import signal
-import socket
-from contextlib import suppress
+import sys
 
 import pytest
 
@@ -181,12 +181,17 @@ def test_ranks_on_s3_give_what_they_give_on_a_disk(tmp_path):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with socket.socket() as another:
-        with suppress(OSError):  # taken already
-            another.bind(("127.0.0.1", 8787))
-            another.listen()
-        with rank_jobs.local_cluster(2) as started:
-            yield started
+    """A user's own."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        2,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+        silence_logs=logging.CRITICAL,
+    ) as started:
+        yield started
 
 
 @pytest.mark.slow
@@ -258,20 +263,44 @@ def test_a_recording_that_kills_every_worker_is_left_out_and_its_neighbours_coun
     monkeypatch.setattr(distributed, "as_completed", Completed)
     reducer = Reducer(len(jobs), scheduler="tcp://nowhere")
     reducer._client = Client()
-    found = reducer.reduce(jobs)
+    check_without_7(reducer.reduce(jobs), job)
+
+
+def check_without_7(found, job):
     assert found.column("ranks", "rank").tolist() == [rank for rank in range(RANKS) if rank != 7]
     ((place, reason),) = found.unreadable
     assert place == str(job / "rank7")
     assert "was killed" in reason
 
 
-def test_without_dask_one_process_serves(job, monkeypatch, document_of):
-    import sys
+def reduce_and_end_at_7(jobs):
+    if any(job.rank_id.rank == 7 for job in jobs):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original_reduce_jobs(jobs)
 
+
+original_reduce_jobs = rank_jobs.reduce_jobs
+
+
+def test_a_recording_that_kills_its_process_is_left_out_and_its_neighbours_count(job, monkeypatch):
+    jobs, _ = find_ranks([str(job)])
+    monkeypatch.setattr(rank_jobs, "reduce_jobs", reduce_and_end_at_7)
+    with Reducer(len(jobs), workers=2) as reducer:
+        check_without_7(reducer.reduce(jobs), job)
+
+
+def test_several_processes_give_what_one_gives(job):
+    jobs, _ = find_ranks([str(job)])
+    with Reducer(len(jobs), workers=2) as reducer:
+        assert reducer.description == "with 2 workers"
+        assert same(reducer.reduce(jobs), rank_jobs.reduce_jobs(jobs))
+
+
+def test_a_scheduler_alone_needs_dask(job, monkeypatch, document_of):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert document_of("ranks", job)["ranks"] == RANKS
     with pytest.raises(BackendMissingError, match=r"curvescope\[cluster\]"):
-        Reducer(RANKS, workers=4)
+        Reducer(RANKS, scheduler="tcp://127.0.0.1:1")
 
 
 def test_a_recording_finds_the_stragglers_of_its_job(job):

@@ -1,60 +1,27 @@
 """Sweeps on the workers of a Dask cluster: which are taken, and what the end of one costs."""
 
 import os
-from collections import Counter
 
 import pytest
 
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure import dask_workers, worker_server
 from curvescope.profiling.measure.configuration import Configuration
-from curvescope.profiling.measure.dask_workers import SweepCluster, WorkerLostError
+from curvescope.profiling.measure.dask_workers import DaskWorkers, WorkerLostError
 from curvescope.profiling.measure.loop import Empty, Visit
 from curvescope.profiling.measure.processes import KILLED
-from curvescope.profiling.measure.protocol import Protocol
-from curvescope.profiling.measure.sweep_plan import PLAN_FILE, SweepPlan, run_plan, sweep_recordings
-from curvescope.profiling.recording.store import Status, open_recording
 
 from .fake_measurers import CARD, machine
+from .killed_worker import THREE_ROUNDS, check_killed_worker, spread_models
 
-# The first step that finds a file with the process ids of the workers kills the one that it runs under.
-MORTAL = """
-import os, signal
-from pathlib import Path
-from torch import nn
-
-HERE = Path(__file__).parent
-
-def kill_the_worker():
-    try:
-        (HERE / "workers").rename(HERE / "killed")
-    except FileNotFoundError:
-        return
-    workers = set(map(int, (HERE / "killed").read_text().split()))
-    process = os.getpid()
-    while process not in workers:
-        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(process, signal.SIGKILL)
-
-class Linear(nn.Linear):
-    def forward(self, x):
-        kill_the_worker()
-        return super().forward(x)
-
-def linear():
-    return Linear(8, 4)
-
-def wide():
-    return Linear(8, 64)
-"""
-THREE_ROUNDS = Protocol("three", (3, 3), 1, (2, 2), 0.0, 1, None)
+__all__ = ["spread_models"]  # a fixture
 
 
-class FakeCluster(SweepCluster):
+class FakeCluster(DaskWorkers):
     """Workers by address; an address is gone once it is asked for a visit of batch 13."""
 
     def __init__(self, machines):
-        super().__init__("tcp://fake:1", None)
+        super().__init__("tcp://fake:1")
         self.machines, self.asked = dict(machines), []
 
     def addresses(self):
@@ -157,38 +124,39 @@ def test_options_that_do_not_go_together(options, said, refusal_of, tmp_path, mo
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture
+def cluster():
+    """A scheduler and two workers of the user's own, which ask for keys; their addresses and process ids."""
+    import dask
+    from distributed import LocalCluster, Security
+
+    keys = Security.temporary()
+    settings = {
+        "distributed.comm.tls.ca-file": keys.tls_ca_file,
+        "distributed.comm.tls.client.cert": keys.tls_client_cert,
+        "distributed.comm.tls.client.key": keys.tls_client_key,
+    }
+    kind = {"host": "127.0.0.1", "protocol": "tls://", "security": keys, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=2, threads_per_worker=1, silence_logs=50, **kind) as started, dask.config.set(settings):
+        yield started
+
+
 @pytest.mark.slow
-def test_a_worker_killed_in_a_visit_costs_no_visit_and_doubles_none(tmp_path, monkeypatch):
-    (tmp_path / "spread_models.py").write_text(MORTAL)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    settings = tuple(Configuration(f"spread_models:{name}", (8,)) for name in ("linear", "wide"))
-    plan = SweepPlan(settings, (1, 2), False, THREE_ROUNDS)
-    PLAN_FILE.write(tmp_path / "sweep", plan)
-    reports = []
-    with SweepCluster("local", 2) as cluster:
-        pids = cluster._client.run(os.getpid)
+def test_a_worker_killed_in_a_visit_costs_no_visit_and_doubles_none(spread_models, cluster):
+    with DaskWorkers(cluster.scheduler_address) as workers:
+        assert cluster.scheduler_address.startswith("tls://")
+        processes = workers._client.run(os.getpid).values()
+        check_killed_worker(spread_models, workers, lambda: processes, moves=1)
 
-        def report(label, standing):
-            reports.append(label)
-            if len(reports) == 3:
-                (tmp_path / "written").write_text(" ".join(map(str, pids.values())))
-                (tmp_path / "written").rename(tmp_path / "workers")
 
-        measurers = cluster.measurers("cpu", 2)
-        assert run_plan(tmp_path / "sweep", plan, report, measurers=measurers) == []
-    went_on = []
-    for path in sweep_recordings(tmp_path / "sweep"):
-        recording = open_recording(path)
-        assert recording.meta["status"] == Status.COMPLETE
-        timed = recording.frame("steps")
-        timed = timed[~timed["profiled"]]
-        visits = Counter(timed[["batch", "round"]].itertuples(index=False, name=None))
-        assert visits == {(batch, round_): 2 for batch in (1, 2) for round_ in (0, 1, 2)}
-        assert timed["step"].is_unique
-        assert recording.meta["device"]["threads"] == 1
-        went_on += recording.meta.get("went_on_at", [])
-    assert len(went_on) == 1
+@pytest.mark.slow
+def test_without_keys_a_cluster_refuses(cluster):
+    import dask
+
+    none = {"distributed.comm.tls.client.cert": None, "distributed.comm.tls.client.key": None}
+    workers = DaskWorkers(cluster.scheduler_address)
+    with dask.config.set(none), pytest.raises(CurvescopeError, match="no Dask scheduler answers there"), workers:
+        pass
 
 
 def test_the_question_after_the_end_of_a_server_starts_another(monkeypatch):
@@ -198,13 +166,13 @@ def test_the_question_after_the_end_of_a_server_starts_another(monkeypatch):
         def __init__(self):
             Server.started += 1
 
-        def call(self, name, arguments):
+        def call(self, name, *arguments):
             if arguments == ("kill",):
                 raise worker_server.ServerEnded
             return name, arguments, Server.started
 
     monkeypatch.setattr(worker_server, "_server", None)
-    monkeypatch.setattr(worker_server, "_Server", Server)
+    monkeypatch.setattr(worker_server, "Server", Server)
     assert worker_server.call("pick", "cpu") == worker_server.call("pick", "cpu") == ("pick", ("cpu",), 1)
     with pytest.raises(worker_server.ServerEnded):
         worker_server.call("visit", "kill")
@@ -217,7 +185,7 @@ def test_a_server_answers_until_it_ends_and_the_next_question_starts_another():
         assert worker_server.call("pick", "cpu") == "cpu"
         described = worker_server.call("describe", "cpu")
         assert described.device["kind"] == "cpu"
-        worker_server._server._process.kill()
+        worker_server._server.process.kill()
         with pytest.raises(worker_server.ServerEnded):
             worker_server.call("describe", "cpu")
         assert worker_server.call("describe", "cpu").kind == described.kind

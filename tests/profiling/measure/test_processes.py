@@ -85,7 +85,7 @@ def test_what_a_process_prints_goes_to_standard_error():
 
 def test_a_process_with_variables_of_its_own_loads_libraries_with_them():
     """The server that others are forked from has torch loaded, which reads some variables only then."""
-    other = Interpreter(sys.executable, Path(__file__).parents[3], {"OF_A_TEST": "1"}, Loads)
+    other = Interpreter({"OF_A_TEST": "1"}, Loads)
     for child, expected in (ChildProcess(Loads), (None, True)), (other, ("1", False)):
         assert child.call("loaded_with", "OF_A_TEST") == expected
         child.end()

@@ -12,7 +12,7 @@ import pytest
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Empty, Visit
-from curvescope.profiling.measure.processes import Interpreter
+from curvescope.profiling.measure.processes import InterpreterOfVersion
 from curvescope.profiling.measure.versions import PROTOCOL, Version, checked_out, measure_versions
 from curvescope.profiling.recording.store import TOGETHER, open_recording
 
@@ -139,8 +139,8 @@ def test_a_version_that_imports_code_of_another_is_refused(tmp_path):
 
 
 def test_an_interpreter_runs_in_its_folder_with_its_variables_and_ends(tmp_path):
-    text = Interpreter(sys.executable, tmp_path, {"OF_A_VERSION": "value"}, os.getenv, "OF_A_VERSION")
-    folder = Interpreter(sys.executable, tmp_path, {}, Path, ".")
+    text = InterpreterOfVersion(sys.executable, tmp_path, {"OF_A_VERSION": "value"}, os.getenv, "OF_A_VERSION")
+    folder = InterpreterOfVersion(sys.executable, tmp_path, {}, Path, ".")
     assert text.call("upper") == "VALUE"
     assert folder.call("resolve") == tmp_path.resolve()
     for process in (text, folder):
@@ -151,6 +151,6 @@ def test_an_interpreter_runs_in_its_folder_with_its_variables_and_ends(tmp_path)
 def test_an_interpreter_that_cannot_start_is_an_empty_result(tmp_path):
     (tmp_path / "msgspec.py").write_text("raise SystemExit(3)")  # of the folder, which is searched first
     (tmp_path / "numpy.py").write_text("raise SystemExit(3)")
-    process = Interpreter(sys.executable, tmp_path, {}, Path, ".")
+    process = InterpreterOfVersion(sys.executable, tmp_path, {}, Path, ".")
     assert process.call("resolve") == Empty("killed", "its process ended with exit code 3")
     process.end()

@@ -17,6 +17,7 @@ from ..analysis.verdicts.outcome import Outcome, subject
 from ..analysis.verdicts.proof import about, decisive, reproduces
 from ..analysis.verdicts.rule import TOO_WIDE
 from ..analysis.verdicts.words import Reproduction, Verdict
+from ..profiling.hardware.locked_clocks import NOT_ASKED, may_lock_clocks
 from ..profiling.recording.experiments import Experiment, Scope, Stage, Wave
 from .budget import rounds_of, with_more_rounds
 from .factors import FACTORS, names_of
@@ -183,7 +184,12 @@ class TermCase:
 
     def on_steps(self, stage: Stage, names: Iterable[str]) -> Iterator[Experiment]:
         """Complete steps with the factors not yet tried so; those that do not apply come along and say why."""
-        tried = {name for one in self.earlier(stage) for name in one.factors}
+        tried = {
+            name
+            for one in self.earlier(stage)
+            for name in one.factors
+            if not (may_lock_clocks() and one.untested.get(name) == NOT_ASKED)
+        }
         new = [name for name in dict.fromkeys(names) if name not in tried]
         applicable = [name for name in new if self.known.budget.setup_s(name)][:_MOST_STEP_FACTORS]
         if applicable:

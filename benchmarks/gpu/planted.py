@@ -16,14 +16,12 @@ from torch import nn
 
 import curvescope
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.hardware.nvml import find_device
 
 BATCHES = (16, 32, 64, 128)
 PLANTED_AT = 64
 # Experiments make the steps again in other processes.
 _DEVICE = os.environ.setdefault("PLANTED_DEVICE", sys.argv[2] if __name__ == "__main__" else "cuda:0")
 _WIDTH, _ROWS = (32, 1) if _DEVICE == "cpu" else (2048, 64)  # of a product for each sample; a CPU only rehearses
-_LOW_CLOCK = 0.6  # of the largest
 Step = Callable[[], object]
 
 
@@ -64,24 +62,6 @@ def pageable_copy(batch: int) -> Step:
     return _step(_network(), lambda: x.to(_DEVICE) if batch == PLANTED_AT else on_device)
 
 
-def low_clock(batch: int) -> Step:
-    """The SM clock locked low."""
-    gpu = find_device(_DEVICE)
-    most_mhz = gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM")
-    clock_mhz = round(most_mhz * (_LOW_CLOCK if batch == PLANTED_AT else 1))
-
-    def lock() -> None:
-        if locked.get("mhz") != clock_mhz:  # at the first step of a visit, which is discarded
-            gpu.library.nvmlDeviceSetGpuLockedClocks(gpu.handle, clock_mhz, clock_mhz)
-            locked["mhz"] = clock_mhz
-
-    x = torch.randn(batch * _ROWS, _WIDTH, device=_DEVICE)
-    return _step(_network(), lambda: x, lock)
-
-
-locked: dict[str, int] = {}
-
-
 class Rows(nn.Module):
     """One block per row: so many rows that one block is left over for a further wave."""
 
@@ -115,7 +95,6 @@ def switch(batch: int) -> Step:
 EXPECTED = {
     allocation: "launch- or host-bound, memory pressure",
     pageable_copy: "launch- or host-bound",
-    low_clock: "throttling",
     wave: "wave and tile quantisation",
     switch: "algorithm switch",
 }
@@ -129,12 +108,6 @@ def row(plant: Callable[[int], Step], seconds: float, experiments_s: float) -> s
         answers = [f"{one.name}: {one.cause} ({one.verdict})" for one in found.answers][:3]
     except CurvescopeError as error:
         answers = [str(error)]
-    except Exception as error:  # NVML's own class: this user may lock no clock
-        answers = [f"{type(error).__name__}: {error}"]
-    finally:
-        if locked:
-            gpu = find_device(_DEVICE)
-            gpu.library.nvmlDeviceResetGpuLockedClocks(gpu.handle)
     return f"| {plant.__name__} | {plant.__doc__} | {EXPECTED[plant]} | {'; '.join(answers) or 'no answer'} |"
 
 

@@ -81,7 +81,7 @@ _FULL: dict[str, Any] = {
     "energy_s": "80",
     "pressed": "32,64,128",
     "problem_s": "2",
-    "planted": ("low_clock", "allocation", "pageable_copy", "wave", "switch"),
+    "planted": ("allocation", "pageable_copy", "wave", "switch"),
     "networks": ("alexnet", "vgg_a", "bert_base"),
     "limits_gb": ("8", "6", "4"),
     "gemm": "gemm --axis n=256,1024,4096",

@@ -25,19 +25,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = f" (default: {DEFAULT_EXPERIMENTS_S:g}s, for a recording of a GPU {CUDA_EXPERIMENTS_S:g}s)"
     options.add(parser, "recording")
     options.add(parser, "--experiments", help=options.EXPERIMENTS + default)
+    parser.add_argument(
+        "--lock-clocks",
+        action="store_true",
+        help="let an experiment lock the SM clock of the GPU for its visits, for all who use it (needs root)",
+    )
     options.add(parser, "--curvature", "--all", "--json")
 
 
 def run(args: argparse.Namespace) -> int:
     from ..analysis.render.show import show_diagnosis
     from ..experiments.confirming import confirm_with_bars
+    from ..profiling.hardware.locked_clocks import ON_A_CPU, clocks_may_be_locked
     from ..profiling.recording.store import open_recording
 
     kind = device_kind(open_recording(args.recording).meta)
     seconds = options.experiments_s_of(args, default_experiments_s(kind))
+    if args.lock_clocks and kind == "cpu":
+        raise CurvescopeError(ON_A_CPU)
     if not seconds:
         raise CurvescopeError(f"--experiments {args.experiments}: no time is left for any; write e.g. 60s or 2m.")
     terminal.console(stderr=True).print(f"Experiments on {args.recording}: at most about {duration_text(seconds)}.")
-    recording = confirm_with_bars(args.recording, seconds)
+    with clocks_may_be_locked(args.lock_clocks):
+        recording = confirm_with_bars(args.recording, seconds)
     show_diagnosis(recording, **options.shown(args))
     return 0

@@ -1,4 +1,8 @@
-"""Locks the SM clock of a GPU for a while, and unlocks it whatever happens, except a kill that nobody can catch."""
+"""Locks the SM clock of a GPU for a while, and unlocks it whatever happens.
+
+Nothing else in Curvescope changes a setting of a GPU, and this does only for `--lock-clocks`: a locked clock holds
+for all who use the GPU.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,38 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from ...base.errors import BackendMissingError, CurvescopeError
+from .clock_guard import end_guard, start_guard
 from .nvml import NvmlDevice, find_device
 
 # Children that measure say it, too, in their recordings.
 _VARIABLE = "CURVESCOPE_LOCKED_SM_CLOCK_HZ"
 _SIGNALS = ("SIGTERM", "SIGHUP")  # SIGINT raises KeyboardInterrupt by itself
+ON_A_CPU = "--lock-clocks is for a GPU, and this runs on the CPU: omit it."
+# Why an experiment that would lock the clock is untested.
+NOT_ASKED = (
+    "it locks the clock of the GPU, for all who use it, and needs --lock-clocks: "
+    "`curvescope confirm RUN --lock-clocks`, as root"
+)
+_MAY_LOCK = ContextVar("may lock clocks", default=False)
+
+
+@contextmanager
+def clocks_may_be_locked(asked: bool = True) -> Iterator[None]:
+    """Let experiments lock the clock while the block runs, if the user asked for it."""
+    token = _MAY_LOCK.set(asked)
+    try:
+        yield
+    finally:
+        _MAY_LOCK.reset(token)
+
+
+def may_lock_clocks() -> bool:
+    """Whether the user asked for experiments that lock the clock."""
+    return _MAY_LOCK.get()
 
 
 def locked_clock_hz() -> int | None:
@@ -29,10 +57,11 @@ def locked_clocks(device: str, clock_mhz: int | None = None) -> Iterator[int]:
     """Lock the SM clock of `cuda:N` while the block runs, to so many MHz, which the block gets; then unlock it.
 
     None is the GPU's default application clock, which it holds under most loads, or if it has none, its largest. A CPU,
-    missing rights, or a clock that the GPU refuses are errors. NVML does not say whether a clock was locked before.
+    missing rights, or a clock that the GPU refuses are errors. NVML does not say whether a clock was locked before. If
+    this process is killed, another one unlocks the clock, see `clock_guard`.
     """
     if device == "cpu":
-        raise CurvescopeError("--lock-clocks is for a GPU, and this runs on the CPU: omit it.")
+        raise CurvescopeError(ON_A_CPU)
     try:
         gpu = find_device(device)
     except BackendMissingError as error:
@@ -41,6 +70,7 @@ def locked_clocks(device: str, clock_mhz: int | None = None) -> Iterator[int]:
     mhz = mhz or gpu.read("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM")
     if mhz is None:
         raise CurvescopeError("--lock-clocks: this GPU reports no clock; write one, e.g. --lock-clocks 1500.")
+    guard = start_guard(device)
     restore = _raise_on_signals()
     try:
         _lock(gpu, mhz)
@@ -55,6 +85,7 @@ def locked_clocks(device: str, clock_mhz: int | None = None) -> Iterator[int]:
                 f"curvescope: the clock of {device} could not be unlocked ({error}): run `nvidia-smi -rgc` as root.",
                 file=sys.stderr,
             )
+        end_guard(guard)
         restore()
 
 

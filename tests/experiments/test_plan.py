@@ -10,7 +10,9 @@ from curvescope.analysis.diagnosis.explain import explain, explain_again
 from curvescope.analysis.render.headline import headline
 from curvescope.analysis.verdicts.words import Reproduction, Verdict
 from curvescope.experiments.budget import Budget
+from curvescope.experiments.case import TermCase
 from curvescope.experiments.plan import next_experiment, open_terms
+from curvescope.profiling.hardware.locked_clocks import NOT_ASKED, clocks_may_be_locked
 from curvescope.profiling.measure import visit
 from curvescope.profiling.measure.protocol import EXPERIMENT
 from curvescope.profiling.recording.experiments import Scope, Stage
@@ -421,3 +423,14 @@ def test_the_planned_time_of_a_visit_on_a_gpu_is_what_a_worker_takes(monkeypatch
     setup_s, round_s = budget._times_s(wanted)
     assert setup_s == 3 * 6
     assert round_s == pytest.approx(3 * 2 * steps.now_ns / 1e9, rel=0.1)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_an_experiment_that_locks_the_clock_comes_again_once_it_is_asked_for(monkeypatch, asked):
+    """It was planned without `--lock-clocks`, and ran only its pauses."""
+    made = SimpleNamespace(factors=("locked_clock", "pauses"), untested={"locked_clock": NOT_ASKED})
+    monkeypatch.setattr(TermCase, "earlier", lambda *_: [made])
+    monkeypatch.setattr(TermCase, "experiment", lambda _, stage, factors: factors)
+    case = TermCase(SimpleNamespace(budget=SimpleNamespace(setup_s=lambda _: 1.0)), None, (), None)
+    with clocks_may_be_locked(asked):
+        assert list(case.on_steps(Stage.CONFIRM, made.factors)) == [("locked_clock",)] * asked

@@ -207,9 +207,12 @@ def test_without_the_unmodified_steps_nothing_is_tested(tmp_path):
     assert "out of memory (8 GB)" in done.notes[0]
 
 
+@pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("allowed", [True, False])
-def test_the_clock_is_locked_below_that_of_all_sizes_during_the_visits_of_its_factor(tmp_path, monkeypatch, allowed):
-    """The steps ran at 1980 and at 1700 MHz: 1615 MHz is 5 % below the lower."""
+def test_the_clock_is_locked_below_that_of_all_sizes_during_the_visits_of_its_factor(
+    tmp_path, monkeypatch, allowed, asked
+):
+    """The steps ran at 1980 and at 1700 MHz: 1615 MHz is 5 % below the lower. Unasked, nobody's clock is changed."""
     workers, told = Workers(FakeClock()), []
 
     def lock(_, low, high):
@@ -220,9 +223,16 @@ def test_the_clock_is_locked_below_that_of_all_sizes_during_the_visits_of_its_fa
     nvml = fake_nvml(nvmlDeviceSetGpuLockedClocks=lock)
     nvml.nvmlDeviceResetGpuLockedClocks = lambda _: told.append(len(workers.visits))
     monkeypatch.setattr(locked_clocks, "find_device", lambda _: NvmlDevice(nvml, "handle"))
+    monkeypatch.setattr(locked_clocks, "start_guard", lambda _: None)
+    monkeypatch.setattr(locked_clocks, "end_guard", lambda _: None)
     clocks = {"sm_clock_hz": [1_980_000_000, 1_700_000_000]}
     recording = sweep_of(tmp_path / "r", replace(ALEXNET, device="cuda:0"), **clocks)
-    done, rows = run(tmp_path / "r", workers, experiment("locked_clock", rounds=(2, 2)), recording)
+    with locked_clocks.clocks_may_be_locked(asked):
+        done, rows = run(tmp_path / "r", workers, experiment("locked_clock", rounds=(2, 2)), recording)
+    if not asked:
+        assert "needs --lock-clocks" in done.untested["locked_clock"]
+        assert told == []
+        return
     if not allowed:
         assert "1615 MHz (Insufficient Permissions): this takes root" in done.untested["locked_clock"]
         assert {row["factor"] for row in rows} == {None}

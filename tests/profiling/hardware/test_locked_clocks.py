@@ -1,7 +1,12 @@
-"""Clocks that are locked for a while, on a double of NVML."""
+"""Clocks that are locked for a while, on a double of NVML; and that nothing else changes a setting of a GPU."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +16,15 @@ from curvescope.profiling.hardware.locked_clocks import locked_clock_hz, locked_
 from curvescope.profiling.hardware.nvml import NvmlDevice
 
 from .test_clocks import fake_nvml
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def no_guard(monkeypatch):
+    """Doubles in this process are none in another one."""
+    monkeypatch.setattr(module, "start_guard", lambda device: None)
+    monkeypatch.setattr(module, "end_guard", lambda guard: None)
 
 
 @pytest.fixture
@@ -86,3 +100,66 @@ def test_commands_refuse_to_lock_the_clock_of_a_cpu_before_they_measure(command,
     assert "--lock-clocks is for a GPU" in refusal_of(
         *command, "--device", "cpu", "--lock-clocks", "-o", tmp_path / "r"
     )
+
+
+# A driver that writes down what it is told, as another process finds it.
+PYNVML = """
+import pathlib
+NVML_CLOCK_SM, NVMLError = 1, OSError
+def told(what):
+    with pathlib.Path(__file__).with_name("told").open("a") as file:
+        file.write(what + "\\n")
+def nvmlInit(): pass
+def nvmlDeviceGetCount(): return 1
+def nvmlDeviceGetName(handle): return "NVIDIA H100"
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceSetGpuLockedClocks(handle, low, high): told(f"locked {low}")
+def nvmlDeviceResetGpuLockedClocks(handle): told("unlocked")
+"""
+LOCKING = """
+import sys
+from curvescope.profiling.hardware import locked_clocks
+locked_clocks.find_device.__globals__["_cuda_bus_id"] = lambda index: None
+with locked_clocks.locked_clocks("cuda:0", 1200):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("end", ["kill", "exit"])
+def test_a_kill_leaves_no_clock_locked(tmp_path, end):
+    (tmp_path / "pynvml.py").write_text(PYNVML)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOCKING], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout.readline() == b"locked\n"
+    told = tmp_path / "told"
+    assert told.read_text() == "locked 1200\n"
+    if end == "kill":
+        process.kill()
+    process.communicate()
+    limit_s = time.monotonic() + 600
+    while "unlocked" not in told.read_text() and time.monotonic() < limit_s:
+        time.sleep(0.01)
+    assert told.read_text() == "locked 1200\nunlocked\n"
+
+
+def test_nothing_but_the_option_changes_a_setting_of_a_gpu():
+    """NVML's setters stand in two modules, which only the option and a factor enter that asks for it."""
+    setters = re.compile(r"nvml\w*(?:Set|Reset|Clear|Register)[A-Z]\w*")
+    rooms = ("analysis", "benchmarks", "curvescope", "experiments", "kernels", "profiling", "examples")
+    sources = [path for room in rooms for path in (ROOT / room).rglob("*.py") if not path.is_symlink()]
+    naming = {path.name: set(setters.findall(path.read_text())) for path in sources}
+    found = {name: names for name, names in naming.items() if names}
+    assert found == {
+        "locked_clocks.py": {"nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks"},
+        "clock_guard.py": {"nvmlDeviceResetGpuLockedClocks"},
+    }
+    callers = {path.name for path in sources if re.search(r"\blocked_clocks\(", path.read_text())}
+    assert callers == {"locked_clocks.py", "options.py", "locked_clock.py"}
+
+
+def test_confirm_refuses_to_lock_the_clock_of_a_cpu(refusal_of):
+    recording = ROOT / "examples" / "recordings" / "alexnet-cpu"
+    assert "--lock-clocks is for a GPU" in refusal_of("confirm", recording, "--lock-clocks")

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..base.masking import without_secrets
 from ..profiling.attribution.events import StepRows
@@ -26,8 +27,9 @@ from .conditions import Note
 from .method import BenchMeasurement, Method
 from .sweeps import Sweep
 
-# Operands of all problems of a sweep are kept up to this total size; beyond it, each visit creates its own again.
-_KEPT_BYTES = 1_000_000_000
+# Operands of all problems of a sweep are kept up to this total size, on a GPU also up to a share of its memory, which
+# holds a working set for each memory level; beyond it, each visit creates its own again (5 s a gigabyte).
+_KEPT_BYTES, _KEPT_SHARE = 1_000_000_000, 1 / 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +99,11 @@ class Result:
         return (self.high_ns - self.low_ns) / 2 / self.median_ns
 
 
+def kept_bytes(device: Mapping[str, Any]) -> int:
+    """Bytes of the operands that are kept between the visits of a sweep, on a device (`Backend.describe`)."""
+    return max(_KEPT_BYTES, int(_KEPT_SHARE * (device.get("memory_bytes") or 0)))
+
+
 def run_sweep(
     sweep: Sweep,
     backend: Backend,
@@ -141,7 +148,9 @@ class _Run:
         self._sweep, self._backend, self._method, self._report = sweep, backend, method, report
         self._measurements = {value: BenchMeasurement(p, SEED) for value, p in sweep.problems.items()}
         self._visits = VisitWriter(writer, OPERATOR_MODE)
-        self._keep = sum(p.work.bytes_compulsory or 0 for p in sweep.problems.values()) <= _KEPT_BYTES
+        self._keep = sum(p.work.bytes_compulsory or 0 for p in sweep.problems.values()) <= kept_bytes(
+            backend.describe()
+        )
 
     def results(self) -> list[Result]:
         return [self._result(value, m) for value, m in self._measurements.items() if m.verification is not None]

@@ -8,8 +8,10 @@ from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.kernels import problem_sets, sweeps
 from curvescope.kernels.backends import open_backend
 from curvescope.kernels.gemm import Gemm
+from curvescope.kernels.levels import memory_levels
 from curvescope.kernels.method import BenchOutcome, Method
-from curvescope.kernels.runner import run_sweep
+from curvescope.kernels.runner import kept_bytes, run_sweep
+from curvescope.profiling.hardware.devices import devices
 from curvescope.profiling.recording.store import open_recording
 
 from .fakes import FakeBackend, exact
@@ -82,6 +84,15 @@ def test_operands_beyond_what_is_kept_are_made_again(tmp_path, monkeypatch):
     backend.prepare = lambda *arguments: prepared.append(1) or original(*arguments)
     run_sweep(SWEEP, backend, METHOD, tmp_path)
     assert len(prepared) == 3 * 6
+
+
+def test_operands_of_a_working_set_for_each_memory_level_are_kept_on_every_gpu():
+    """The largest, 16 times the L2, is over 1 GB on an H200."""
+    for device in devices():
+        facts = {name: fact.value for name, fact in device.facts.items()}
+        described = {"kind": "cuda", "memory_bytes": facts.get("memory_bytes")}
+        levels = memory_levels({**described, "l2_cache_bytes": facts.get("l2_bytes")})
+        assert sum(level.size_bytes for level in levels) <= kept_bytes(described), device.name
 
 
 @pytest.mark.parametrize("name", ["deepbench_gemm", "deepbench_conv"])

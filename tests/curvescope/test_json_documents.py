@@ -3,7 +3,6 @@
 A fixture of all tests (tests/conftest.py) holds every other document that a command prints to its schema too.
 """
 
-import jsonschema
 import pytest
 
 from curvescope.analysis.render.documents import kind_of
@@ -13,6 +12,7 @@ from tests.conftest import document_validator
 
 from ..shared import load_script
 
+jsonschema = pytest.importorskip("jsonschema")
 schema_script = load_script("docs/document_schema.py")
 DOCUMENTS, document_schema = schema_script.DOCUMENTS, schema_script.document_schema
 

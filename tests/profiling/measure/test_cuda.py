@@ -75,9 +75,13 @@ def test_causes_see_clocks_of_the_steps(tmp_path):
     assert context.mean_clock(steps, recording.frame("clocks"))[0] == counted_hz.mean()
 
 
-def test_complete_steps_run_with_each_factor_changed(tmp_path):
+@pytest.mark.parametrize(
+    "names",
+    [("cuda_graph", "cudnn_benchmark", "channels_last", "smaller_memory"), ("compiled",)],
+    ids=["set", "compiled"],
+)
+def test_complete_steps_run_with_each_factor_changed(tmp_path, names):
     recording = sweep(tmp_path / "r", Configuration("resnet50", device="cuda:0"), (8, 16))
-    names = ("kept_memory", "cuda_graph", "cudnn_benchmark", "channels_last", "smaller_memory", "compiled")
     functional = ((8, -2.0), (16, 1.0))
     experiment = Experiment(
         number=0,
@@ -93,7 +97,8 @@ def test_complete_steps_run_with_each_factor_changed(tmp_path):
         done = run_step(recording, experiment, writer)
     rows = open_recording(recording.path).frame("experiments")
     ran = {*names} - {*done.untested}
-    assert {"kept_memory", "cuda_graph", "cudnn_benchmark", "channels_last"} <= ran
+    # How full the memory is decides whether it can be made smaller.
+    assert {*names} - {"smaller_memory"} <= ran
     assert set(rows["factor"].dropna()) == ran
     assert rows["factor"].isna().any()
-    assert not {"kept_memory", "cuda_graph"} & {*done.changed_results}
+    assert "cuda_graph" not in done.changed_results

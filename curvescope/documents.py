@@ -31,12 +31,13 @@ class ListedRecording:
     """One recording of a folder."""
 
     path: str  # folder or URL
-    status: str  # complete, or why not
+    status: str  # complete, or why not; unreadable if its `recording.json` cannot be read
     created_utc: str | None  # when it was made
     network: str | None  # name of the network or step
     device: str | None  # name of the device
     batches: Sequence[int] | None  # its batch sizes
     experiments: int  # number of experiments on its causes
+    unreadable: str | None  # why it cannot be read, with the remedy; null if it can be
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
 
 from .. import options
 from ..analysis.render import terminal
 from ..analysis.render.tables import table
 from ..profiling.recording.remote_store import as_path
+
+if TYPE_CHECKING:
+    from ..profiling.recording.store import Recording, Unreadable
+
+UNREADABLE = "unreadable"  # status
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,18 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from ..profiling.recording.store import list_recordings
 
     root = args.store or args.root or as_path("runs")
-    rows: list[dict[str, Any]] = [
-        {
-            "path": str(recording.path),
-            "status": recording.meta["status"],
-            "created_utc": recording.meta.get("created_utc"),
-            "network": recording.meta.get("network"),
-            "device": (recording.meta.get("device") or {}).get("name"),
-            "batches": recording.meta.get("batches"),
-            "experiments": len(recording.meta.get("experiments") or ()),
-        }
-        for recording in list_recordings(root)
-    ]
+    rows = [_row(one) for one in list_recordings(root)]
     if args.json:
         from ..analysis.render.documents import print_document
         from ..documents import ListedRecording, RunsDocument
@@ -51,5 +47,26 @@ def run(args: argparse.Namespace) -> int:
         experiments = str(row["experiments"] or "none")
         known = (row[name] or "unknown" for name in ("network", "device"))
         listed.add_row(row["path"], *known, batches, experiments, row["status"])
-    terminal.console().print(listed)
+    console = terminal.console()
+    console.print(listed)
+    for row in rows:
+        if row["unreadable"] is not None:
+            terminal.print_below(console, Text(f"Unreadable: {row['unreadable']}", "yellow"))
     return 0
+
+
+def _row(one: Recording | Unreadable) -> dict[str, Any]:
+    """The fields of `documents.ListedRecording`."""
+    from ..profiling.recording.store import Recording
+
+    known = one.meta if isinstance(one, Recording) else {}
+    return {
+        "path": str(one.path),
+        "status": known.get("status", UNREADABLE),
+        "created_utc": known.get("created_utc"),
+        "network": known.get("network"),
+        "device": (known.get("device") or {}).get("name"),
+        "batches": known.get("batches"),
+        "experiments": len(known.get("experiments") or ()),
+        "unreadable": None if isinstance(one, Recording) else one.reason,
+    }

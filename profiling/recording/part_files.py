@@ -60,6 +60,7 @@ def _opened(part: AnyPath) -> pa.NativeFile:
     return pa.OSFile(str(part))
 
 
+_LONGEST_ERROR = 300  # characters: an error may hold a value of the file
 _NO_THREAD = "Failed to launch worker thread"  # Arrow's message if there is no memory for another stack
 
 
@@ -73,8 +74,9 @@ def _report_damage(part: AnyPath) -> Iterator[None]:
             raise
         if _NO_THREAD in str(error):
             raise MemoryError(str(error)) from error
+        why = " ".join(str(error)[:_LONGEST_ERROR].split())
         raise CurvescopeError(
-            f"{part} is damaged or not from Curvescope ({error}). Move it away to read the rest of the recording."
+            f"{part} is damaged or not from Curvescope ({why}). Move it away to read the rest of the recording."
         ) from error
 
 

@@ -5,9 +5,14 @@ Run `python -m curvescope.profiling.recording.schema_doc > docs/schema.md`.
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any, get_args, get_type_hints
 
+from .entries import RecordingJson
 from .lost import LOSSES
 from .schema import SCHEMA_VERSION, TABLES, Column
 
@@ -38,6 +43,18 @@ def schema_page() -> str:
         lines += ["", f"Also: {', '.join(also)}."] if also else []
     lines += [
         "",
+        "## recording.json",
+        "",
+        "From `profiling/recording/entries.py`. All but the first three may be absent or null: unknown. Entries that "
+        "are not listed are kept. A recording with an entry of another type, or an impossible value, is refused, and "
+        "the message names the entry. Numbers are not negative, and batch sizes and shapes at least 1.",
+        "",
+        "| entry | type | meaning |",
+        "|---|---|---|",
+        *_entries(RecordingJson),
+    ]
+    lines += [
+        "",
         "## Lost data",
         "",
         "`lost` in `recording.json` counts by name, with the sentence. "
@@ -47,6 +64,41 @@ def schema_page() -> str:
     lines += ["", "| name | severity | meaning |", "|---|---|---|"]
     lines += [f"| `{name}` | {kind.severity.value} | {kind.sentence} |" for name, kind in LOSSES.items()]
     return "\n".join(lines).replace("`|`", "`\\|`") + "\n"
+
+
+_COMMENTED = re.compile(r"^((?:    # .+\n)*)    (\w+): [^#\n]+(?:  # (.+))?$", re.MULTILINE)
+_KINDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+
+
+def _entries(kind: type, of: str = "") -> Iterator[str]:
+    """A row for each entry of a class of `entries`, and for those inside it."""
+    hints = get_type_hints(kind)
+    for above, name, beside in _COMMENTED.findall(inspect.getsource(kind)):
+        said = " ".join(above.replace("    # ", " ").split()) or beside
+        meaning = re.sub(r"\bNone\b", "null", said)
+        inner, words = _inside(hints[name])
+        yield f"| `{of}{name}` | {words} | {meaning} |"
+        if inner is not None:
+            yield from _entries(inner, f"{of}{name}.")
+
+
+def _inside(hint: Any, number: str = "") -> tuple[type | None, str]:
+    """The class of objects that a type holds, if any, and the type in words."""
+    if dataclasses.is_dataclass(hint):
+        return hint, "objects" if number else "object"  # type: ignore[return-value]
+    parts = [part for part in get_args(hint) if part not in (type(None), ...)]
+    origin = getattr(hint, "__origin__", None)
+    if hasattr(hint, "__metadata__"):
+        return _inside(hint.__origin__, number)
+    if isinstance(hint, type) and (kind := _KINDS.get(hint, "text" if issubclass(hint, str) else None)):
+        return None, kind + number
+    if origin is tuple:
+        inner, words = _inside(parts[0], "s")
+        return inner, f"list of {words}"
+    if origin is not None and len(parts) == 2:
+        inner, words = _inside(parts[1], "s")
+        return inner, f"{words} by name"
+    return _inside(parts[0], number) if parts else (None, "any value")
 
 
 def _rows(columns: list[Column]) -> Iterator[str]:

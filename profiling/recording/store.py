@@ -27,9 +27,11 @@ import pyarrow.compute as pc
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
+from ...base.limits import META_BYTES, check_limit, read_small
 from ...base.prefetch import read_ahead
 from ...base.words import Word
 from .atomic_files import atomic_file, claim, locked_folder, storage_error
+from .entries import check_entries
 from .lost import Severity, loss
 from .part_files import count_rows, read_part, write_part
 from .remote_store import AnyPath, RemotePath, as_path
@@ -318,23 +320,29 @@ def _now_utc() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
+class NoRecordingError(CurvescopeError):
+    """A folder, file or URL that holds no recording."""
+
+
 def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
     """Open a recording in a folder or at a URL, e.g. `s3://bucket/job/rank3`; CurvescopeError if it is unreadable."""
     folder = path if isinstance(path, RemotePath) else as_path(path)
     try:
-        meta = json.loads((folder / META_FILE).read_bytes())
+        meta = _read_meta(folder / META_FILE)
     except FileNotFoundError:
         missing = isinstance(folder, Path) and not folder.exists()
         if isinstance(folder, Path) and (inside := next(iter(sorted(folder.glob(f"*/{META_FILE}"))), None)):
             raise CurvescopeError(f"{folder} holds recordings: name one, e.g. {inside.parent}.") from None
         why = "does not exist" if missing else f"is not a recording ({META_FILE} is missing)"
-        raise CurvescopeError(f"{folder} {why}. `curvescope runs` lists recordings.") from None
+        raise NoRecordingError(f"{folder} {why}. `curvescope runs` lists recordings.") from None
     except NotADirectoryError:
-        raise CurvescopeError(
+        raise NoRecordingError(
             f"{folder} is a file, not the folder of a recording. If it is a profile, import it: `curvescope import "
             f"{folder} -o FOLDER`."
         ) from None
-    except (OSError, ValueError) as error:
+    except CurvescopeError as error:
+        raise CurvescopeError(f"{folder / META_FILE}: {error}") from error
+    except (OSError, RecursionError, ValueError) as error:
         raise CurvescopeError(
             f"{folder / META_FILE} cannot be read ({error}). The Parquet tables beside it may still be readable."
         ) from error
@@ -346,7 +354,27 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
             f"{folder} has schema version {version}, but this Curvescope reads versions up to {SCHEMA_VERSION}: "
             "upgrade with `pip install --upgrade curvescope`."
         )
-    return Recording(folder, modernise_meta(meta) if version < SCHEMA_VERSION else meta)
+    meta = modernise_meta(meta) if version < SCHEMA_VERSION else meta
+    try:
+        check_entries(meta)
+    except CurvescopeError as error:
+        raise CurvescopeError(f"{folder / META_FILE} is damaged or edited: {error}.") from error
+    return Recording(folder, meta)
+
+
+def _read_meta(path: AnyPath) -> Any:
+    """The contents of a `recording.json`; FileNotFoundError, other OSErrors, and ValueError for what is no JSON."""
+    what = f"bytes in {META_FILE}"
+    if isinstance(path, Path):
+        data = read_small(path, META_BYTES, what)
+    else:
+        data = path.read_bytes()
+        check_limit(len(data), META_BYTES, what)
+    return json.loads(data, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def open_recordings(folders: Iterable[AnyPath]) -> list[Recording | CurvescopeError]:
@@ -362,8 +390,19 @@ def open_recordings(folders: Iterable[AnyPath]) -> list[Recording | CurvescopeEr
         return list(pool.map(attempt, folders))
 
 
-def list_recordings(root: AnyPath) -> list[Recording]:
-    """All readable recordings directly under `root`, oldest first; CurvescopeError if it cannot be listed."""
+@dataclass(frozen=True)
+class Unreadable:
+    """A folder with a `recording.json` that cannot be read."""
+
+    path: AnyPath  # folder or URL
+    reason: str  # why, with the remedy, on one line
+
+
+def list_recordings(root: AnyPath) -> list[Recording | Unreadable]:
+    """All recordings directly under `root`, oldest first, then the unreadable ones.
+
+    CurvescopeError: the folder or store cannot be listed.
+    """
     try:
         # A remote store is asked for all recordings at once, not folder by folder.
         if isinstance(root, RemotePath):
@@ -372,8 +411,14 @@ def list_recordings(root: AnyPath) -> list[Recording]:
             folders = [meta.parent for meta in sorted(root.glob(f"*/{META_FILE}"))]
     except OSError as error:
         raise CurvescopeError(f"{root} cannot be listed ({error}). Check the URL and your credentials.") from error
-    found = [recording for recording in open_recordings(folders) if isinstance(recording, Recording)]
-    return sorted(found, key=lambda r: str(r.meta.get("created_utc", "")))
+    opened = list(zip(folders, open_recordings(folders), strict=True))
+    found = [recording for _, recording in opened if isinstance(recording, Recording)]
+    bad = [
+        Unreadable(folder, " ".join(str(error).split()))
+        for folder, error in opened
+        if isinstance(error, CurvescopeError) and not isinstance(error, NoRecordingError)
+    ]
+    return [*sorted(found, key=lambda r: str(r.meta.get("created_utc", ""))), *bad]
 
 
 def new_recording_path(label: str, root: Path = Path("runs")) -> Path:

@@ -99,7 +99,7 @@ def test_operators_and_experiments_are_exported_and_read_back(tmp_path):
     about = {"number": 0, "stage": Stage.ALONE, "scope": Scope.TERM, "batches": (4, 8), "layer": "fc6"}
     experiment = Experiment(**about, functional=((4, -2.0), (8, 1.0)), functional_kind="excess")
     facts = {"onednn": {"name": "onednn", "what": "products run through oneDNN"}}
-    meta = {"recording_type": "sweep", "experiments": [experiment.to_entry()], "factors": facts}
+    meta = {"recording_type": "sweep", "experiments": [experiment.to_entry()], "factors": {"term": facts}}
     with RecordingWriter(tmp_path / "first", meta) as writer:
         writer.write("operators", {"batch": [4], "op": ["aten::linear"], "arguments": ["[]"], "calls": [1]}
                      | {"position": [0], "duration_ns": [5], "source": ["torch"]})  # fmt: skip
@@ -111,7 +111,7 @@ def test_operators_and_experiments_are_exported_and_read_back(tmp_path):
     for table in ("operators", "experiments"):
         assert again.arrow(table).to_pylist() == first.arrow(table).to_pylist()
     assert experiments_of(again.meta) == (experiment,)
-    assert again.meta["factors"] == facts
+    assert again.meta["factors"] == {"term": facts}
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert [e["name"] for e in events if e["ph"] == "X"] == [
         "experiment 0, without a change, batch 4",

@@ -92,11 +92,13 @@ def test_writers_of_one_store_do_not_meet(store, document_of):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda rank: record(store / f"rank{rank}", network=f"net{rank}"), range(8)))
     (store / "broken" / "recording.json").write_bytes(b"{")
-    found = list_recordings(store)
+    *found, broken = list_recordings(store)
+    assert broken.path == store / "broken"
+    assert "cannot be read" in broken.reason
     assert sorted(r.meta["network"] for r in found) == [f"net{rank}" for rank in range(8)]
     assert all(r.count_rows("steps") == 4 for r in found)
     listed = {row["path"] for row in document_of("runs", "--store", store)["recordings"]}
-    assert listed == {f"{store}/rank{i}" for i in range(8)}
+    assert listed == {*(f"{store}/rank{i}" for i in range(8)), f"{store}/broken"}
 
 
 def test_a_writer_that_was_cut_off_resumes(store):

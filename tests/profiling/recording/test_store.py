@@ -72,6 +72,8 @@ def test_nothing_is_overwritten(tmp_path):
     assert snapshot(tmp_path / "r") == before
 
 
+EXPERIMENT = {"number": 0, "stage": "alone", "scope": "step", "functional": [[4, -2.0], [8, 1.0]], "batches": [4, 8]}
+EXPERIMENT |= {"functional_kind": "excess"}
 EXPERIMENT_RUNS = {"experiment": [0], "round": [0], "index": [0], "factor": [None], "batch": [4]}
 EXPERIMENT_RUNS |= {"start_ns": [None], "duration_ns": [5]}
 
@@ -89,14 +91,14 @@ def test_a_finished_recording_gets_parts_and_keeps_its_own(tmp_path, status):
         writer.write("experiments", EXPERIMENT_RUNS)
         with pytest.raises(ValueError, match=r"00000\.parquet exists"):
             writer.write("steps", steps(), part="00000")
-        writer.update(experiments=[{"number": 0}])
+        writer.update(experiments=[EXPERIMENT])
     with suppress(RuntimeError), RecordingWriter.extend(path) as writer:
         writer.write("experiments", EXPERIMENT_RUNS)
         raise RuntimeError  # a failure keeps what was added before, and the status
     recording = open_recording(path)
     assert recording.meta["status"] == status
     assert recording.meta["lost"]["kernels_unmatched"]["count"] == 3
-    assert recording.meta["experiments"] == [{"number": 0}]
+    assert recording.meta["experiments"] == [EXPERIMENT]
     assert (recording.count_rows("steps"), recording.count_rows("experiments")) == (6, 2)
     after = snapshot(path)
     assert all(after[file] == content for file, content in before.items() if file.name != "recording.json")
@@ -231,12 +233,15 @@ def test_data_that_does_not_fit_the_schema_is_a_programming_error(tmp_path):
         writer.write("steps", {**steps(), "duration_ns": [1, None]})
 
 
-def test_listing_passes_over_what_it_cannot_read(tmp_path):
+def test_listing_names_what_it_cannot_read(tmp_path):
     record(tmp_path / "b")
     record(tmp_path / "a")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "recording.json").write_text("{")
-    assert {recording.path.name for recording in list_recordings(tmp_path)} == {"a", "b"}
+    *listed, broken = list_recordings(tmp_path)
+    assert [one.path.name for one in listed] == ["a", "b"]
+    assert broken.path == tmp_path / "broken"
+    assert "recording.json cannot be read" in broken.reason
 
 
 def test_dated_folders_never_collide(tmp_path):

@@ -1,0 +1,299 @@
+"""The entries of `recording.json`, written once as data: a recording is held to them when it is opened.
+
+Every entry but the first three may be absent or null: it is unknown. Entries that are not listed are kept and not
+checked: recorders and plugins may add their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from ...base.errors import CurvescopeError
+from .experiments import Experiment, FactorFacts
+
+Count = Annotated[int, Meta(ge=0, le=(1 << 60))]
+Size = Annotated[int, Meta(ge=1, le=(1 << 40))]
+Number = Annotated[float, Meta(ge=0, le=1e30)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Moment = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")]
+Word = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+Range = tuple[Count | None, Count | None]
+
+
+@dataclass(frozen=True)
+class LostEntry:
+    """One kind of lost data."""
+
+    count: Count  # number of losses
+    sentence: str  # what is lost
+    severity: str | None = None  # lost, partial or repaired
+
+
+@dataclass(frozen=True)
+class AxisEntry:
+    """What the steps vary."""
+
+    name: Word  # name of the axis, e.g. batch or tokens
+    unit: str | None = None  # what one value counts, plural
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtocolEntry:
+    """How the steps were measured."""
+
+    name: str | None = None  # name of the protocol
+    statistic: str | None = None  # statistic of the steps that a time is
+    rounds: Range | None = None  # least and greatest number of rounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnmeasuredEntry:
+    """One batch size without a measurement."""
+
+    batch: Size  # the batch size
+    why: str  # the reason in a word
+    round: int | None = None  # round in which it was last tried
+    detail: str | None = None  # what the program said
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceEntry:
+    """The device that ran."""
+
+    kind: str | None = None  # cuda or cpu
+    name: str | None = None  # its name
+    key: str | None = None  # its key in the table of devices, of a modelled device
+    threads: Count | None = None  # threads of a CPU's process
+    compute_capability: str | None = None  # e.g. 7.0, or gfx90a
+    sm_count: Count | None = None  # number of SMs
+    clock_hz: Count | None = None  # clock by the driver, Hz
+    memory_bytes: Count | None = None  # device memory, B
+    memory_bytes_per_s: Number | None = None  # bandwidth by the driver, B/s
+    l2_bytes: Count | None = None  # L2 cache, B
+    l2_cache_bytes: Count | None = None  # L2 cache as PyTorch names it, B
+    what_if: Mapping[str, Number] | None = None  # changed facts of a modelled device
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostEntry:
+    """The machine around the device."""
+
+    cpu: str | None = None  # name of the CPU
+    usable_cores: Count | None = None  # cores that the process may use
+    last_level_cache_bytes: Count | None = None  # cache that all cores share, B
+
+
+@dataclass(frozen=True, kw_only=True)
+class CeilingEntry:
+    """One measured ceiling."""
+
+    per_s: Number | None = None  # FLOP/s or B/s
+    how: str | None = None  # problem and backend that reached it
+
+
+@dataclass(frozen=True, kw_only=True)
+class CeilingsEntry:
+    """The measured ceilings of the device."""
+
+    compute: Mapping[str, CeilingEntry] | None = None  # by precision
+    bandwidth: Mapping[str, CeilingEntry] | None = None  # by memory level
+    flops_per_s: Number | None = None  # of fp32, FLOP/s
+    dram_bytes_per_s: Number | None = None  # of DRAM, B/s
+    l2_bytes_per_s: Number | None = None  # of the L2 cache, B/s
+    l1_bytes_per_s: Number | None = None  # of the L1 cache, B/s
+    l3_bytes_per_s: Number | None = None  # of the L3 cache, B/s
+    measured_utc: str | None = None  # when they were measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergyEntry:
+    """The source of the steps' energies."""
+
+    source: str | None = None  # what measured them
+    missing: str | None = None  # why there are none
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeVisit:
+    """One visit between the batch sizes."""
+
+    batch: Size  # the batch size
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbesEntry:
+    """What was found between the batch sizes."""
+
+    visits: tuple[ProbeVisit, ...] = ()  # visits, in order
+    found: tuple[tuple[Size, Size], ...] = ()  # last size on the line and first off it, of each jump
+    least: Number = 0.0  # least deviation from the line that counts
+    seconds: Number = 0.0  # time that it took, s
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedEntry:
+    """What hardware counters counted at one batch size."""
+
+    batch: Size  # the batch size
+    kernels: Count  # kernels that the tool counted in one step
+    unused: Count  # those that join no recorded kernel
+    steps: Count  # recorded steps that the counts are joined to
+    recorded: Count  # kernels of these steps
+    joined: Count  # those that have counts now
+    by_geometry: bool  # whether grid and block were compared
+    tool: str | None = None  # the tool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountersEntry:
+    """What hardware counters counted."""
+
+    batches: tuple[CountedEntry, ...] = ()  # one per batch size
+
+
+@dataclass(frozen=True)
+class ReadingEntry:
+    """One reading of another node's clock."""
+
+    at_ns: int  # this node's clock, ns
+    offset_ns: int  # the other clock minus this one, ns
+    round_trip_ns: Count  # time that the reading took, ns
+
+
+@dataclass(frozen=True)
+class ClockEntry:
+    """The clock of a rank beside that of rank 0."""
+
+    readings: tuple[ReadingEntry, ...] = ()  # in order of time; empty if both share a clock
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEntry:
+    """The rank of the process."""
+
+    rank: Count  # rank among all
+    world_size: Count | None = None  # number of ranks
+    local_rank: Count | None = None  # rank on its node
+    node: Count | None = None  # number of its node
+    clock: ClockEntry | None = None  # its clock
+
+
+@dataclass(frozen=True, kw_only=True)
+class TogetherEntry:
+    """Versions that were measured together."""
+
+    run: str  # name of the run
+    rounds_of_process: Count | None = None  # rounds after which processes started anew
+    name: str | None = None  # name of the version
+    place: Count | None = None  # its position among them
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingJson:
+    """The entries of `recording.json`."""
+
+    format: str  # `curvescope recording`
+    schema_version: Annotated[int, Meta(ge=1, le=(1 << 31))]  # version of the schema
+    status: Annotated[str, Meta(pattern="^[a-z ]{1,40}$")]  # complete, or why not
+    created_utc: Moment | None = None  # when it was made
+    resumed_utc: tuple[Moment, ...] | None = None  # when it was resumed
+    lost: Mapping[str, LostEntry] | None = None  # what was lost, by name
+    missing: Mapping[str, str] | None = None  # what the source does not have, by name, with a sentence
+    recording_type: str | None = None  # sweep, profile, table, bench or model; null for recorded programs
+    recorder: str | None = None  # what recorded
+    imported_from: str | None = None  # format of the imported file
+    argv: tuple[str, ...] | None = None  # the command
+    network: str | None = None  # name of the network or step
+    step: str | None = None  # where a user's step is, `FILE:FUNCTION` or `MODULE:FUNCTION`
+    step_module: str | None = None  # name of its module, for layers
+    step_not_importable: str | None = None  # why another process cannot run it again
+    mode: str | None = None  # what a step runs: training, forward, …
+    precision: str | None = None  # precision of its products
+    compiled: bool | None = None  # whether torch.compile compiled it
+    graphed: bool | None = None  # whether it was replayed as a CUDA graph
+    input_shape: tuple[Size, ...] | None = None  # shape of a sample
+    sequence_length: Size | None = None  # tokens of a sample
+    axis: AxisEntry | None = None  # what the steps vary; null for the batch size
+    fixed: Mapping[str, Count] | None = None  # values of further axes
+    batches: tuple[Size, ...] | None = None  # the batch sizes
+    batch_from: str | None = None  # source of imported batch sizes
+    steps_from: str | None = None  # source of the steps of a recorded program or profile
+    device_time_in_steps: Number | None = None  # share of the device time that lies in steps
+    protocol: ProtocolEntry | None = None  # how the steps were measured
+    unmeasured: tuple[UnmeasuredEntry, ...] | None = None  # batch sizes without a measurement
+    warnings: tuple[str, ...] | None = None  # disturbances that were noticed
+    rounds: Count | None = None  # rounds in which every batch size was measured
+    elapsed_s: Number | None = None  # time of the measurement, s
+    discarded_steps: Count | None = None  # steps that were not used
+    torch_device: str | None = None  # device as PyTorch names it
+    device: DeviceEntry | None = None  # the device
+    device_settings: Mapping[str, Any] | None = None  # its settings, e.g. clocks
+    locked_sm_clock_hz: Count | None = None  # clock that Curvescope locked the SMs at, Hz
+    memory_limit_bytes: Count | None = None  # memory that the steps could have, B
+    host: HostEntry | None = None  # the machine
+    versions: Mapping[str, str | None] | None = None  # versions of the libraries
+    ceilings: CeilingsEntry | None = None  # measured ceilings
+    clocks_missing: str | None = None  # why clocks were not sampled
+    energy: EnergyEntry | None = None  # source of the steps' energies
+    layer_classes: Mapping[str, str] | None = None  # classes of the layers, by path
+    probes: ProbesEntry | None = None  # what was found between the batch sizes
+    experiments: tuple[Experiment, ...] | None = None  # experiments on the causes
+    factors: Mapping[str, Mapping[str, FactorFacts]] | None = None  # facts on their factors, by scope
+    experiments_wait_for_time: bool | None = None  # whether more time would test more
+    experiments_rest: Mapping[str, Any] | None = None  # what it would test
+    counters: CountersEntry | None = None  # what hardware counters counted
+    flops_counted: tuple[str, ...] | None = None  # precisions whose FLOPs a profile counts
+    distributed: RankEntry | None = None  # rank of the process
+    measured_together: TogetherEntry | None = None  # versions that were measured together
+    collectors: tuple[Mapping[str, Any], ...] | None = None  # what was recorded in each process
+    library: str | None = None  # library of a modelled recording
+    framework: str | None = None  # framework whose rules a modelled recording follows
+    noise: Number | None = None  # stated error of a table's times, as a share of them
+    batch_axis: str | None = None  # axis of the problems of a microbenchmark
+    results: tuple[Mapping[str, Any], ...] | None = None  # results of a microbenchmark
+
+
+_FOUND = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$\.?(?P<where>.*)`)?")
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+_TYPE = re.compile(rf"\b({'|'.join(_WORDS)})\b")
+_LONGEST = 60  # characters of a value in a message
+
+
+def check_entries(meta: Any) -> None:
+    """Hold the contents of a `recording.json` to the entries above.
+
+    CurvescopeError: an entry has another type or an impossible value. The message names the entry, what was expected
+    and what is there.
+    """
+    try:
+        msgspec.convert(meta, RecordingJson)
+    except msgspec.ValidationError as error:
+        found = _FOUND.fullmatch(str(error))
+        assert found is not None
+        what = _TYPE.sub(lambda one: _WORDS[one[0]], found["what"].replace(" | ", " or ").replace("`", ""))
+        where = f"`{found['where']}`" if found["where"] else "its contents"
+        raise CurvescopeError(f"{where}: {what[:1].lower()}{what[1:]}{_there(meta, found['where'])}") from error
+
+
+def _there(meta: Any, where: str | None) -> str:
+    """The first entry of a place, in brackets, for a message."""
+    name = re.split(r"[.\[]", where)[0] if where else ""
+    if not isinstance(meta, dict) or name not in meta:
+        return ""
+    text = json.dumps(meta[name], default=str)
+    return f" ({name} is {text if len(text) <= _LONGEST else text[:_LONGEST] + '…'})"

@@ -207,7 +207,12 @@ def test_every_operator_of_a_training_step_in_mixed_precision_but_those_that_pro
             optimizer.step()
             optimizer.zero_grad()
 
-    step(None)
+    try:
+        step(None)
+    except RuntimeError as error:
+        if "could not create a primitive" not in str(error):
+            raise
+        pytest.skip("oneDNN has no LSTM in bfloat16 for this processor, e.g. one with AVX2 alone")
     rows = record_step(step, model.named_modules()).operators
     failed = {}
     for row in rows:

@@ -45,7 +45,7 @@ check: $(INSTALLED)  ## lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror native/include/*/* native/src/* tests/native/*.cpp tests/native/*.h \
-		kernels/cuda/*.cu* kernels/cuda/*/*.cu tests/kernels/*.h tests/profiling/hardware/*.cpp
+		tests/virtual_card/src/* kernels/cuda/*.cu* kernels/cuda/*/*.cu tests/kernels/*.h tests/profiling/hardware/*.cpp
 	$(BIN)/python -m mypy -p curvescope
 
 .PHONY: docs
@@ -96,6 +96,23 @@ real: $(INSTALLED)  ## fetch NVIDIA's driver library and four versions of libcup
 	.ci/real_libraries.sh
 	$(BIN)/python -m pytest tests/native/test_real_libraries.py
 
+# An environment with PyTorch's CUDA build; its own requirements are not those of constraints.txt, the others are.
+VIRTUAL ?= .venv-virtual
+CUDA_TORCH := torch==2.14.1
+$(VIRTUAL)/.installed: pyproject.toml constraints.txt native/CMakeLists.txt $(wildcard native/include/*/* native/src/*)
+	[ -e $(VIRTUAL) ] || $(PYTHON) -m venv $(VIRTUAL)
+	mkdir -p build/virtual
+	(grep -vE '^(torch|triton|setuptools|nvidia-[a-z]+-cu13|cuda-[a-z]+)==' constraints.txt; echo $(CUDA_TORCH)) \
+		> build/virtual/constraints.txt
+	PIP_CONSTRAINT=build/virtual/constraints.txt PIP_BUILD_CONSTRAINT=build/virtual/constraints.txt \
+		$(VIRTUAL)/bin/python -m pip install --quiet --disable-pip-version-check -c build/virtual/constraints.txt \
+		--config-settings build-dir=build/virtual/native --editable '.[torch]' hypothesis jsonschema pytest pytest-xdist
+	@touch $@
+
+.PHONY: virtual
+virtual: $(VIRTUAL)/.installed  ## run the CUDA path on a virtual card, without a GPU; sets up torch's CUDA build (5.5 GB)
+	PYTHONDONTWRITEBYTECODE= $(VIRTUAL)/bin/python -m pytest -n 2 --dist worksteal tests/virtual_card
+
 .PHONY: gpu
 gpu:  ## on a CUDA machine: measure all that only a GPU can show (PYTHON with curvescope, or ARGS='--wheels .wheels')
 	$(PYTHON) benchmarks/gpu/campaign.py $(ARGS)
@@ -106,7 +123,7 @@ gpu-wheels:  ## the folder .wheels, with which `make gpu` runs on a CUDA machine
 
 .PHONY: clean
 clean:  ## remove what was built; recordings in runs/ stay
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-virtual build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .PHONY: help
 help:  ## this text

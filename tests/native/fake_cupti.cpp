@@ -50,6 +50,7 @@ std::atomic<int> sessions{0};
 std::set<std::pair<int, std::uint32_t>> enabled_calls;
 bool subscribed = false;
 std::atomic<CUpti_TimestampCallbackFunc> timestamp{nullptr};
+std::atomic<std::uint64_t> clock_changes{0};
 std::map<std::pair<bool, std::uint32_t>, const char*> named_calls;
 
 }  // namespace
@@ -58,6 +59,8 @@ bool is_enabled(int kind) {
   const std::lock_guard<std::mutex> lock(mutex);
   return enabled.count(kind) != 0;
 }
+
+std::uint64_t fake_clock_changes() { return clock_changes; }
 
 int count_sessions() { return sessions; }
 
@@ -215,6 +218,7 @@ CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType) {
 CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc function) {
   FAKE_FAILS("cuptiActivityRegisterTimestampCallback");
   timestamp = function;
+  ++clock_changes;
   return CUPTI_SUCCESS;
 }
 

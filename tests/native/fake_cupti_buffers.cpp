@@ -77,6 +77,7 @@ std::atomic<CUpti_BuffersCallbackCompleteFunc> complete{nullptr};
 std::atomic<std::size_t> dropped{0};
 std::atomic<bool> wait_for_room{false};  // CUPTI drops; a measure of the reader's speed waits
 std::atomic<bool> reader_held{false};
+std::atomic<void (*)(bool)> before_flush{nullptr};
 std::atomic<bool> any_replayed{false};
 std::map<const std::uint8_t*, std::vector<std::uint32_t>> replayed;  // offsets of the records of a buffer
 
@@ -196,7 +197,10 @@ void emit_kernel_fast(const void* record, std::size_t known_bytes) {
 
 bool has_record(std::uint32_t kind) { return kind < kFakeKinds && record_bytes[kind] != 0; }
 
+void set_before_flush(void (*function)(bool)) { before_flush = function; }
+
 void flush_buffers(bool forced) {
+  if (before_flush != nullptr) before_flush.load()(forced);
   const std::lock_guard<std::mutex> lock(emitters_mutex);
   if (forced) {
     for (Buffer& b : full) hand_over(&b);

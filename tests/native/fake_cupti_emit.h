@@ -34,6 +34,15 @@ bool has_record(std::uint32_t kind);
 // Returns buffers to the client, those with unfinished records only if forced.
 void flush_buffers(bool forced);
 
+// Called before buffers are flushed; its argument tells whether the flush is forced.
+void set_before_flush(void (*function)(bool forced));
+
+// How often a client registered a clock.
+std::uint64_t fake_clock_changes();
+
+// Emits the ids that this thread was given for what it does now (cuptiActivityPushExternalCorrelationId).
+void emit_external_correlation(std::uint32_t correlation_id);
+
 // Whether a client asked for records of that kind.
 bool is_enabled(int kind);
 

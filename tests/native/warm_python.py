@@ -9,15 +9,23 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _LONGEST_S = 600  # against a deadlock; a busy machine takes 30 s
-# The server is the main program, so that a child ends as any Python does. Nothing of NVTX or CUPTI is loaded here.
+# What programs that are recorded import. Nothing of NVTX or CUPTI is among it.
+_USUAL = (
+    "pandas",
+    "pyarrow.parquet",
+    "curvescope.profiling.collect.inject",
+    "curvescope.profiling.collect.merge",
+)
+# The server is the main program, so that a child ends as any Python does.
 _SERVER = """
-import json, os, sys
-import pandas, pyarrow.parquet
-import curvescope.profiling.collect.inject, curvescope.profiling.collect.merge
+import importlib, json, os, sys
 
+for module in sys.argv[1:]:
+    importlib.import_module(module)
 for line in sys.stdin:
     asked = json.loads(line)
     if child := os.fork():
@@ -39,13 +47,17 @@ class WarmPython:
 
     Args:
         libraries: folders in which they find shared libraries; a process cannot change its own.
+        imports: modules that the server imports.
+        environment: variables of the server, beside the usual ones.
     """
 
-    def __init__(self, libraries: str) -> None:
+    def __init__(
+        self, libraries: str, imports: Sequence[str] = _USUAL, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "LD_LIBRARY_PATH": libraries},
+            [sys.executable, "-c", _SERVER, *imports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, **(environment or {}), "LD_LIBRARY_PATH": libraries},
         )  # fmt: skip
 
     def run(self, program: str, cwd: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,162 @@
+// The configuration: a text of lines, which card.py writes and VIRTUAL_CARD names.
+//
+//   time virtual FILE | time real
+//   device                    begins one; the lines `fact NAME VALUE` after it are its own
+//   cost NAME VALUE
+//   plant NAME VALUE ...      pairs, by the fields of Plant
+//   forget_plants             all before it
+//   neighbour PID             a process that NVML tells of
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include "card.h"
+
+namespace card {
+
+namespace {
+
+using Setter = std::function<void(const std::string&)>;
+
+Setter number(double* to) {
+  return [to](const std::string& text) { *to = std::atof(text.c_str()); };
+}
+
+Setter whole(int* to) {
+  return [to](const std::string& text) { *to = std::atoi(text.c_str()); };
+}
+
+Setter size(std::size_t* to) {
+  return [to](const std::string& text) { *to = static_cast<std::size_t>(std::atof(text.c_str())); };
+}
+
+Setter words(std::string* to) {
+  return [to](const std::string& text) { *to = text; };
+}
+
+std::map<std::string, Setter> facts_of(DeviceFacts* d) {
+  return {{"name", words(&d->name)},
+          {"major", whole(&d->major)},
+          {"minor", whole(&d->minor)},
+          {"sm_count", whole(&d->sm_count)},
+          {"warps_per_sm", whole(&d->warps_per_sm)},
+          {"blocks_per_sm", whole(&d->blocks_per_sm)},
+          {"registers_per_sm", whole(&d->registers_per_sm)},
+          {"shared_per_sm", size(&d->shared_per_sm)},
+          {"shared_per_block", size(&d->shared_per_block)},
+          {"l2_bytes", size(&d->l2_bytes)},
+          {"memory_bytes", size(&d->memory_bytes)},
+          {"memory_bytes_per_s", number(&d->memory_bytes_per_s)},
+          {"clock_hz", number(&d->clock_hz)},
+          {"base_clock_hz", number(&d->base_clock_hz)},
+          {"fp64_per_sm", number(&d->fp64_per_sm)},
+          {"fp32_per_sm", number(&d->fp32_per_sm)},
+          {"tf32_per_sm", number(&d->tf32_per_sm)},
+          {"fp16_per_sm", number(&d->fp16_per_sm)},
+          {"fp16_lanes", number(&d->fp16_lanes)}};
+}
+
+std::map<std::string, Setter> fields_of(Costs* c) {
+  return {{"call_ns", number(&c->call_ns)},
+          {"launch_ns", number(&c->launch_ns)},
+          {"start_ns", number(&c->start_ns)},
+          {"gap_ns", number(&c->gap_ns)},
+          {"kernel_ns", number(&c->kernel_ns)},
+          {"copy_ns", number(&c->copy_ns)},
+          {"event_ns", number(&c->event_ns)},
+          {"node_ns", number(&c->node_ns)},
+          {"allocation_ns", number(&c->allocation_ns)},
+          {"pinned_bytes_per_s", number(&c->pinned_bytes_per_s)},
+          {"pageable_bytes_per_s", number(&c->pageable_bytes_per_s)},
+          {"memory_efficiency", number(&c->memory_efficiency)},
+          {"product_efficiency", number(&c->product_efficiency)},
+          {"l2_speed", number(&c->l2_speed)},
+          {"watts_idle", number(&c->watts_idle)},
+          {"watts_busy", number(&c->watts_busy)}};
+}
+
+std::map<std::string, Setter> fields_of(Plant* p) {
+  return {{"match", words(&p->match)},
+          {"from_blocks", number(&p->from_blocks)},
+          {"below_blocks", number(&p->below_blocks)},
+          {"from_bytes", number(&p->from_bytes)},
+          {"below_bytes", number(&p->below_bytes)},
+          {"from_flops", number(&p->from_flops)},
+          {"below_flops", number(&p->below_flops)},
+          {"slower", number(&p->slower)},
+          {"add_ns", number(&p->add_ns)},
+          {"clock", number(&p->clock)},
+          {"name", words(&p->name)}};
+}
+
+bool apply(const std::map<std::string, Setter>& fields, const std::string& name, const std::string& value) {
+  const auto found = fields.find(name);
+  if (found == fields.end()) return false;
+  found->second(value);
+  return true;
+}
+
+bool read_line(Config* into, const std::string& line) {
+  std::istringstream text(line);
+  std::string kind, name, value;
+  if (!(text >> kind) || kind[0] == '#') return true;
+  if (kind == "device") {
+    into->devices.emplace_back();
+    return true;
+  }
+  if (kind == "plant") {
+    Plant plant;
+    const auto fields = fields_of(&plant);
+    while (text >> name >> value) {
+      if (!apply(fields, name, value)) return false;
+    }
+    into->plants.push_back(plant);
+    return true;
+  }
+  if (kind == "neighbour") return static_cast<bool>(text >> into->neighbour_pid);
+  if (kind == "forget_plants") {
+    into->plants.clear();
+    return true;
+  }
+  if (!(text >> name)) return false;
+  std::getline(text >> std::ws, value);
+  if (kind == "time") {
+    into->virtual_time = name == "virtual";
+    into->clock_file = value;
+    return true;
+  }
+  if (kind == "fact") return !into->devices.empty() && apply(facts_of(&into->devices.back()), name, value);
+  return kind == "cost" && apply(fields_of(&into->costs), name, value);
+}
+
+Config* read_config() {
+  auto* made = new Config;  // never freed: the process may end while a thread still calls
+  const char* path = std::getenv("VIRTUAL_CARD");
+  std::ifstream file(path == nullptr ? "" : path);
+  std::string line;
+  while (std::getline(file, line)) {
+    if (read_line(made, line)) continue;
+    std::fprintf(stderr, "virtual card: %s has a line that says nothing: %s\n", path, line.c_str());
+    std::_Exit(70);
+  }
+  return made;
+}
+
+}  // namespace
+
+Config& config() {
+  static Config& read = *read_config();
+  return read;
+}
+
+bool configure(const std::string& line) {
+  LOCK();
+  return read_line(&config(), line);
+}
+
+}  // namespace card
+
+// For the program of a test: ctypes.CDLL(None).virtual_card_configure(b"plant match gemm slower 2").
+extern "C" int virtual_card_configure(const char* line) { return card::configure(line) ? 1 : 0; }

@@ -1,0 +1,229 @@
+// NVML: facts, clocks, power and energy of the virtual cards. The wheels have no nvml.h, so its types stand here as its
+// documentation gives them.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "card.h"
+
+namespace card {
+
+namespace {
+
+enum NvmlReturn { kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kNotFound = 6, kInsufficientSize = 7 };
+constexpr int kSmClocks[] = {0, 1};  // NVML_CLOCK_GRAPHICS and _SM; 2 is that of the memory
+constexpr unsigned long long kIdle = 0x1, kSoftwarePowerCap = 0x4;  // nvmlClocksEventReasons
+constexpr Ns kRemembers = 100'000'000;  // for how long NVML tells the clock of the last kernel
+
+struct ProcessInfo {  // nvmlProcessInfo_v2_t
+  unsigned int pid;
+  unsigned long long used_bytes;
+  unsigned int gpu_instance, compute_instance;
+};
+
+struct Utilization {
+  unsigned int gpu, memory;
+};
+
+struct MemoryInfo {
+  unsigned long long total, free, used;
+};
+
+struct PciInfo {
+  char legacy_id[16];
+  unsigned int domain, bus, device, device_id, subsystem_id;
+  char id[32];
+};
+
+Device* of(void* handle) { return static_cast<Device*>(handle); }
+
+double clock_share(const Device& on) { return now() < on.clock_until + kRemembers ? on.clock : locked_share(on); }
+
+NvmlReturn give(unsigned int* to, double value) {
+  *to = static_cast<unsigned int>(value);
+  return kSuccess;
+}
+
+bool is_sm_clock(int kind) { return kind == kSmClocks[0] || kind == kSmClocks[1]; }
+
+}  // namespace
+
+}  // namespace card
+
+using card::kSuccess;
+using NvmlReturn = card::NvmlReturn;
+
+extern "C" {
+
+NvmlReturn nvmlInit_v2() { return kSuccess; }
+NvmlReturn nvmlInitWithFlags(unsigned int) { return kSuccess; }
+NvmlReturn nvmlShutdown() { return kSuccess; }
+
+const char* nvmlErrorString(NvmlReturn result) { return result == kSuccess ? "Success" : "Not of the virtual card"; }
+
+NvmlReturn nvmlSystemGetDriverVersion(char* text, unsigned int bytes) {
+  std::snprintf(text, bytes, "580.00.virtual");
+  return kSuccess;
+}
+
+NvmlReturn nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  *version = CUDA_VERSION;
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceGetCount_v2(unsigned int* count) { return card::give(count, card::device_count()); }
+
+NvmlReturn nvmlDeviceGetHandleByIndex_v2(unsigned int index, void** handle) {
+  if (index >= static_cast<unsigned int>(card::device_count())) return card::kInvalidArgument;
+  *handle = &card::device(static_cast<int>(index));
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** handle) {
+  for (int index = 0; index < card::device_count(); ++index) {
+    char own[32];
+    card::bus_id(own, sizeof own, index);
+    if (std::strcmp(own, id) != 0) continue;
+    *handle = &card::device(index);
+    return kSuccess;
+  }
+  return card::kNotFound;
+}
+
+NvmlReturn nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
+  int index = 0;
+  if (std::sscanf(uuid, "GPU-virtual-%d", &index) != 1) return card::kNotFound;
+  return nvmlDeviceGetHandleByIndex_v2(static_cast<unsigned int>(index), handle);
+}
+
+NvmlReturn nvmlDeviceGetName(void* handle, char* text, unsigned int bytes) {
+  std::snprintf(text, bytes, "%s", card::of(handle)->facts->name.c_str());
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceGetUUID(void* handle, char* text, unsigned int bytes) {
+  std::snprintf(text, bytes, "GPU-virtual-%d", card::of(handle)->index);
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceGetPciInfo_v3(void* handle, card::PciInfo* info) {
+  *info = card::PciInfo{};
+  card::bus_id(info->id, sizeof info->id, card::of(handle)->index);
+  info->bus = static_cast<unsigned int>(card::of(handle)->index) + 1;
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceGetCudaComputeCapability(void* handle, int* major, int* minor) {
+  *major = card::of(handle)->facts->major;
+  *minor = card::of(handle)->facts->minor;
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceGetMemoryInfo(void* handle, card::MemoryInfo* memory) {
+  const card::Device& on = *card::of(handle);
+  memory->total = on.facts->memory_bytes;
+  memory->used = on.used_bytes;
+  memory->free = memory->total - memory->used;
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceGetClockInfo(void* handle, int kind, unsigned int* mhz) {
+  const card::Device& on = *card::of(handle);
+  if (!card::is_sm_clock(kind)) return card::give(mhz, card::memory_clock_khz(*on.facts) / 1e3);
+  return card::give(mhz, on.facts->clock_hz * card::clock_share(on) / 1e6);
+}
+
+NvmlReturn nvmlDeviceGetMaxClockInfo(void* handle, int kind, unsigned int* mhz) {
+  const card::DeviceFacts& facts = *card::of(handle)->facts;
+  return card::give(mhz, card::is_sm_clock(kind) ? facts.clock_hz / 1e6 : card::memory_clock_khz(facts) / 1e3);
+}
+
+NvmlReturn nvmlDeviceGetDefaultApplicationsClock(void* handle, int kind, unsigned int* mhz) {
+  const card::DeviceFacts& facts = *card::of(handle)->facts;
+  return card::give(mhz, card::is_sm_clock(kind) ? facts.base_clock_hz / 1e6 : card::memory_clock_khz(facts) / 1e3);
+}
+
+NvmlReturn nvmlDeviceSetGpuLockedClocks(void* handle, unsigned int, unsigned int most_mhz) {
+  LOCK();
+  card::of(handle)->locked_hz = most_mhz * 1e6;
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceResetGpuLockedClocks(void* handle) {
+  LOCK();
+  card::of(handle)->locked_hz = 0;
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceGetCurrentClocksThrottleReasons(void* handle, unsigned long long* reasons) {
+  const card::Device& on = *card::of(handle);
+  *reasons = card::clock_share(on) < card::locked_share(on) ? card::kSoftwarePowerCap : 0;
+  if (card::now() >= on.clock_until) *reasons |= card::kIdle;
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceGetPowerUsage(void* handle, unsigned int* milliwatts) {
+  const card::Costs& costs = card::config().costs;
+  const bool busy = card::now() < card::ready_of(*card::of(handle));
+  return card::give(milliwatts, (busy ? costs.watts_busy : costs.watts_idle) * 1e3);
+}
+
+NvmlReturn nvmlDeviceGetEnforcedPowerLimit(void*, unsigned int* milliwatts) {
+  return card::give(milliwatts, card::config().costs.watts_busy * 1e3);
+}
+
+// Since the card's first use, as a driver's counter since it was loaded.
+NvmlReturn nvmlDeviceGetTotalEnergyConsumption(void* handle, unsigned long long* millijoules) {
+  static const card::Ns began = card::now();
+  const card::Costs& costs = card::config().costs;
+  const double busy_s = static_cast<double>(card::of(handle)->busy_ns) / 1e9;
+  const double all_s = static_cast<double>(card::now() - began) / 1e9;
+  *millijoules = static_cast<unsigned long long>(
+      1e3 * (all_s * costs.watts_idle + busy_s * (costs.watts_busy - costs.watts_idle)));
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceGetTemperature(void*, int, unsigned int* celsius) { return card::give(celsius, 50); }
+
+NvmlReturn nvmlDeviceGetUtilizationRates(void* handle, card::Utilization* rates) {
+  const bool busy = card::now() < card::ready_of(*card::of(handle));
+  *rates = {busy ? 100u : 0u, 0};
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceGetPersistenceMode(void*, int* mode) {
+  *mode = 1;
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceGetEccMode(void*, int* current, int* pending) {
+  *current = *pending = 1;
+  return kSuccess;
+}
+
+NvmlReturn nvmlDeviceGetMigMode(void*, unsigned int* current, unsigned int* pending) {
+  *current = *pending = 0;
+  return kSuccess;
+}
+
+// This process, and with the plant `neighbour` the one of that number.
+NvmlReturn nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned int* count, card::ProcessInfo* processes) {
+  const int neighbour = card::config().neighbour_pid;
+  const unsigned int found = neighbour > 0 ? 2 : 1;
+  const bool fits = processes != nullptr && *count >= found;
+  *count = found;
+  if (!fits) return card::kInsufficientSize;
+  processes[0] = {static_cast<unsigned int>(getpid()), card::of(handle)->used_bytes, 0, 0};
+  if (found > 1) processes[1] = {static_cast<unsigned int>(neighbour), 1ull << 30, 0, 0};
+  return kSuccess;
+}
+
+// PyTorch does not start where one of these is missing, and calls none of them here.
+NvmlReturn nvmlDeviceGetComputeRunningProcesses(void*, unsigned int*, void*) { return card::kNotSupported; }
+NvmlReturn nvmlDeviceGetGpuFabricInfoV(void*, void*) { return card::kNotSupported; }
+NvmlReturn nvmlDeviceGetNvLinkRemoteDeviceType(void*, unsigned int, int*) { return card::kNotSupported; }
+NvmlReturn nvmlDeviceGetNvLinkRemotePciInfo_v2(void*, unsigned int, void*) { return card::kNotSupported; }
+
+}  // extern "C"

@@ -1,0 +1,25 @@
+// Matrix products, of cuBLAS and of convolutions: kernels of tiles, with names as NVIDIA's libraries give them.
+#pragma once
+
+#include <string>
+
+#include "card.h"
+
+namespace card {
+
+enum class Precision { kFp64, kFp32, kTf32, kFp16, kBf16 };
+
+struct Product {
+  double m, n, k, batch = 1;
+  Precision precision = Precision::kFp32;
+  std::string layout = "nn";  // of the two operands
+  const void* operands[3] = {};
+};
+
+// FMAs that an SM starts in a clock, on tensor cores where the card has them for the precision.
+double fmas_per_clock(const DeviceFacts& on, Precision precision);
+double element_bytes(Precision precision);
+
+void launch_product(const Product& product, Stream* stream);
+
+}  // namespace card

@@ -1,0 +1,94 @@
+"""PyTorch on the virtual card: the devices it sees, the order of its work, and what CUPTI tells of it."""
+
+import pytest
+
+from curvescope.profiling.hardware.devices import get_device
+
+from .card import DRIVER_NAMES, Card
+
+
+@pytest.mark.parametrize("name", ["k40", "gtx1080", "titanx_pascal", "v100", "h100"])
+def test_pytorch_sees_the_card_of_the_table(answer_of, name):
+    device = get_device(name)
+    seen = answer_of(
+        Card([name]),
+        """
+        import json, torch
+        seen = torch.cuda.get_device_properties(0)
+        print(json.dumps([seen.name, seen.multi_processor_count, seen.total_memory, seen.L2_cache_size]))
+        """,
+    )
+    assert seen == [DRIVER_NAMES[name], device.sm_count, device.memory_bytes, device.l2_bytes]
+
+
+def test_torchs_profiler_gets_the_kernels_of_a_step_with_their_names_and_operators(answer_of):
+    found = answer_of(
+        Card(),
+        """
+        import json, torch
+        net, a = torch.nn.Linear(256, 512).cuda(), torch.randn(4096, 256, device="cuda")
+        net(a).relu().sum().backward()
+        with torch.autograd.profiler.profile(use_device="cuda", use_kineto=True) as profiler:
+            net(a).relu().sum().backward()
+            torch.cuda.synchronize()
+        events = profiler.kineto_results.events()
+        host = {e.correlation_id(): e.name() for e in events if e.device_type().name == "CPU"}
+        print(json.dumps([
+            [e.name(), host.get(e.linked_correlation_id()), e.duration_ns(), e.start_ns()]
+            for e in events if e.device_type().name != "CPU"
+        ]))
+        """,
+    )
+    operators = {operator for _, operator, _, _ in found}
+    assert {"aten::addmm", "aten::clamp_min", "aten::sum", "aten::threshold_backward", "aten::mm"} <= operators
+    names = " ".join(name for name, _, _, _ in found)
+    for family in ("xmma_gemm_f32f32", "vectorized_elementwise_kernel", "reduce_kernel"):
+        assert family in names
+    assert all(duration_ns > 0 for _, _, duration_ns, _ in found)
+    starts = [start_ns for *_, start_ns in found]
+    assert max(starts) - min(starts) < 10e9  # one clock
+
+
+def test_memory_runs_out_where_the_card_ends(answer_of):
+    error, free, again = answer_of(
+        Card(["gtx1080"]),
+        """
+        import json, torch
+        kept = torch.empty(7 << 30, dtype=torch.uint8, device="cuda")
+        try:
+            torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+        except torch.OutOfMemoryError as error:
+            text = str(error)
+        free = torch.cuda.mem_get_info()[0]
+        del kept
+        torch.cuda.empty_cache()
+        print(json.dumps([text, free, torch.cuda.mem_get_info()[0]]))
+        """,
+    )
+    assert "out of memory" in error
+    assert free < 2 << 30 < again
+
+
+def test_work_of_several_cards_and_streams_keeps_its_order(answer_of):
+    first_ms, both_ms, name = answer_of(
+        Card(["h100", "v100"]),
+        """
+        import json, torch
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        torch.cuda.set_device(1)
+        side, events = torch.cuda.Stream(), [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+        events[0].record()
+        torch.cuda._sleep(10_000_000)
+        events[1].record()
+        with torch.cuda.stream(side):
+            side.wait_event(events[1])
+            torch.cuda._sleep(10_000_000)
+            events[2].record()
+        torch.cuda.synchronize()
+        print(json.dumps([events[0].elapsed_time(events[1]), events[0].elapsed_time(events[2]), names[1]]))
+        """,
+    )
+    assert "V100" in name
+    each_ms = 10e6 / get_device("v100").clock_hz * 1e3
+    assert first_ms >= each_ms
+    assert both_ms >= first_ms + each_ms

@@ -163,33 +163,21 @@ def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Ha
         size = float(rows[column].sum()) / per if column in rows and rows[column].notna().all() else 0.0
         if size > 0 and level not in {reached.level for reached in levels}:
             levels.append(LevelTraffic(level, size, source, flops / size, size / time_s))
-    by_precision = rows["flops_executed" if executed else "flops"].groupby(rows["name"].map(_precision)).sum() / per
-    compute_s, compute_kind = _least_compute(by_precision, hardware)
+    of_names = rows["flops_executed" if executed else "flops"].groupby(rows["name"].map(_precision)).sum() / per
+    by_precision = {str(precision): float(amount) for precision, amount in of_names.items()}
+    compute_s, compute_kind = hardware.least_compute(by_precision)
     bound, utilisation, kind = _bound(time_s, compute_s, compute_kind, levels, hardware)
     source = MEASURED if executed else DIRECT
     calls = float(rows["calls"].sum()) / per
     dram = next((level.bytes_per_s for level in levels if level.level == "DRAM"), None)
-    exceeded = hardware.exceeded(None, dram)
-    if compute_s is not None and compute_s > time_s:
-        exceeded = ("compute", *exceeded)
+    exceeded = hardware.exceeded(by_precision, time_s, dram)
     rates = flops, source, flops / time_s, tuple(levels)
-    precisions = tuple(str(precision) for precision in by_precision.index[by_precision > 0])
+    precisions = tuple(precision for precision, amount in by_precision.items() if amount > 0)
     return RoofPoint(label, calls, time_s, *rates, bound, utilisation, kind, exceeded, precisions)
 
 
 def _precision(name: Any) -> str:
     return UNKNOWN if pd.isna(name) else kernel_precision(str(name))
-
-
-def _least_compute(flops: pd.Series, hardware: Hardware) -> tuple[float | None, str | None]:
-    """The least time in s that the roofs allow for these FLOPs by precision, and the kind of roof; None without one."""
-    least_s, kind = 0.0, None
-    for precision, amount in flops[flops > 0].items():
-        roof = hardware.roof("compute", None if precision == UNKNOWN else str(precision))
-        if roof is None:
-            return None, None
-        least_s, kind = least_s + float(amount) / roof.per_s, roof.kind
-    return least_s, kind
 
 
 def _bound(

@@ -9,12 +9,14 @@ from typing import Any
 import pandas as pd
 
 from ..base.errors import CurvescopeError
+from ..profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
 from ..profiling.hardware.limits import Hardware, hardware_of
 from ..profiling.recording.disturbed import with_set_aside
 from ..profiling.recording.store import STEP, TOGETHER, Recording, is_modelled, unit_of
 from .aligned_rows import KEYS
 from .causes.context import mean_clock
-from .decompose.curve import UNKNOWN, Curve, cost_curve
+from .decompose.curve import UNKNOWN as NO_BATCH
+from .decompose.curve import Curve, cost_curve
 from .decompose.marked import step_times
 from .decompose.terms import estimate_terms
 
@@ -61,13 +63,14 @@ def side(
         steps = with_set_aside(steps)
         steps = steps.assign(round=steps["round"] // together["rounds_of_process"])
     has_batch = steps["batch"].notna()
-    steps = steps[has_batch] if has_batch.any() else steps.assign(batch=UNKNOWN)
+    steps = steps[has_batch] if has_batch.any() else steps.assign(batch=NO_BATCH)
     kernel_times = (
-        kernel_times[kernel_times["batch"].notna()] if has_batch.any() else kernel_times.assign(batch=UNKNOWN)
+        kernel_times[kernel_times["batch"].notna()] if has_batch.any() else kernel_times.assign(batch=NO_BATCH)
     )
     profiled = bool(steps["profiled"].all())
     curve = estimate_terms(kernel_times, steps).curve(steps) if profiled else cost_curve(steps, statistic)
-    hardware, classes = hardware_of(meta), meta.get("layer_classes") or {}
+    stated = meta.get("precision") or _main_precision(kernel_times)
+    hardware, classes = hardware_of({**meta, "precision": stated}), meta.get("layer_classes") or {}
     return Side(
         name=name,
         hardware=hardware,
@@ -80,6 +83,13 @@ def side(
         unit=unit_of(meta),
         run=None if together is None else together["run"],
     )
+
+
+def _main_precision(kernel_times: pd.DataFrame) -> str | None:
+    """The precision of the products with most time, by the names of their kernels; None if no name says one."""
+    of_name = {name: kernel_precision(str(name)) for name in kernel_times["name"].unique()}
+    times = kernel_times["exclusive_ms"].groupby(kernel_times["name"].map(of_name)).sum().drop(UNKNOWN, errors="ignore")
+    return str(times.idxmax()) if len(times) else None
 
 
 def _clocks(hardware: Hardware, steps: pd.DataFrame, clocks: pd.DataFrame | None) -> dict[Any, float]:

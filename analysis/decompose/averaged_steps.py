@@ -10,12 +10,12 @@ import pandas as pd
 from ...base.numbers import number
 from .statistics import FASTER_HALF, MEDIAN, STATISTICS, Floats, Ints
 
-# A step is disturbed if it lies farther from the median than 4 standard deviations of normal steps (1.4826 times the
+# A step is far if it lies farther from the median than 4 standard deviations of normal steps (1.4826 times the
 # median absolute deviation), and than 5 %: three quiet steps may agree far more closely than a fourth one.
 _FAR = 4 * 1.4826
 _LEAST_FAR = 0.05
 _NAMED = 4  # steps in a sentence
-_OTHER_KIND = 2.0  # ratio of times from which several steps are not disturbed, but others
+_ALIKE = 1.5  # ratio of times below which a slow first step is as slow as later ones, so no warm-up
 
 
 @dataclass(frozen=True)
@@ -66,34 +66,47 @@ def weights_of(counts: Floats, statistic: str | None) -> Floats:
 
 
 def undisturbed(times: Floats, size: float | None = None) -> Ints:
-    """Positions of the steps that an estimate uses: all but those far from the median.
+    """Positions of the steps, in order of time, that an estimate uses.
 
-    The limit of 5 % is of `size`, by default the median of the times.
+    Set aside are first steps far from the median, which are a warm-up, and one that stands alone far above or far below
+    it. What recurs is the program: several slow steps are used, as are first ones that later ones resemble. The limit
+    of 5 % is of `size`, by default the median of the times.
     """
     if len(times) < 3:
         return np.arange(len(times))
     middle = float(np.median(times))
     distance = np.abs(times - middle)
-    far = max(_FAR * float(np.median(distance)), _LEAST_FAR * abs(middle if size is None else size))
-    return np.flatnonzero(distance <= far)
+    far = distance > max(_FAR * float(np.median(distance)), _LEAST_FAR * abs(middle if size is None else size))
+    first = int(np.argmin(far))  # the number of far steps before the first other one
+    apart = []
+    for side in (far & (times > middle), far & (times < middle)):
+        later = times[first:][side[first:]]
+        early = [at for at in range(first) if side[at] and not _resembles(times[at], later)]
+        # One later step that a first one resembles stands not alone.
+        alone = np.flatnonzero(side)[-1:] if len(later) == 1 and len(early) == np.count_nonzero(side[:first]) else []
+        apart += [*early, *map(int, alone)]
+    return np.delete(np.arange(len(times)), apart)
+
+
+def _resembles(time: float, others: Floats) -> bool:
+    """Whether a time is within a factor of one of others."""
+    low, high = np.minimum(np.abs(others), abs(time)), np.maximum(np.abs(others), abs(time))
+    return bool((high < _ALIKE * low).any())
 
 
 def set_aside_sentence(durations_ms: Floats) -> str | None:
     """The profiled steps of one condition that an estimate leaves out, with their times; None without one."""
     used = undisturbed(durations_ms)
-    apart = np.sort(np.delete(durations_ms, used))
-    if not len(apart):
+    numbers = np.delete(np.arange(len(durations_ms)), used)
+    if not len(numbers):
         return None
     kept = durations_ms[used]
-    times = f"{', '.join(number(ms) for ms in apart[:_NAMED])}{', …' if len(apart) > _NAMED else ''} ms"
-    sentence = (
-        f"{len(apart)} of {len(durations_ms)} profiled steps set aside, far from the median: {times}; those used take "
-        f"{number(kept.min())} to {number(kept.max())} ms."
+    named = ", ".join(f"{number(durations_ms[at])} ms (number {at + 1})" for at in numbers[:_NAMED])
+    return (
+        f"{len(numbers)} of {len(durations_ms)} profiled steps set aside, far from the median, as a warm-up at the "
+        f"start or alone: {named}{', …' if len(numbers) > _NAMED else ''}; those used take {number(kept.min())} to "
+        f"{number(kept.max())} ms. With them all steps take {number(durations_ms.sum())} ms."
     )
-    middle = float(np.median(kept))
-    if np.count_nonzero((apart >= _OTHER_KIND * middle) | (_OTHER_KIND * apart <= middle)) > 1:
-        sentence += " So different, several steps are of another kind: a warm-up, an evaluation, or another path."
-    return sentence
 
 
 def undisturbed_steps(kernel_times: pd.DataFrame) -> list[int]:

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ...base.errors import CurvescopeError
-from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
+from ...profiling.attribution.kernel_precision import kernel_precision
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.store import KERNEL, RECORDING, STEP, Recording
 from .averaged_steps import set_aside_sentence, undisturbed_steps
@@ -63,13 +63,14 @@ class Row:
     # share of the row's time that is its part of kernels which a compiler fused from operators of several rows,
     # modelled by bytes; None if there is none
     shared_time_share: float | None = None
+    # FLOPs per step by the precision in the kernels' names; `unknown` where they say none
+    precisions: Mapping[str, float] = field(default_factory=dict)
 
 
-def above_roofs(row: Row, hardware: Hardware, by: str) -> tuple[str, ...]:
-    """The roofs of the device that the row's rates are above; a kernel's name can say the precision of its roof."""
-    precision = kernel_precision(row.label) if by == "kernel" else UNKNOWN
-    flops, size = (None if rate is None else rate * 1e9 for rate in (row.gflop_per_s, row.gb_per_s))
-    return hardware.exceeded(flops, size, None if precision == UNKNOWN else precision)
+def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
+    """The roofs of the device that the row's rates are above."""
+    time_s = (row.flops or 0.0) / row.gflop_per_s / 1e9 if row.gflop_per_s else math.inf
+    return hardware.exceeded(row.precisions, time_s, None if row.gb_per_s is None else row.gb_per_s * 1e9)
 
 
 @dataclass(frozen=True)
@@ -287,6 +288,7 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
             times[i] = np.bincount(code[known], of_groups[known] / 1e6, len(labels))
     shared = groups["shared"] & (by in ("layer", "op"))  # the operators of a fused kernel are of one kernel
     fused_ns = np.bincount(code[inside], (groups["exclusive_ns"] * shared)[inside], len(labels))
+    precisions = _precisions(groups[inside], code[inside], len(used))
     rows = []
     for i, (label, calls, *amounts) in enumerate(zip(labels, *(sums[c] for c in sums), strict=True)):
         time_ms = float(per_step_ns[i].sum()) / 1e6
@@ -313,9 +315,21 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
                 tensor,
                 of_tensor,
                 float(fused_ns[i]) / 1e6 / time_ms if fused_ns[i] and time_ms else None,
+                precisions.get(i, {}),
             )
         )
     return sorted(rows, key=lambda row: (-row.time_ms, row.label))
+
+
+def _precisions(groups: pd.DataFrame, code: Ints, steps: int) -> dict[int, dict[str, float]]:
+    """FLOPs per step of each row by the precision of its kernels."""
+    worked = groups["flops"].gt(0).to_numpy()
+    named = groups["name"][worked].map({name: kernel_precision(str(name)) for name in groups["name"].unique()})
+    sums = groups["flops"][worked].groupby([code[worked], named.to_numpy()]).sum()
+    found: dict[int, dict[str, float]] = {}
+    for (row, precision), flops in sums.items():
+        found.setdefault(int(row), {})[str(precision)] = float(flops) / steps
+    return found
 
 
 def _spreads(per_step: Floats) -> list[float | None]:

@@ -1,7 +1,9 @@
 """What the host did while no device work ran: the reason for each gap in a step.
 
 A gap has the first of these reasons: the API call that took at least half of it; the shortest range (of NVTX, or of the
-profiler's own annotations) around at least half of it; no API call, if others were recorded.
+profiler's own annotations) around at least half of it; no API call, if others were recorded. Of a gap before work that
+was launched long before it began, only the time up to its launch is the host's: after it the device waits by itself,
+for an event or for work that is not recorded, or goes from one kernel to the next.
 """
 
 from __future__ import annotations
@@ -28,15 +30,25 @@ from .statistics import Ints
 from .terms import IDLE, Key, work_label
 
 HOST_COLUMNS = ("name", "start_ns", "duration_ns", "process")  # of `api_calls` and `ranges`
+_CALL_COLUMNS = (*HOST_COLUMNS, "correlation_id")
 OUTSIDE_CALLS = "host outside API calls"
+WAITS = "device: launched work waits"
+FOLLOWS = "device: from one launched kernel to the next"
 _WAITING = "waiting for input"
 LEAST_SHARE = 0.05  # of a step; a smaller idle time is not explained
 _GAPS_AT_ONCE = 1 << 17  # about: gaps that are held before they are summed up
 _SUMMED = ("code", "after", "ns", "gaps")  # of gaps with one code before one layer: their length, and their number
-_UNTOLD, _OUTSIDE = -1, -2  # codes of reasons: none, and none of the calls that were recorded
+# Codes of reasons: none, none of the calls that were recorded; and where the work after a gap had been launched, that
+# it waits, or that it follows as fast as a device starts a kernel.
+_UNTOLD, _OUTSIDE, _WAITS, _FOLLOWS = -1, -2, -3, -4
+_WITHOUT_CALL = {_OUTSIDE: OUTSIDE_CALLS, _WAITS: WAITS, _FOLLOWS: FOLLOWS}
+# Time from a launch to the begin of its work on an idle device that counts as the host's: tens of µs are usual.
+_LATENCY_NS = 100_000
+_FOLLOWS_NS = 20_000  # between two launched kernels of a stream, or of a graph, a few µs are usual
 _HALF = 0.5
 _LONGEST_NAME = 120  # characters of a range's name that are kept
-_COLUMNS = ("step", "start_ns", "duration_ns", "process", "layer")
+_COLUMNS = ("step", "start_ns", "duration_ns", "process", "layer", "correlation_id")
+_NO_LAUNCH = np.iinfo(np.int64).max
 _STEP_NUMBER = re.compile(r"[\[(]|[ _#:=.-]*\d")  # in `ProfilerStep#7`, `step[DECODE bs=8]`
 _NAMES = RangeNames()
 
@@ -73,6 +85,7 @@ class StepHostSpans:
         codes, self.names = pd.factorize(timed["name"])
         self.codes: Ints = codes.astype(np.int64)
         self.processes = timed["process"].to_numpy(np.float64, na_value=np.nan)
+        self._correlation = timed.get("correlation_id")
         self._every_process = set(np.unique(self.processes[~np.isnan(self.processes)]).tolist())
         self._ended_ns = np.maximum.accumulate(self.end_ns) if len(timed) else self.end_ns
 
@@ -86,6 +99,19 @@ class StepHostSpans:
         of_near = self.processes[near]
         return np.asarray(near[np.isin(of_near, processes) | np.isnan(of_near)])
 
+    def ends_of(self, work: pd.DataFrame) -> Ints:
+        """When the calls that launched some work returned; far in the future where they are unknown. Shape (work,)."""
+        if self._correlation is None or "correlation_id" not in work:
+            return np.full(len(work), _NO_LAUNCH)
+        launches = pd.DataFrame(
+            {"correlation_id": self._correlation.to_numpy(), "process": self.processes, "end_ns": self.end_ns}
+        ).dropna(subset="correlation_id")
+        keys = ["process", "correlation_id"]
+        last = launches.astype({"end_ns": "Int64"}).groupby(keys, dropna=False)["end_ns"].max()
+        numbers = work[keys].astype({"process": np.float64})
+        found = numbers.merge(last.reset_index(), on=keys, how="left")["end_ns"]
+        return np.asarray(found.fillna(_NO_LAUNCH).to_numpy(np.int64))
+
 
 def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps:
     """The time of a step in which no device work runs, whose starts increase."""
@@ -94,6 +120,22 @@ def find_gaps(begin_ns: Ints, end_ns: Ints, first_ns: int, last_ns: int) -> Gaps
     following = np.append(begin, last_ns)
     gaps = np.flatnonzero(following > until)
     return Gaps(until[gaps], following[gaps], gaps)
+
+
+def split_at_launch(gaps: Gaps, launched_ns: Ints) -> tuple[Gaps, npt.NDArray[np.bool_]]:
+    """The gaps, divided where the work after them had been launched, and which of them lie after that launch.
+
+    `launched_ns` has the end of the launch of each piece of work, and of none. Shape (work + 1,).
+    """
+    ready_ns = launched_ns[gaps.following]
+    before = ready_ns <= gaps.begin_ns
+    inside = ~before & (gaps.end_ns - np.minimum(ready_ns, gaps.end_ns) > _LATENCY_NS)
+    first = Gaps(gaps.begin_ns, np.where(inside, ready_ns, gaps.end_ns), gaps.following)
+    rest = Gaps(ready_ns[inside], gaps.end_ns[inside], gaps.following[inside])
+    begin, end, following = (np.concatenate(pair) for pair in zip(first, rest, strict=True))
+    order = np.argsort(begin, kind="stable")
+    launched = np.append(before, np.ones(len(rest.begin_ns), np.bool_))
+    return Gaps(begin[order], end[order], following[order]), launched[order]
 
 
 def reasons(
@@ -125,8 +167,8 @@ def _reason_codes(
 
 
 def _text(code: int, calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None) -> str | None:
-    if code in (_UNTOLD, _OUTSIDE):
-        return OUTSIDE_CALLS if code == _OUTSIDE else None
+    if code < 0:
+        return _WITHOUT_CALL.get(code)
     if code < len(calls.names) or read_ranges is None:
         return f"host in {calls.names[code]}"
     return f"host in range {_range_name(str(read_ranges().names[code - len(calls.names)]))}"
@@ -158,12 +200,17 @@ def explain_idle(recording: Recording, work: Work, breakdown: Breakdown) -> tupl
         rows.sort(key=lambda row: -row[1])
         return tuple(IdleTime(_host_in(key, classes), time_ms, None, None) for key, time_ms in rows)
     used = profiled["step"].isin(breakdown.used)
-    return idle_times(work, profiled[used], _host(recording, "api_calls"), cache(lambda: _host(recording, "ranges")))
+    return idle_times(work, profiled[used], *host_spans(recording))
 
 
-def _host(recording: Recording, table: str) -> StepHostSpans:
+def host_spans(recording: Recording) -> tuple[StepHostSpans, Callable[[], StepHostSpans]]:
+    """The calls of a recording, and what reads its ranges once."""
+    return _host(recording, "api_calls", _CALL_COLUMNS), cache(lambda: _host(recording, "ranges", HOST_COLUMNS))
+
+
+def _host(recording: Recording, table: str, columns: Sequence[str]) -> StepHostSpans:
     """The calls or ranges of a recording, with each name once in memory."""
-    spans = pa.concat_tables(list(recording.pieces(table, HOST_COLUMNS)) or [recording.arrow(table, HOST_COLUMNS)])
+    spans = pa.concat_tables(list(recording.pieces(table, columns)) or [recording.arrow(table, columns)])
     return StepHostSpans(spans.to_pandas(split_blocks=True, self_destruct=True))
 
 
@@ -175,16 +222,20 @@ def idle_times(
     layer, layers = pd.factorize(rows["layer"])
     start_ns, process = rows["start_ns"].to_numpy(np.int64), rows["process"].to_numpy(np.float64, na_value=np.nan)
     end_ns = start_ns + rows["duration_ns"].to_numpy(np.int64)
+    launched_ns = calls.ends_of(rows)
     edges = np.searchsorted(rows["step"].to_numpy(np.int64), np.arange(len(steps) + 1)).tolist()
     windows = zip(steps["start_ns"].tolist(), steps["duration_ns"].tolist(), edges, edges[1:], strict=False)
     collected: list[tuple[Ints, ...]] = []
     count = 0
     for first_ns, length_ns, low, high in windows:
         gaps = find_gaps(start_ns[low:high], end_ns[low:high], int(first_ns), int(first_ns + length_ns))
+        gaps, launched = split_at_launch(gaps, np.append(launched_ns[low:high], _NO_LAUNCH))
         own_processes = np.unique(process[low:high])
         codes = _reason_codes(gaps, own_processes[~np.isnan(own_processes)].tolist(), calls, read_ranges)
+        length_ns = gaps.end_ns - gaps.begin_ns
+        codes[launched] = np.where(length_ns > _FOLLOWS_NS, _WAITS, _FOLLOWS)[launched]
         after = np.append(layer[low:high], -1)[gaps.following]
-        collected.append((codes, after, gaps.end_ns - gaps.begin_ns, np.ones_like(codes)))
+        collected.append((codes, after, length_ns, np.ones_like(codes)))
         count += len(codes)
         if count > _GAPS_AT_ONCE:
             collected, count = [_summed(collected)], 0

@@ -20,6 +20,7 @@ from ...base.errors import CurvescopeError
 from ...profiling.attribution.collectives import is_communication
 from ...profiling.attribution.cupti_names import GPU_COPIES
 from ...profiling.attribution.fused_kernels import OperatorShare, decode_shares
+from ...profiling.attribution.kernel_precision import kernel_precision
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import TABLES, Aggregate
 from ...profiling.recording.store import KERNEL, Recording
@@ -102,8 +103,8 @@ def kernel_times(
     Rows outside profiled steps or without duration are left out. Keys are columns of `kernels`, including `name`;
     amounts are added up, or averaged over time, as the schema says, and rows with and without a value are in different
     groups. With `place_idle`, idle time has a row for each layer and phase: the gap before a kernel is that of the
-    layer that launched it; else a row per step. Unless `by_name`, only communication and copies are apart, each under
-    one of their names.
+    layer that launched it; else a row per step. Unless `by_name`, only communication, copies and products of each
+    precision are apart, each under one of their names.
 
     The columns are step, batch, the keys, exclusive_ns, exclusive_ms, calls, the amounts, shared (see `split_fused`)
     and kind (see `with_kind`); an unknown amount is NaN. Per step, exclusive_ns adds up to the step's wall time.
@@ -304,13 +305,18 @@ def _share_out(
     return exclusive, np.maximum(start + offset - np.maximum(until, offset), 0)
 
 
+def _kind_of(name: str) -> tuple[bool, bool, str]:
+    """What views tell of a kernel's name besides the name: communication, a copy, the precision of its products."""
+    return is_communication(name), name.startswith(COPIES), kernel_precision(name)
+
+
 class _Groups:
     """Groups of kernels that accumulate pieces; each text is stored once and referred to by a code."""
 
     def __init__(self, keys: Sequence[str], amounts: Sequence[str], by_name: bool = True) -> None:
         self._keys, self._amounts, self._by_name = keys, amounts, by_name
         self._codes: dict[str, dict[str, int]] = {}
-        self._alike: dict[tuple[bool, bool], str] = {}  # the name that stands for others
+        self._alike: dict[tuple[bool, bool, str], str] = {}  # the name that stands for others
         self._pieces: list[pa.Table] = []
 
     def add(self, table: pa.Table) -> None:
@@ -336,7 +342,7 @@ class _Groups:
         for chunk in column.chunks:
             texts = chunk.dictionary.to_pylist()
             if key == "name" and not self._by_name:
-                texts = [self._alike.setdefault((is_communication(t), t.startswith(COPIES)), t) for t in texts]
+                texts = [self._alike.setdefault(_kind_of(text), text) for text in texts]
             own = pa.array([codes.setdefault(text, len(codes)) for text in texts], pa.int32())
             chunks.append(own.take(chunk.indices))
         return pa.chunked_array(chunks, pa.int32())

@@ -14,17 +14,22 @@ from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import KERNEL, STEP, STEPS_KNOWN_BY
 from ..decompose.breakdown import Breakdown, Row, above_roofs
-from ..decompose.idle import IdleTime
+from ..decompose.idle import WAITS, IdleTime
 from ..decompose.mfu import Mfu
 from ..decompose.terms import IDLE, OVERHEAD
 from .tables import table
 from .words import SAMPLES, UNITS, share, shortened
 
 _NAMED_GROUPS = 3  # the largest groups that a sentence names
+_LEAST_NAMED = 0.01  # share of the time of a group that a sentence names
 _MUCH_IDLE = 0.2  # share of a step
+_MUCH_WAITING = 0.1  # share of a step in which launched work waits
 _MOST_TENSOR_ROWS = 5
 _WHOLE = 0.9  # a rate over a larger share of a row's time is shown as that of the row
-_RULE = "Idle: the API call that took at least half of the gap, else the shortest range around half of it."
+_RULE = (
+    "Idle: the API call that took at least half of the gap, else the shortest range around half of it; device, where "
+    "the work after it had been launched: that waits for an event, or for work that is not recorded."
+)
 _MARKED = "Idle: the layer and phase whose code the host ran while no kernel did, from marked steps."
 _BEFORE = " Before: the layer whose work follows most of it."
 _UNTOLD = "The recording has no API calls and no ranges there, so it does not tell what the host did in the idle time."
@@ -79,22 +84,43 @@ def mfu_note(mfu: Mfu) -> str:
     return f"MFU at least {mfu_text(mfu.share)} {of}: {known}."
 
 
-def breakdown_verdict(breakdown: Breakdown, axis: Axis = SAMPLES) -> str:
-    """How long a step takes, and where most of that goes; of the busy time where much of it is idle."""
+def breakdown_verdict(breakdown: Breakdown, axis: Axis = SAMPLES, idle: Sequence[IdleTime] = ()) -> str:
+    """How long a step takes, and where that goes; of the busy time where much of it is idle.
+
+    The reasons of idle time tell how much of it launched work waits on the device itself.
+    """
     whole, busy = breakdown.time_ms, math.fsum(row.time_ms for row in breakdown.groups)
     what, takes = "All recorded work", "takes" if breakdown.unit == STEP or not breakdown.n_profiled else "spans"
     if breakdown.n_profiled:
         what = UNITS[breakdown.unit].capitalize()
         what += "" if breakdown.batch is None else f" of {axis.name} {breakdown.batch}"
-    idle = math.fsum(row.time_ms for row in breakdown.rows if row.label == IDLE)
-    idles = idle > _MUCH_IDLE * whole
-    largest = ", ".join(
-        f"{shortened(row.label)} ({share(row.time_ms, busy if idles else whole)})"
-        for row in breakdown.groups[:_NAMED_GROUPS]
-    )
-    parts = [f"{share(idle, whole)} is idle: no {breakdown.work} runs"] if idles else []
-    parts += [f"most of {'the busy time' if idles else 'it'} is in {largest}"] if largest else []
-    return "; ".join([f"{what} {takes} {number(whole)} ms", *parts]) + "."
+    idle_ms = math.fsum(row.time_ms for row in breakdown.rows if row.label == IDLE)
+    idles = idle_ms > _MUCH_IDLE * whole
+    parts = [f"{share(idle_ms, whole)} is idle: no recorded {breakdown.work} runs"] if idles else []
+    waits_ms = math.fsum(time.time_ms for time in idle if time.reason == WAITS)
+    if waits_ms > _MUCH_WAITING * whole:
+        parts.append(f"in {share(waits_ms, whole)} launched work waits, for an event or for work that is not recorded")
+    largest = _largest(breakdown.groups, busy if idles else whole, "the busy time" if idles else "it")
+    return "; ".join([f"{what} {takes} {number(whole)} ms", *parts, *largest]) + "."
+
+
+def _largest(rows: Sequence[Row], whole_ms: float, of: str) -> list[str]:
+    """The largest rows as a clause, with their share; those whose names look alike are one."""
+    times: dict[str, float] = {}
+    for row in rows:
+        label = shortened(row.label)
+        times[label] = times.get(label, 0.0) + row.time_ms
+    ordered = sorted(times.items(), key=lambda item: -item[1])[:_NAMED_GROUPS]
+    named = [(label, time_ms) for label, time_ms in ordered if time_ms >= _LEAST_NAMED * whole_ms]
+    if not named:
+        return []
+    texts = ", ".join(f"{label} ({share(time_ms, whole_ms)})" for label, time_ms in named)
+    sum_ms = math.fsum(time_ms for _, time_ms in named)
+    if len(named) == 1 and sum_ms > whole_ms / 2:
+        return [f"{share(sum_ms, whole_ms)} of {of} is in {named[0][0]}"]
+    if sum_ms > whole_ms / 2:
+        return [f"{share(sum_ms, whole_ms)} of {of} is in {texts}"]
+    return [f"the largest parts of {of} are {texts}"]
 
 
 def _partial(giga_per_s: float | None, time_share: float | None, above: bool) -> str:
@@ -127,6 +153,7 @@ def render_breakdown(
     hardware: Hardware | None = None,
     axis: Axis = SAMPLES,
     mfu: Mfu | None = None,
+    idle: Sequence[IdleTime] = (),
 ) -> RenderableType:
     """The groups of a step, the largest first, adding up to the measured step time; rates above a roof are marked."""
     groups, ends = breakdown.groups, breakdown.rows[len(breakdown.groups) :]
@@ -145,7 +172,7 @@ def render_breakdown(
                 title = counted(len(rest), "smaller row")
                 rows.add_row(title, number(amount), "", share(amount, breakdown.time_ms), *blank)
             continue
-        above = () if hardware is None else above_roofs(row, hardware, by)
+        above = () if hardware is None else above_roofs(row, hardware)
         marked |= bool(above)
         rows.add_row(
             row.label,
@@ -186,7 +213,7 @@ def render_breakdown(
     if measured:
         notes.append("Measured GB/s: DRAM bytes by hardware counters over the time of the kernels that have them.")
     notes += _tensor_note(listed, by)
-    verdict = Text(breakdown_verdict(breakdown, axis), "bold")
+    verdict = Text(breakdown_verdict(breakdown, axis, idle), "bold")
     return Group(verdict, Text(), rows, *(Text(note, "dim") for note in notes))
 
 

@@ -22,7 +22,7 @@ import pandas as pd
 from ...base.errors import CurvescopeError
 from ...base.numbers import quantity
 from ...profiling.attribution.kernel_names import read_name, short_name
-from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
+from ...profiling.attribution.kernel_precision import kernel_precision
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import STEP, STEPS_KNOWN_BY, Recording, is_modelled
@@ -312,11 +312,11 @@ def _kernels(kernel_times: pd.DataFrame, used: Mapping[int, Sequence[int]], reco
         for column, amount in (("gflops", row[2]), ("gbs", row[3])):
             if not pd.isna(amount) and time_ms > 0:
                 entry[column][index] = finite(float(amount) / time_ms / 1e6)
-        flops, size = (None if (rate := entry[column][index]) is None else rate * 1e9 for column in ("gflops", "gbs"))
+        gflops, gbs = entry["gflops"][index], entry["gbs"][index]
         for short, values in shares.items():
             entry[short][index] = finite(values[at])
-        precision = kernel_precision(name or "")
-        entry["exceeded"][index] = recorded.hardware.exceeded(flops, size, None if precision == UNKNOWN else precision)
+        flops = {kernel_precision(name or ""): (gflops or 0.0) * 1e9}
+        entry["exceeded"][index] = recorded.hardware.exceeded(flops, 1.0, None if gbs is None else gbs * 1e9)
     ordered = sorted(found.values(), key=lambda e: -max(v or 0.0 for v in e["ms"]))
     rest = ordered[MOST_KERNEL_ROWS:]
     left_ms = [math.fsum(e["ms"][index] or 0.0 for e in rest) for index in range(len(batches))]

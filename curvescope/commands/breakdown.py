@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from ..analysis.render.documents import BreakdownDocument, RatedRow, print_document
 
-        rows = [RatedRow(**vars(row), exceeded_roofs=above_roofs(row, hardware, args.by)) for row in breakdown.rows]
+        rows = [RatedRow(**vars(row), exceeded_roofs=above_roofs(row, hardware)) for row in breakdown.rows]
         facts = {**vars(breakdown), "by": args.by, "modelled": modelled, "rows": rows}
         print_document(BreakdownDocument(**facts, communication=shared, idle=idle, mfu=mfu))
         return 0
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if modelled:
         console.print("Modelled, not measured.", style="yellow")
     console.print(
-        render_breakdown(breakdown, args.by, None if args.all else 25, hardware, axis_of(recording.meta), mfu)
+        render_breakdown(breakdown, args.by, None if args.all else 25, hardware, axis_of(recording.meta), mfu, idle)
     )
     if idle:
         console.print()

@@ -56,7 +56,7 @@ class _Assembly:
         self._nested = self._spans.select(push_pop)
         told = [name for name in _COMMUNICATION if name in self._ranges.column_names]
         self._nested_ranges = self._ranges.select(told).filter(pa.array(push_pop))
-        self._timeline = Timeline(self._spans, self._nested, names, options)
+        self._timeline = Timeline(self._spans, self._nested, names, options, profile.batch)
         self._has_shapes = bool(self._nested.operations)
         self._names = pa.array([], pa.string())  # names of kernels
         self._phases: dict[int, set[str]] = {}
@@ -164,22 +164,22 @@ class _Assembly:
         work = times.start_ns, times.timed, process, correlation, thread
         return times, process, self._timeline.place_work(*work, _captures(batch))
 
-    def _count_placed(self, times: Timed, placed: Placed) -> None:
-        self._timeline.take(placed, times.start_ns, times.end_ns)
+    def _count_placed(self, times: Timed, process: Codes, placed: Placed) -> None:
+        self._timeline.take(placed, process, times.timed, times.start_ns, times.end_ns)
         self._lost["negative_durations"] += int(np.count_nonzero(times.backwards))
         self._lost["without_time"] += int(np.count_nonzero(~times.complete & ~times.backwards))
 
     def _write_as_read(self) -> Iterator[tuple[Ints, Codes]]:
         """Write device work with marked steps; yields starts and steps."""
 
-        def write(table: str, part: str, batch: pa.Table) -> tuple[str, Timed, Placed, set[tuple[int, str]]]:
-            times, _, placed = self._place(batch)
+        def write(table: str, part: str, batch: pa.Table) -> tuple[str, Timed, Codes, Placed, set[tuple[int, str]]]:
+            times, process, placed = self._place(batch)
             phases = self._write_work(table, part, batch, times, placed.range_, placed.step)
-            return table, times, placed, phases
+            return table, times, process, placed, phases
 
         batches = ((table, self._writer.next_part(table), batch) for table, batch in self._batches(None))
-        for table, times, placed, phases in self._in_order(write, batches):
-            self._count_placed(times, placed)
+        for table, times, process, placed, phases in self._in_order(write, batches):
+            self._count_placed(times, process, placed)
             self._add_phases(phases)
             self._report(f"writing {table}", len(placed.step))
             yield times.start_ns.copy(), placed.step  # no view: it would hold all columns of the batch
@@ -187,7 +187,7 @@ class _Assembly:
     def _collect(self) -> DeviceWork:
         marked = bool(self._timeline.marked)
 
-        def place(table: str, batch: pa.Table) -> tuple[Timed, Placed, Ints, Ints, Bools, Bools]:
+        def place(table: str, batch: pa.Table) -> tuple[Timed, Codes, Placed, Ints, Ints, Bools, Bools]:
             times, process, placed = self._place(batch)
             name = np.full(batch.num_rows, NONE)
             if table == "kernels":
@@ -196,12 +196,12 @@ class _Assembly:
                 name = code_column(names)
             stream = np.zeros(batch.num_rows, np.int64) if marked else _streams(batch, process)
             captured = int_column(batch, "capture_ns") != NONE
-            return times, placed, name, stream, int_column(batch, "thread_key") != NONE, captured
+            return times, process, placed, name, stream, int_column(batch, "thread_key") != NONE, captured
 
         work = Growing(DeviceWork, self._profile.count)
         batches = self._batches(_JOIN_COLUMNS if marked else (*_JOIN_COLUMNS, *_STREAM_COLUMNS))
-        for times, placed, name, stream, on_host, captured in self._in_order(place, batches):
-            self._count_placed(times, placed)
+        for times, process, placed, name, stream, on_host, captured in self._in_order(place, batches):
+            self._count_placed(times, process, placed)
             rows = times.start_ns, times.end_ns, times.timed, placed.range_, placed.step
             codes = (name.astype(np.int32), stream.astype(np.int32), placed.launch)
             work.append(DeviceWork(*rows, *codes, on_host, captured))

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from ...base.words import UNKNOWN
 from . import kernel_names
-
-UNKNOWN = "unknown"
 
 _PRODUCTS = kernel_names.ALGORITHMS | {kernel_names.ATTENTION, kernel_names.RECURRENT}
 

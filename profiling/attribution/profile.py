@@ -86,6 +86,7 @@ class Profile:
     count: int  # number of launches, kernels, memcpys and memsets, for the progress report
     replayed: bool = False  # whether kernels were replayed for metrics: times are not those of normal execution
     allocations: Allocations | None = None  # those of one device, with the ranges' threads; None if the format has none
+    batch: int | None = None  # samples per step that the profile itself states; None if it does not
 
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

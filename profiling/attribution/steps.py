@@ -1,7 +1,7 @@
 """Finds the start and end of steps in a profile: by marks, or by the repetition of kernels, or as one single step.
 
 - Marks: ranges named as a step; without, the ends of the calls of `Optimizer.step`. The host runs ahead of the device,
-  so a window reaches from its mark, or the end of the step before, to the end of the device work launched in it.
+  so a window reaches from its mark, or the end of the device work launched before, to the end of that launched in it.
 - Repetition: the shortest period of kernel names, on the stream with most time, that explains the longest stretch of
   at least three periods. It begins after the longest idle time that recurs in every period, but not between kernels
   that one operator, annotation, call of a module or launch of a graph started. Layers and loops repeat too: repetition
@@ -30,6 +30,7 @@ REPETITION = "repetition of the kernel sequence"
 WHOLE = "the whole profile as one step"  # as the user says
 NOTHING = "nothing: no kernel has a time"
 
+_NEVER = np.iinfo(np.int64).max
 _NO_BORDER = -(1 << 62)  # instead of the idle time before a kernel with which no step can begin
 _LEAST_PERIODS = 3
 _LEAST_SHARE = 0.25  # of the sequence that the periods must cover: a smaller share is a loop within a step
@@ -153,6 +154,9 @@ class MarkedSteps:
             if len(one.end_ns) and one.end_ns[-1] == np.iinfo(np.int64).max:  # ends with its last work
                 ends[index] = np.append(one.end_ns[:-1], one.start_ns[-1])
         self._ends_ns: Ints = np.concatenate([*ends, np.zeros(0, np.int64)])
+        # When the first work of each step began, and when work of no step that was launched before it had ended.
+        self._first_work_ns: Ints = np.full_like(self._ends_ns, _NEVER)
+        self._held_ns: Ints = np.full_like(self._ends_ns, np.iinfo(np.int64).min)
 
     def __bool__(self) -> bool:
         return bool(self._marks)
@@ -166,7 +170,7 @@ class MarkedSteps:
             found[inside] = at[inside] + first
         return found
 
-    def reach(self, step: Codes, work_end_ns: Ints) -> None:
+    def reach(self, step: Codes, work_start_ns: Ints, work_end_ns: Ints) -> None:
         """Extend the steps to the end of the last work that was launched in each; `step` may be `NONE`."""
         if not len(step):
             return
@@ -174,14 +178,31 @@ class MarkedSteps:
         edges = np.append(0, np.flatnonzero(np.diff(step)) + 1)
         inside = step[edges] != NONE
         np.maximum.at(self._ends_ns, step[edges][inside], np.maximum.reduceat(work_end_ns, edges)[inside])
+        first = np.minimum.reduceat(work_start_ns, edges)[inside]
+        np.minimum.at(self._first_work_ns, step[edges][inside], first)
+
+    def hold(self, process: Ints | Codes, moment_ns: Ints, work_end_ns: Ints) -> None:
+        """Let the steps begin after work of no step that was launched before them, at these moments of the host.
+
+        The device still runs it when the host is in the step: it is no idle time. Shape (work,) of all.
+        """
+        for marks, first in zip(self._marks, self._first, strict=False):
+            mine = (process == marks.process) & (moment_ns < marks.start_ns[-1])
+            after = first + np.searchsorted(marks.start_ns, moment_ns[mine], side="right")
+            np.maximum.at(self._held_ns, after, work_end_ns[mine])
 
     def windows(self) -> list[Window]:
         """Each step's window."""
         windows = []
         for marks, first in zip(self._marks, self._first, strict=False):
             before = np.iinfo(np.int64).min
-            ends = self._ends_ns[first : first + len(marks.start_ns)]
-            facts = (marks.name.tolist(), marks.batch.tolist(), marks.start_ns.tolist(), ends.tolist())
+            mine = slice(first, first + len(marks.start_ns))
+            ends = self._ends_ns[mine]
+            # A step does not begin after its own first work; one without work is as its mark says.
+            first_work = self._first_work_ns[mine]
+            held = np.where(first_work == _NEVER, marks.start_ns, np.minimum(self._held_ns[mine], first_work))
+            starts = np.maximum(marks.start_ns, held)
+            facts = (marks.name.tolist(), marks.batch.tolist(), starts.tolist(), ends.tolist())
             for name, batch, start, end in zip(*facts, strict=True):
                 start = max(start, int(before))
                 before = end = max(start, end)

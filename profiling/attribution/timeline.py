@@ -23,10 +23,13 @@ class Timeline:
     """Joins ranges first, then API calls, then device work batch by batch, and keeps the results.
 
     `spans` are operators, push/pop ranges, start/end ranges and marks, `nested` the first two, `names` those of
-    `spans.meanings`. CurvescopeError: no range matches the user's pattern for step marks.
+    `spans.meanings`, `batch` the samples per step that the profile states. CurvescopeError: no range matches the user's
+    pattern for step marks.
     """
 
-    def __init__(self, spans: HostSpans, nested: HostSpans, names: Sequence[str], options: Options) -> None:
+    def __init__(
+        self, spans: HostSpans, nested: HostSpans, names: Sequence[str], options: Options, batch: int | None = None
+    ) -> None:
         marks, self.steps_from = _marks(spans, names, options)
         self.marked = steps.MarkedSteps(marks)  # the steps that ranges mark
         self.placement = place(nested)
@@ -41,7 +44,7 @@ class Timeline:
             backward_without_forward=self.placement.unjoined,
             steps_cut=sum(of_process.crossing for of_process in marks),
         )
-        self._options, self._meanings = options, spans.meanings
+        self._options, self._meanings, self._stated_batch = options, spans.meanings, batch
         self._batches_of = BatchSpans.of(spans)
         self._indivisible = None if self.marked else _indivisible(nested, self.placement.nest)
         self._in_operators = nested.call is not None
@@ -112,14 +115,24 @@ class Timeline:
             lost["device_work_outside_steps"] = int(np.count_nonzero(timed & (step == NONE)))
         return Placed(range_, step, launch, ahead, lost)
 
-    def take(self, placed: Placed, start_ns: Ints, end_ns: Ints) -> None:
+    def take(self, placed: Placed, process: Codes, timed: Bools, start_ns: Ints, end_ns: Ints) -> None:
         """Count placed device work, and let its ends extend the marked steps; untimed work starts and ends at 0."""
         self.lost += placed.lost
         count, most_ns = placed.before_launch
         self.before_launch = self.before_launch[0] + count, max(self.before_launch[1], most_ns)
         if self.marked:
-            self.marked.reach(placed.step, end_ns)
+            self.marked.reach(placed.step, start_ns, end_ns)
+            outside = (placed.step == NONE) & timed
+            if outside.any():
+                launched_ns = self._launched(placed.launch[outside], start_ns[outside])
+                self.marked.hold(process[outside], launched_ns, end_ns[outside])
             self._add_time(end_ns - start_ns, placed.step)
+
+    def _launched(self, launch: Codes, start_ns: Ints) -> Ints:
+        """When device work was launched; without a launch when it began."""
+        if not len(self._launches.start_ns):
+            return start_ns
+        return np.where(launch == NONE, start_ns, self._launches.start_ns[launch])
 
     def _add_time(self, duration_ns: Ints, step: Codes) -> None:
         total, inside = self.device_time_ns
@@ -204,6 +217,8 @@ class Timeline:
             self.batch_from = "--batch"
         elif any(window.batch for window in windows):
             self.batch_from = "the names of the marks"
+        elif self._stated_batch is not None:
+            self.batch_from = "the metadata of the trace"
         seen: Counter[tuple[str | None, int]] = Counter()
         for step, (window, of_spans) in enumerate(zip(windows, batches, strict=True)):
             served = self._meanings[window.name].served if window.name != NONE else None
@@ -214,7 +229,7 @@ class Timeline:
             self.step_rows.append(
                 {
                     "step": step,
-                    "batch": self._options.batch or window.batch or of_spans or None,
+                    "batch": self._options.batch or window.batch or self._stated_batch or of_spans or None,
                     "round": round_,
                     "index": 0 if served else step,
                     "start_ns": window.start_ns,

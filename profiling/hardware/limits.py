@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...base.words import UNKNOWN
 from .ceilings import BANDWIDTH_KEYS
 from .devices import PEAK_PRECISIONS, Device, devices
 from .occupancy import MOST_THREADS_PER_BLOCK, SmLimits, find_limits, occupancy_of
@@ -48,6 +49,7 @@ class Hardware:
     threads: int | None = None  # of PyTorch, on a CPU
     roofs: tuple[Roof, ...] = field(default=())  # compute is that of the recording's precision
     other_precisions: tuple[Roof, ...] = field(default=())  # for kernels whose names say their own
+    precision: str | None = None  # precision of the products that the recording states
 
     def roof(self, level: str, precision: str | None = None) -> Roof | None:
         """The limit of one level: measured if possible, else the peak; None is the recording's precision."""
@@ -55,12 +57,36 @@ class Hardware:
         of_level = [roof for roof in (named if precision else self.roofs) if roof.level == level]
         return next((roof for roof in of_level if roof.kind == CEILING), of_level[0] if of_level else None)
 
-    def exceeded(
-        self, flops_per_s: float | None, bytes_per_s: float | None, precision: str | None = None
-    ) -> tuple[str, ...]:
-        """The roofs (`compute`, `DRAM`) that these rates exceed; `precision` as in `roof`."""
-        roofs = (("compute", flops_per_s, self.roof("compute", precision)), ("DRAM", bytes_per_s, self.roof("DRAM")))
-        return tuple(level for level, rate, roof in roofs if roof and rate is not None and rate > roof.per_s)
+    def least_compute(self, flops: Mapping[str, float]) -> tuple[float | None, str | None]:
+        """The least time in s that the roofs allow for FLOPs by precision, and the kind of roof; None without one.
+
+        `UNKNOWN` is the precision of the recording.
+        """
+        least_s, kind = 0.0, None
+        for precision, amount in flops.items():
+            if amount <= 0:
+                continue
+            roof = self.roof("compute", None if precision == UNKNOWN else precision)
+            if roof is None:
+                return None, None
+            least_s, kind = least_s + amount / roof.per_s, roof.kind
+        return least_s, kind
+
+    def exceeded(self, flops: Mapping[str, float], time_s: float, bytes_per_s: float | None) -> tuple[str, ...]:
+        """The roofs (`compute`, `DRAM`) that FLOPs by precision in a time, and a rate of bytes, exceed.
+
+        Where neither a kernel's name nor the recording states a precision, the highest roof of the device counts.
+        """
+        found = []
+        least_s, _ = self.least_compute(flops)
+        if least_s is not None and least_s > time_s:
+            every = [roof for roof in (*self.roofs, *self.other_precisions) if roof.level == "compute"]
+            highest = max(every, key=lambda roof: roof.per_s).precision or UNKNOWN
+            likely = {**flops, highest: flops.get(highest, 0.0) + flops.get(UNKNOWN, 0.0), UNKNOWN: 0.0}
+            least_s, _ = (least_s, None) if self.precision is not None else self.least_compute(likely)
+            found += ["compute"] if least_s is not None and least_s > time_s else []
+        dram = self.roof("DRAM")
+        return (*found, *(["DRAM"] if dram and bytes_per_s is not None and bytes_per_s > dram.per_s else []))
 
     def blocks_per_sm(self, threads: int, registers_per_thread: int, shared_memory_bytes: int) -> int | None:
         """Resident blocks of a kernel per SM; None if no block fits or the SM is unknown."""
@@ -112,6 +138,7 @@ def hardware_of(meta: Mapping[str, Any]) -> Hardware:
         threads=facts.get("threads"),
         roofs=ours,
         other_precisions=tuple(roof for roof in roofs if roof not in ours),
+        precision=meta.get("precision"),
     )
 
 

@@ -75,6 +75,7 @@ _CATEGORY_ENDS = {
     **dict.fromkeys(("_sync", "_user_annotation"), _KNOWN),  # waits, and annotations again on the device
 }
 _NO_THREAD = -(1 << 63)
+_LEAST_FUNCTION_NS = 100_000  # a shorter function of Python explains no gap that is worth a line
 _CATEGORY = attrgetter("cat")
 Table = dict[str, npt.NDArray[Any]]
 
@@ -97,7 +98,8 @@ class Events:
         self.processes: set[int] = set()  # of operators
         self.calling: set[int] = set()  # processes of API calls; MTIA writes the device for some of them
         self.compiled: dict[int, tuple[int, ...]] = {}  # warps and stages of torch.compile's kernels, by name
-        self.pieces: dict[str, list[Table]] = {"host": [], "calls": [], "device": [], "memory": []}
+        groups = ("host", "calls", "device", "memory", "functions")
+        self.pieces: dict[str, list[Table]] = {group: [] for group in groups}
         self._empty: dict[str, Table] = {}
 
     def take(self, events: Sequence[Any]) -> None:
@@ -131,6 +133,8 @@ class Events:
         kind = np.where((kind == HOST) & (by_name == ANNOTATED), ANNOTATED, kind)
         ours = (kind != _MODULE_RANGE) | (by_name == _MODULE_RANGE)  # the others are Python functions
         rows, timed = self._readable(columns, ours, ("tid",), (kind == ANNOTATED) | (kind == _MODULE_RANGE))
+        long = timed["end_ns"] - timed["start_ns"] >= _LEAST_FUNCTION_NS
+        self._keep("functions", ~ours & long & columns["name"].valid & (timed["start_ns"] >= 0), timed)
         # How the kernels of torch.compile were compiled, by their names, which their operators have, too.
         compiled = rows & np.logical_or.reduce([columns[field.name].valid for field in _TRITON_ARGS])
         values = (columns[field.name].values[compiled].tolist() for field in _TRITON_ARGS)

@@ -1,8 +1,8 @@
 """Reads JSON of the PyTorch profiler, of all versions (`Kernel` and `kernel`, `Operator` and `cpu_op`).
 
 Device work belongs to the operator around its runtime call, which has the same correlation id. Without a device, the
-work is each operator's own time, without its children. Steps are the profiler's `ProfilerStep#` marks. Call stacks,
-file names and process names are not read.
+work is each operator's own time, without its children. Steps are the profiler's `ProfilerStep#` marks. Of call stacks
+the longer functions are read, with their files' names and no folders. Process names are not read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
@@ -43,6 +44,9 @@ _NO_RANK = (
     "the trace has collectives and does not tell its rank, as those on demand (dynolog); `ranks` takes the number "
     "after `rank` in the name of the file"
 )
+_BATCH_NAMES = ("batch_size", "batch size", "train_batch_size", "per_device_train_batch_size")
+_DEEPEST = 6  # levels of the metadata
+_FOLDERS = r"^(?:\.{0,2}/)?(?:[^()/]*/)+"  # before the name of a function's file
 _PLACE = ("device", "stream", "correlation_id")
 _CPU = 0  # torch's number of the device type
 _Tables = tuple[pa.Table, pa.Table, pa.Table, pa.Table]
@@ -63,7 +67,9 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         kernels = join_own_capture(launches, kernels)
     else:
         ranges, kernels = _with_capture(ranges, launches, kernels, options, writer)
-    profile = replace(profile_of_tables("torch", ranges, launches, kernels, memory), allocations=rows.allocations())
+    profile = profile_of_tables("torch", ranges, launches, kernels, memory)
+    profile = replace(profile, allocations=rows.allocations(), batch=_batch_of(document))
+    rows.write_functions(writer)
     for name, count in events.lost.items():
         writer.count_lost(name, count)
     writer.update(device=_device(document.get("deviceProperties"), events.devices))
@@ -124,6 +130,18 @@ class _Rows:
         if launched is not None:
             call_rows = call_rows.append_column("kernel", self._text(launched))
         return self._host_rows(host), call_rows, kernel_rows, self._memory_rows(memory)
+
+    def write_functions(self, writer: RecordingWriter) -> None:
+        """Write the functions of Python that took long; none without call stacks."""
+        functions = self._events.joined("functions")
+        if not len(functions["name"]):
+            return
+        rows = self._named(functions, prefix="")
+        names = pc.replace_substring_regex(rows["name"].cast(pa.string()), _FOLDERS, "")
+        columns = {"start_ns": rows["start_ns"], "thread": rows["thread"], "name": names}
+        columns["duration_ns"] = pc.subtract(rows["end_ns"], rows["start_ns"])
+        columns["source"] = pa.repeat("torch", rows.num_rows)
+        writer.write("functions", pa.table(columns))
 
     def allocations(self) -> Allocations | None:
         """The allocations of the device with most of them, of a GPU if there is one; None without their addresses."""
@@ -253,6 +271,22 @@ class _Rows:
         # No masking: a thread's number may be `NONE`.
         threads = {key: pa.array(columns["thread"]) for key in ("thread", "thread_key") if "thread" in columns}
         return pa.table({"name": name, **rest, **threads})
+
+
+def _batch_of(document: Any) -> int | None:
+    """The batch size that the trace's own metadata names; None unless all that name one agree."""
+    found: set[int] = set()
+
+    def search(value: Any, depth: int) -> None:
+        if not isinstance(value, dict) or depth > _DEEPEST:
+            return
+        for name, inner in value.items():
+            if str(name).lower() in _BATCH_NAMES and isinstance(inner, (int, str)) and str(inner).isdecimal():
+                found.add(int(inner))
+            search(inner, depth + 1)
+
+    search(document, 0)
+    return found.pop() if len(found) == 1 and min(found) > 0 else None
 
 
 def _nullable(column: npt.NDArray[Any]) -> pa.Array:

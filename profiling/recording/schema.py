@@ -307,6 +307,15 @@ LINES = Table(
     ),
 )  # fmt: skip
 
+FUNCTIONS = Table(
+    "functions",
+    "Functions of the program on the host, from call stacks of the profiler; those that took at least 0.1 ms.",
+    (
+        _key("name", _TEXT, "File without its folders, line and function, e.g. `data.py(7): load`.", nullable=False),
+        _START, _DURATION, _PROCESS, _THREAD, _SOURCE,
+    ),
+)  # fmt: skip
+
 PEAKS = Table(
     "peaks",
     "What held memory when most was allocated, in one step of each batch size; rows but `cached` add up to the peak.",
@@ -345,7 +354,10 @@ EXPERIMENTS = Table(
 )  # fmt: skip
 
 TABLES: dict[str, Table] = {
-    t.name: t for t in (KERNELS, RANGES, MEMORY, API_CALLS, CLOCKS, STEPS, MARKS, OPERATORS, LINES, PEAKS, EXPERIMENTS)
+    table.name: table
+    for table in (
+        *(KERNELS, RANGES, MEMORY, API_CALLS, CLOCKS, STEPS, MARKS, OPERATORS, LINES, FUNCTIONS, PEAKS, EXPERIMENTS),
+    )
 }
 
 

@@ -15,6 +15,7 @@ from curvescope.analysis.decompose.exclusive import exclusive_ns
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
 from curvescope.analysis.decompose.terms import IDLE, OVERHEAD
 from curvescope.base.errors import CurvescopeError
+from curvescope.profiling.attribution.kernel_precision import kernel_precision
 from curvescope.profiling.readers import Options, import_profile
 from curvescope.profiling.recording.store import open_recording
 
@@ -61,7 +62,9 @@ def plainly(steps, kernels, by, batch=None):
         per_step_flops = None if flops is None else flops / len(used)
         spread = (high - low) / 2 if len(used) > 1 else None
         head = (label, per_step.mean(), spread, len(inside) / len(used), per_step_flops)
-        return Row(*head, *rates, None, *shares)
+        worked = inside[inside["flops"] > 0]
+        precisions = worked["flops"].groupby(worked["name"].map(kernel_precision)).sum() / len(used)
+        return Row(*head, *rates, None, *shares, precisions=precisions.to_dict())
 
     work = parts[parts["name"] != IDLE]
     if by == "layer":
@@ -84,7 +87,7 @@ def assert_as_plainly(found, steps, kernels, by, batch=None):
     assert [row.label for row in rows] == [row.label for row in expected]
     for one, two in zip(rows, expected, strict=True):
         for name, value in dataclasses.asdict(two).items():
-            near = isinstance(value, float)
+            near = isinstance(value, (float, dict))
             assert getattr(one, name) == (pytest.approx(value, rel=1e-12, abs=1e-9) if near else value), (name, two)
     times = [row.time_ms for row in found.rows if row.label not in (IDLE, OVERHEAD)]
     assert times == sorted(times, reverse=True)

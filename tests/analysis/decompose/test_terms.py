@@ -44,6 +44,14 @@ def test_all_profiled_steps_are_used_but_a_disturbed_one():
     assert undisturbed(np.array([10.0, 12.0, 14.0, 16.0])).tolist() == [0, 1, 2, 3]
 
 
+def test_steps_that_recur_are_the_program():
+    assert undisturbed(np.array([50.0, 10.0, 10.1, 30.0, 9.9, 10.0, 31.0, 10.2])).tolist() == [1, 2, 3, 4, 5, 6, 7]
+    # The first step is as slow as a later one: no warm-up, and the later one does not stand alone.
+    assert undisturbed(np.array([30.0, 10.0, 10.1, 31.0, 9.9, 10.0])).tolist() == [0, 1, 2, 3, 4, 5]
+    assert undisturbed(np.array([90.0, 10.0, 10.1, 30.0, 9.9, 10.0])).tolist() == [1, 2, 4, 5]
+    assert undisturbed(np.array([10.0, 10.1, 5.0, 9.9, 30.0, 10.0])).tolist() == [0, 1, 3, 5]
+
+
 def drifting_sweep(profiled_rounds, rounds=30, cost=0.0):
     """A machine that slows by 10 % over the rounds; a profiled step takes `cost` longer, and all vary by 1 %."""
     random, rows, kernels = np.random.default_rng(4), [], []

@@ -62,11 +62,10 @@ def test_one_step_of_each_size_may_not_repeat(said, document_of, tmp_path):
 
 def test_steps_that_are_not_used_are_named_with_their_times():
     sentence = set_aside_sentence(np.array([118.0, 116.0, 1015.0, 1068.0, 1076.0]))
-    assert sentence.startswith(
-        "2 of 5 profiled steps set aside, far from the median: 116.0, 118.0 ms; those used take 1015 to 1076 ms."
+    assert sentence == (
+        "2 of 5 profiled steps set aside, far from the median, as a warm-up at the start or alone: 118.0 ms "
+        "(number 1), 116.0 ms (number 2); those used take 1015 to 1076 ms. With them all steps take 3393 ms."
     )
-    assert "another kind" in sentence
-    assert "another kind" not in set_aside_sentence(np.array([100.0, 100.0, 101.0, 100.0, 140.0]))
     assert set_aside_sentence(np.array([100.0, 101.0, 102.0])) is None
 
 

@@ -61,8 +61,18 @@ def test_kernels_of_another_precision_have_a_roof_of_their_own():
     recorded = hardware_of({"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}, "precision": "bf16"})
     assert recorded.roof("compute").precision == "bf16"
     assert recorded.roof("compute", "fp32").per_s == pytest.approx(19.5e12, rel=1e-3)
-    assert recorded.exceeded(100e12, None) == ()
-    assert recorded.exceeded(100e12, None, "fp32") == ("compute",)
+    assert recorded.exceeded({"unknown": 100e12}, 1.0, None) == ()
+    assert recorded.exceeded({"fp32": 100e12}, 1.0, None) == ("compute",)
+    assert recorded.exceeded({"fp32": 15e12, "bf16": 100e12}, 1.0, 2e12) == ("compute", "DRAM")
+
+
+def test_a_rate_of_unknown_precision_exceeds_the_highest_roof_only():
+    silent = hardware_of({"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}})
+    assert silent.roof("compute").precision == "fp32"
+    assert silent.exceeded({"unknown": 100e12}, 1.0, None) == ()
+    assert silent.exceeded({"unknown": 2000e12}, 1.0, None) == ("compute",)
+    stated = hardware_of({"device": {"name": "NVIDIA A100-SXM4-40GB", "kind": "cuda"}, "precision": "fp32"})
+    assert stated.exceeded({"unknown": 100e12}, 1.0, None) == ("compute",)
 
 
 @pytest.mark.parametrize("architecture", list(LIMITS))

@@ -1,0 +1,81 @@
+"""Sentences on profiles that others recorded, each against what the file itself says."""
+
+import gzip
+import json
+
+import pytest
+
+from ...shared import PROFILES
+
+
+@pytest.fixture
+def said(text_of):
+    """What a command prints, in one line."""
+    return lambda *words: " ".join(text_of(*words).split())
+
+
+def events(name, category):
+    """Complete events of a category in a trace of the PyTorch profiler, by time."""
+    document = json.loads(gzip.decompress((PROFILES / name).read_bytes()))
+    return sorted((e for e in document["traceEvents"] if e["cat"] == category), key=lambda event: event["ts"])
+
+
+def test_steps_that_wait_for_the_loader_are_steps(imported_profile, document_of, said):
+    """Five of 30 steps waited 0.7 s for the DataLoader, were called of another kind, and left the mean."""
+    optimizer = [e for e in events("param_resnet.json.gz", "user_annotation") if e["name"] == "Optimizer.step#SGD.step"]
+    ends_ms = [(event["ts"] + event["dur"]) / 1e3 for event in optimizer]
+    mean_ms = (ends_ms[-1] - ends_ms[0]) / (len(ends_ms) - 1)
+    assert mean_ms == pytest.approx(332.8, abs=0.05)
+    path = imported_profile("param_resnet.json.gz")
+    found = document_of("breakdown", path)
+    assert found["time_ms"] == pytest.approx(mean_ms, rel=0.001)
+    assert (found["n_used"], found["n_profiled"]) == (29, 30)
+    (loader,) = (one for one in found["idle"] if "DataLoader" in (one["reason"] or ""))
+    assert loader["time_ms"] == pytest.approx(175.6, rel=0.01)
+    text = said("breakdown", path)
+    assert "1 of 30 profiled steps set aside, far from the median, as a warm-up at the start or alone: " in text
+    assert "another kind" not in text
+
+
+def test_time_in_which_launched_work_waits_is_not_the_hosts(imported_profile, document_of, said):
+    """The step began with a gap of 8.37 ms, for which the graph had been launched 6.3 ms before the first kernel."""
+    kernels, copies = (events("tl_vllm_decode.json.gz", name) for name in ("kernel", "gpu_memcpy"))
+    first = min((*kernels, *copies), key=lambda event: event["ts"])
+    calls = {e["args"]["correlation"]: e for e in events("tl_vllm_decode.json.gz", "cuda_runtime")}
+    launch = calls[first["args"]["correlation"]]
+    waited_ms = (first["ts"] - launch["ts"] - launch["dur"]) / 1e3
+    assert waited_ms == pytest.approx(7.826, abs=0.001)
+    path = imported_profile("tl_vllm_decode.json.gz")
+    idle = {one["reason"]: one["time_ms"] for one in document_of("breakdown", path)["idle"]}
+    assert idle["device: launched work waits"] == pytest.approx(waited_ms, abs=0.001)
+    assert idle["host in range execute"] == pytest.approx(0.545, abs=0.001)
+    assert "in 41% launched work waits, for an event or for work that is not recorded" in said("breakdown", path)
+
+
+def test_half_precision_has_its_own_roof(imported_profile, document_of):
+    """Convolutions in bf16 were marked as above the roof of fp32, 163 TFLOP/s."""
+    rows = document_of("breakdown", imported_profile("tl_mi300_ddp_resnet18.json.gz"))["rows"]
+    fast = [row for row in rows if row["label"].startswith("Conv2d") and row["gflop_per_s"] > 200_000]
+    assert len(fast) > 10
+    assert not any("compute" in row["exceeded_roofs"] for row in fast)
+    (op,) = (
+        row
+        for row in document_of("breakdown", imported_profile("tl_h100_timesformer.json.gz"), "--by", "op")["rows"]
+        if row["label"] == "aten::linear"
+    )
+    assert op["gflop_per_s"] > 67_000  # of fp32
+    assert not op["exceeded_roofs"]
+    assert set(op["precisions"]) == {"bf16"}
+
+
+def test_the_batch_size_is_what_the_trace_states(imported_profile, said):
+    """128 frames of one video were a batch of 128, by the input of the first convolution."""
+    assert "A step of batch 1 takes 382.5 ms" in said("breakdown", imported_profile("tl_h100_timesformer.json.gz"))
+
+
+def test_most_is_more_than_half(imported_profile, said):
+    text = said("breakdown", imported_profile("kineto_resnet50_w0_a.pt.trace.json.gz"), "--by", "kernel")
+    assert "the largest parts of the busy time are dgrad_engine" in text
+    assert "61% of the busy time" not in text
+    text = said("breakdown", imported_profile("kineto_resnet50_w0_a.pt.trace.json.gz"))
+    assert "99% of the busy time is in backward outside layers (61%), forward outside layers (35%)" in text

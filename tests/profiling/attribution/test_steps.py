@@ -1,0 +1,18 @@
+"""Windows of steps that ranges mark."""
+
+import numpy as np
+import pytest
+
+from curvescope.profiling.attribution import steps
+from curvescope.profiling.attribution.nesting import NONE
+
+
+@pytest.mark.parametrize(("until_ns", "begin_ns"), [(90, 100), (125, 125), (140, 130)])
+def test_a_step_begins_after_work_that_was_launched_before_it(until_ns, begin_ns):
+    """Kernels before the first step of a trace ran on after its mark: their time was called idle time of the step."""
+    two = np.array([0, 1], np.int32)
+    starts, ends = np.array([100, 200]), np.array([150, 250])
+    marked = steps.MarkedSteps([steps.StepMarks(7, starts, ends, np.full(2, NONE), np.zeros(2, np.int64))])
+    marked.reach(two, np.array([130, 260]), np.array([180, 300]))
+    marked.hold(np.array([7, 8]), np.array([50, 60]), np.array([until_ns, 145]))
+    assert [(window.start_ns, window.end_ns) for window in marked.windows()] == [(begin_ns, 180), (200, 300)]

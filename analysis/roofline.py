@@ -165,7 +165,7 @@ def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Ha
             levels.append(LevelTraffic(level, size, source, flops / size, size / time_s))
     of_names = rows["flops_executed" if executed else "flops"].groupby(rows["name"].map(_precision)).sum() / per
     by_precision = {str(precision): float(amount) for precision, amount in of_names.items()}
-    compute_s, compute_kind = hardware.least_compute(by_precision)
+    compute_s, compute_kind = hardware.least_compute(by_precision, time_s)
     bound, utilisation, kind = _bound(time_s, compute_s, compute_kind, levels, hardware)
     source = MEASURED if executed else DIRECT
     calls = float(rows["calls"].sum()) / per

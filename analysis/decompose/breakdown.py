@@ -65,6 +65,8 @@ class Row:
     shared_time_share: float | None = None
     # FLOPs per step by the precision in the kernels' names; `unknown` where they say none
     precisions: Mapping[str, float] = field(default_factory=dict)
+    # sum of the own durations of its kernels in a step, more than `time_ms` where they overlap others; None for idle
+    duration_ms: float | None = None
 
 
 def above_roofs(row: Row, hardware: Hardware) -> tuple[str, ...]:
@@ -289,6 +291,7 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
     shared = groups["shared"] & (by in ("layer", "op"))  # the operators of a fused kernel are of one kernel
     fused_ns = np.bincount(code[inside], (groups["exclusive_ns"] * shared)[inside], len(labels))
     precisions = _precisions(groups[inside], code[inside], len(used))
+    durations_ns = np.bincount(code[inside], groups[_DURATION].fillna(0.0)[inside], len(labels))
     rows = []
     for i, (label, calls, *amounts) in enumerate(zip(labels, *(sums[c] for c in sums), strict=True)):
         time_ms = float(per_step_ns[i].sum()) / 1e6
@@ -316,6 +319,7 @@ def _rows(groups: pd.DataFrame, by: str, classes: Mapping[str, str], used: Ints,
                 of_tensor,
                 float(fused_ns[i]) / 1e6 / time_ms if fused_ns[i] and time_ms else None,
                 precisions.get(i, {}),
+                None if label.startswith(IDLE) else float(durations_ns[i]) / 1e6 / len(used),
             )
         )
     return sorted(rows, key=lambda row: (-row.time_ms, row.label))

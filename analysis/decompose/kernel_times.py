@@ -44,7 +44,7 @@ _TIMES = ("step", "start_ns", "duration_ns")
 _BLOCK_ROWS = 1 << 17  # about: arrays of so many rows stay in the processor's caches
 _SCHEMA = {column.name: column.dtype for column in TABLES["kernels"].columns}
 _MEANS = {column.name for column in TABLES["kernels"].columns if column.aggregate is Aggregate.MEAN}
-_FUSED = "fused"
+_FUSED, _PART = "fused", "part"
 _KNOWN = "known"  # bit i: the row has a value of the i-th amount
 _PANDAS_TYPES: dict[pa.DataType, Any] = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
 
@@ -135,7 +135,7 @@ def kernel_totals(work: Work, keys: Sequence[str] = KEYS, amounts: Sequence[str]
     """As `kernel_times`, without step, batch and idle: sums of the durations, of a recording without steps."""
     read = _with_fused(keys)
     collected = _Groups(read, amounts)
-    for piece in work(list(dict.fromkeys([*read, *amounts, "duration_ns"]))):
+    for piece in work(list(dict.fromkeys([*read, *amounts, "duration_ns", _PART]))):
         timed = piece.filter(piece["duration_ns"].is_valid())
         collected.add(timed.append_column("exclusive_ns", timed["duration_ns"]))
     groups = split_fused(collected.frame(), keys, amounts)
@@ -220,7 +220,7 @@ def group_times(
     exclusive, gaps = exclusive_and_gaps(work, number, start, window)
     read = _with_fused(keys)
     collected, placed, first = _Groups(["step", *read], amounts, by_name), _Groups(["step", *places], ()), 0
-    for piece in work(list(dict.fromkeys(["step", "duration_ns", *read, *amounts]))):
+    for piece in work(list(dict.fromkeys(["step", "duration_ns", *read, *amounts, _PART]))):
         inside, position = of_steps(piece, number)
         rows = slice(first, first + len(position))
         first += len(position)
@@ -328,7 +328,9 @@ class _Groups:
             columns[amount] = table[amount].cast(pa.float64())
             if amount in _MEANS:
                 columns[amount] = pc.multiply(columns[amount], table["exclusive_ns"].cast(pa.float64()))
-        calls = pa.array(np.ones_like(known))
+        # A call of a host operator counts once, however often others interrupt it.
+        first = pc.fill_null(pc.equal(table[_PART], 0), True) if _PART in table.column_names else np.ones_like(known)
+        calls = pc.cast(first, pa.int16()) if _PART in table.column_names else pa.array(first)
         columns |= {_KNOWN: pa.array(known), "exclusive_ns": table["exclusive_ns"], "calls": calls}
         self._pieces.append(self._added(pa.table(columns)))
 

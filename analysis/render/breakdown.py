@@ -33,6 +33,11 @@ _RULE = (
 _MARKED = "Idle: the layer and phase whose code the host ran while no kernel did, from marked steps."
 _BEFORE = " Before: the layer whose work follows most of it."
 _UNTOLD = "The recording has no API calls and no ranges there, so it does not tell what the host did in the idle time."
+_OVERLAPS = 1.01  # durations over shared-out time from which a row overlaps others
+_DURATIONS = (
+    "ms: each instant is shared among what runs in it, so that rows add up; durations: the sum of the own durations of "
+    "a row's kernels, each of which may run beside others."
+)
 ABOVE_ROOF = "†"  # after a rate
 ABOVE_ROOF_NOTE = (
     f"{ABOVE_ROOF} above the roof of the device: the algorithm needs fewer FLOPs than the direct one, operands came "
@@ -161,9 +166,13 @@ def render_breakdown(
     measured = any(row.measured_gb_per_s is not None for row in breakdown.rows)
     # Where much of a step is idle, shares of the step say little of the kernels.
     idles = bool(ends) and busy_ms < (1 - _MUCH_IDLE) * breakdown.time_ms
-    heads = ("ms", "± ms", "share", "of busy", "calls", "GFLOP/s", "GB/s", "measured GB/s")
+    # With unprofiled steps the times are scaled to them.
+    overlap = breakdown.overhead_ms is None and any(
+        (row.duration_ms or 0.0) > _OVERLAPS * row.time_ms for row in groups
+    )
+    heads = ("ms", "± ms", "share", "of busy", "durations ms", "calls", "GFLOP/s", "GB/s", "measured GB/s")
     rows = table(breakdown.work if by == KERNEL else by, *heads, optional=("± ms", "calls"))
-    blank = [""] * 5
+    blank = [""] * 6
     listed, marked = groups[:limit], False
     for row in [*listed, None, *ends]:
         if row is None:
@@ -180,6 +189,7 @@ def render_breakdown(
             "" if row.spread_ms is None else number(row.spread_ms, 2),
             share(row.time_ms, breakdown.time_ms),
             share(row.time_ms, busy_ms) if idles and row in groups else "",
+            number(row.duration_ms) if overlap and row.duration_ms is not None else "",
             "" if row.calls is None else f"{row.calls:g}",
             _partial(row.gflop_per_s, row.flops_time_share, "compute" in above),
             _partial(row.gb_per_s, row.bytes_time_share, "DRAM" in above),
@@ -201,6 +211,7 @@ def render_breakdown(
         )
     elif breakdown.device is not None:
         notes.append(f"Of GPU {breakdown.device} alone.")
+    notes += [_DURATIONS] if overlap else []
     notes += [ABOVE_ROOF_NOTE] if marked else []
     if any(_is_partial(one) for row in listed for one in (row.flops_time_share, row.bytes_time_share)):
         notes.append("A rate of N% is over that share of the row's time: the work of the rest is unknown.")

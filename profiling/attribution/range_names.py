@@ -7,7 +7,7 @@ Known conventions, most specific first:
 - pyprof's call marks: `{'traceMarker': [...]}` is a layer with the name of the innermost line of the user's own code,
   `{'mod': ..., 'op': ...}` an operator.
 - torch.autograd.profiler.emit_nvtx: `aten::conv2d, seq = 12, sizes = [[32, 3, 224, 224]]` is an operator.
-- Steps: `ProfilerStep#7`, `step 7`, `iteration_7`, `iter=7`, `train_step`, `batch 7`, the training loops' own marks of
+- Steps: `ProfilerStep#7`, `step 7`, `iteration_7`, `iter=7`, `train_step`, `batch 7`, `token_7`, the marks of loops of
   Lightning, and marks of inference servers (see `served_steps`). Phases: `forward`, `backward`, `optimizer` and their
   usual forms.
 - FSDP: `FSDP::pre_forward (model.layers.0)` is FSDP's own work before that module: the layer `FSDP` in it.
@@ -64,6 +64,12 @@ _STEP = re.compile(
     r"(?:profilerstep#|(?:(?:train|training|test|eval|global)[ _.-]?)?(?:step|iteration|iter|minibatch|batch))"
     r"[ _#:=.-]*\d*(?:[ ,;(].*)?",
     re.IGNORECASE | re.DOTALL,
+)
+# Of programs that generate text token by token, e.g. `token_7_processing`.
+_TOKEN = re.compile(
+    r"(?:token|decode|decoding|generate)(?:[ _-]?(?:step|token))?[ _#:=.-]*\d+"
+    r"(?:[ _.-](?:processing|generation|forward|decode|step))?",
+    re.IGNORECASE,
 )
 _PHASES = {
     "forward": re.compile(r"(?:fwd|forward)(?:[ _-]?(?:pass|prop|step))?(?:\(\))?", re.IGNORECASE),
@@ -193,7 +199,7 @@ def _by_convention(name: str, domain: str | None) -> RangeName:
         return RangeName(batch=batch)
     if served := parse_served_step(name):
         return RangeName(step=True, batch=served.batch, served=served)
-    if _STEP.fullmatch(name) or _LIGHTNING_STEP.fullmatch(name):
+    if any(form.fullmatch(name) for form in (_STEP, _TOKEN, _LIGHTNING_STEP)):
         return RangeName(step=True, batch=batch)
     for phase, form in _PHASES.items():
         if form.fullmatch(name):

@@ -246,6 +246,21 @@ def repeated_windows(name: Ints, start_ns: Ints, end_ns: Ints, stream: Ints, uni
     return windows
 
 
+def whole_periods(name: Ints, start_ns: Ints, end_ns: Ints, thread: Ints) -> Windows:
+    """Windows of a sequence on the busiest thread that consists of its periods alone, from its first; else empty."""
+    if not len(name):
+        return []
+    keys, which = np.unique(thread, return_inverse=True)
+    main = int(np.argmax(np.bincount(which, weights=(end_ns - start_ns).astype(np.float64), minlength=len(keys))))
+    rows = np.flatnonzero(which == main)
+    rows = rows[np.argsort(start_ns[rows], kind="stable")]
+    found = find_period(name[rows])
+    if found is None or found[0] != 0 or found[1] < len(rows) or found[1] % found[2]:
+        return []
+    begins = start_ns[rows][:: found[2]].tolist()
+    return list(pairwise([*begins, int(end_ns[rows].max())]))
+
+
 def find_period(sequence: npt.NDArray[np.int64]) -> tuple[int, int, int] | None:
     """The shortest period that explains the longest stretch of a sequence.
 

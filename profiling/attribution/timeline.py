@@ -46,6 +46,7 @@ class Timeline:
         )
         self._options, self._meanings, self._stated_batch = options, spans.meanings, batch
         self._batches_of = BatchSpans.of(spans)
+        self._nested = nested
         self._indivisible = None if self.marked else _indivisible(nested, self.placement.nest)
         self._in_operators = nested.call is not None
         self._in_ranges = len(nested.start_ns) > 0
@@ -160,10 +161,14 @@ class Timeline:
         computing = kernels & ~np.append(communicates, False)[work.kernel_name]
         kernels = computing if computing.any() else kernels
         found: steps.Windows = []
+        complete = False  # whether the steps are all of the profile
         if self._options.steps != WHOLE:
             columns = (work.kernel_name, work.start_ns, work.end_ns, work.stream, self._units(work))
-            found = steps.repeated_windows(*(column[kernels] for column in columns))
-        if found and self._options.steps == AUTO:
+            if work.on_host[kernels].all():  # operators inside others may be missing in some steps
+                found = steps.whole_periods(*self._outermost_operators())
+            complete = bool(found)
+            found = found or steps.repeated_windows(*(column[kernels] for column in columns))
+        if found and self._options.steps == AUTO and not complete:
             few = self._share_in(found, work) < steps.LEAST_TIME_SHARE
             found = [] if few or self._are_layers(found, work) else found
         if not found and self._options.steps == REPETITION:
@@ -183,6 +188,12 @@ class Timeline:
         self.lost["device_work_outside_steps"] = int(np.count_nonzero(timed & ~inside))
         self.lost["device_work_cut_by_steps"] = int(np.count_nonzero(inside & (work.end_ns > high[work.step])))
         self._describe([steps.Window(NONE, NONE, 0, *window) for window in found])
+
+    def _outermost_operators(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Names, starts, ends and threads of the operators of the host that lie in no other one."""
+        spans, own = self._nested, self._nested.is_operator
+        rows = own & (self.placement.nest.parent == NONE)
+        return spans.name[rows], spans.start_ns[rows], spans.end_ns[rows], spans.thread[rows]
 
     def _units(self, work: DeviceWork) -> Ints:
         """Number of what launched each row and lies in one step as a whole: a span of the host, or one API call."""

@@ -57,11 +57,21 @@ class Hardware:
         of_level = [roof for roof in (named if precision else self.roofs) if roof.level == level]
         return next((roof for roof in of_level if roof.kind == CEILING), of_level[0] if of_level else None)
 
-    def least_compute(self, flops: Mapping[str, float]) -> tuple[float | None, str | None]:
+    def least_compute(self, flops: Mapping[str, float], time_s: float) -> tuple[float | None, str | None]:
         """The least time in s that the roofs allow for FLOPs by precision, and the kind of roof; None without one.
 
-        `UNKNOWN` is the precision of the recording.
+        `UNKNOWN` is the precision of the recording; where it states none and the FLOPs took less time than in fp32, it
+        is that of the highest roof of the device.
         """
+        least_s, kind = self._least(flops)
+        if self.precision is None and least_s is not None and least_s > time_s:
+            every = [roof for roof in (*self.roofs, *self.other_precisions) if roof.level == "compute"]
+            highest = max(every, key=lambda roof: roof.per_s).precision or UNKNOWN
+            moved = flops.get(UNKNOWN, 0.0)
+            return self._least({**flops, UNKNOWN: 0.0, highest: flops.get(highest, 0.0) + moved})
+        return least_s, kind
+
+    def _least(self, flops: Mapping[str, float]) -> tuple[float | None, str | None]:
         least_s, kind = 0.0, None
         for precision, amount in flops.items():
             if amount <= 0:
@@ -73,20 +83,11 @@ class Hardware:
         return least_s, kind
 
     def exceeded(self, flops: Mapping[str, float], time_s: float, bytes_per_s: float | None) -> tuple[str, ...]:
-        """The roofs (`compute`, `DRAM`) that FLOPs by precision in a time, and a rate of bytes, exceed.
-
-        Where neither a kernel's name nor the recording states a precision, the highest roof of the device counts.
-        """
-        found = []
-        least_s, _ = self.least_compute(flops)
-        if least_s is not None and least_s > time_s:
-            every = [roof for roof in (*self.roofs, *self.other_precisions) if roof.level == "compute"]
-            highest = max(every, key=lambda roof: roof.per_s).precision or UNKNOWN
-            likely = {**flops, highest: flops.get(highest, 0.0) + flops.get(UNKNOWN, 0.0), UNKNOWN: 0.0}
-            least_s, _ = (least_s, None) if self.precision is not None else self.least_compute(likely)
-            found += ["compute"] if least_s is not None and least_s > time_s else []
+        """The roofs (`compute`, `DRAM`) that FLOPs by precision in a time, and a rate of bytes, exceed."""
+        least_s, _ = self.least_compute(flops, time_s)
+        compute = ("compute",) if least_s is not None and least_s > time_s else ()
         dram = self.roof("DRAM")
-        return (*found, *(["DRAM"] if dram and bytes_per_s is not None and bytes_per_s > dram.per_s else []))
+        return (*compute, *(["DRAM"] if dram and bytes_per_s is not None and bytes_per_s > dram.per_s else []))
 
     def blocks_per_sm(self, threads: int, registers_per_thread: int, shared_memory_bytes: int) -> int | None:
         """Resident blocks of a kernel per SM; None if no block fits or the SM is unknown."""

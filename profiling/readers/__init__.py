@@ -16,13 +16,14 @@ from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...base import plugins
 from ...base.errors import CurvescopeError
 from ..attribution.profile import Options as Options
 from ..recording.remote_store import AnyPath, remove_tree
 from ..recording.schema import TABLES
-from ..recording.store import STEP, RecordingWriter, new_recording_path, open_recording
+from ..recording.store import KERNEL, STEP, RecordingWriter, new_recording_path, open_recording
 from .source import Source
 
 _NSYS_REPORT, _NCU_REPORT = b"NVID", b"NVR\0"  # how the reports of Nsight Systems and Nsight Compute begin
@@ -96,10 +97,14 @@ def describe_import(path: AnyPath) -> Imported:
     """Describe a finished import."""
     recording = open_recording(path)
     meta = recording.meta
+    rows = {table: recording.count_rows(table) for table in TABLES}
+    if recording.work != KERNEL:  # a call of an operator may have several rows
+        part = recording.arrow("kernels", ["part"])["part"]
+        rows["kernels"] -= pc.sum(pc.greater(part, 0)).as_py() or 0
     return Imported(
         path,
         str(meta["imported_from"]),
-        {table: recording.count_rows(table) for table in TABLES},
+        rows,
         meta["lost"],
         meta.get("missing", {}),
         meta.get("steps_from"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ..attribution.profile import Options, describe_steps
 from ..attribution.range_names import scrub
@@ -67,8 +68,11 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         error = _ERROR.search(source.text)
         said = f"Nsight Compute says: {scrub(error[1].strip(), _LONGEST_ERROR)}" if error else "no kernel was profiled"
         if not error and not has_line(source.text, _HEADER, "Process ID"):
+            profiled = _profiled(source)
+            said = f"{counted(profiled, 'kernel')} {'was' if profiled == 1 else 'were'} profiled" if profiled else said
             said += "; record with `ncu --csv --page raw --log-file FILE`"
-            raise CurvescopeError(f"this is a log of Nsight Compute without a table; {said}")
+            said += ", or convert its report with `ncu --import REPORT --csv --page raw`" if profiled else ""
+            raise CurvescopeError(f"this is a log of Nsight Compute without a table of CSV; {said}")
         raise CurvescopeError(f"the table has no kernel; {said}")
     writer.write("kernels", pa.Table.from_pylist(rows, KERNELS.arrow))
     for name, number in lost.items():
@@ -79,6 +83,12 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         writer.update(device=device)
     writer.update(missing=missing, profiler={"name": "Nsight Compute"}, flops_counted=sorted(parts) or None)
     describe_steps(writer, [], None)
+
+
+def _profiled(source: Source) -> int:
+    """Number of kernels that a log says were profiled."""
+    with source.open() as stream:
+        return sum(line.startswith(b'==PROF== Profiling "') for line in stream)
 
 
 def _kernels(rows: Iterator[list[str]], lost: Counter[str], described: dict[str, str]) -> Iterator[dict[str, Any]]:

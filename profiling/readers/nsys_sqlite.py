@@ -42,13 +42,17 @@ _KINDS = {_MARK: "mark", _PUSH_POP: "push_pop", _START_END: "start_end"}
 _WORK = {**WORK, "process": "globalPid", "graph_node_id": "graphNodeId"}
 _GRAPH_NODES = "CUDA_GRAPH_NODE_EVENTS"  # creations of nodes; those with an original are clones
 _KERNEL_NAMES = ("demangledName", "shortName", "mangledName")  # the first that the table has is read
+_MACHINE = ("TARGET_INFO_", "ENUM_NSYS_", "OSRT_", "SCHED_EVENTS")
 _I64, _TEXT = pa.int64(), pa.string()
 
 
 def recognises(source: Source) -> bool:
     tables = source.tables
     known = (_KERNEL, _COPY, _RUNTIME, _NVTX, "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME")
-    return tables is not None and "StringIds" in tables and any(name in tables for name in known)
+    if tables is None or "StringIds" not in tables:
+        return False
+    # One in which nothing was traced has facts of the machine only.
+    return any(name in tables for name in known) or any(name.startswith(_MACHINE) for name in tables)
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:

@@ -83,7 +83,11 @@ class _File:
         missing = {}
         calls = sum(map(self._tables.count, _CALLS.values()))
         if not any(map(self._tables.count, _KERNELS)):
-            missing["kernels"] = f"no kernel despite {counted(calls, 'CUDA API call')}: GPU activity was not recorded"
+            missing["kernels"] = (
+                f"no kernel despite {counted(calls, 'CUDA API call')}: GPU activity was not recorded"
+                if calls
+                else "no kernel and no CUDA API call: the program used no GPU, or nvprof did not see its process"
+            )
         elif not calls:
             missing["api_calls"] = "no CUDA API call: kernels cannot be joined to ranges"
         if self._replayed:

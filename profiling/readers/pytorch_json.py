@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.collectives import collective_of_torch, message_bytes
@@ -74,6 +75,14 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
         writer.count_lost(name, count)
     writer.update(device=_device(document.get("deviceProperties"), events.devices))
     missing = {"device_events": _NO_DEVICE_EVENTS} if rows.lacks_device else {}
+    if rows.on_host:
+        missing["device"] = "no event of a device in it, only operators of the host"
+    launched = _launches(launches)
+    if launched and not (kernels.num_rows or memory.num_rows or events.lost["counter_ranges"]):
+        missing["device_events"] = (
+            f"the trace has {counted(launched, 'launch', 'launches')} of kernels and no event of the GPU: its activity "
+            "was not recorded, or the profiler stopped before it ran; synchronise before it stops"
+        )
     if (rank := _rank_info(document.get("distributedInfo"))) is not None:
         writer.update(**{META_KEY: rank})
     elif any(name.startswith(_COLLECTIVE_KERNELS) for name in kernels["name"].unique().to_pylist()):
@@ -111,6 +120,7 @@ def _with_capture(
 class _Rows:
     def __init__(self, events: Events) -> None:
         self.lacks_device = False  # whether a GPU did the work, but its events are not in the trace
+        self.on_host = False  # whether operators of the host are the work
         self._events, self._texts = events, events.texts
 
     def tables(self, on_gpu: bool) -> _Tables:
@@ -124,7 +134,8 @@ class _Rows:
         memory = {name: column[device["kind"] != KERNEL] for name, column in device.items()}
         has_device = len(device["kind"]) or len(calls["name"]) or self._events.lost["counter_ranges"]
         self.lacks_device = not has_device and (on_gpu or bool(self._begin_with(host["name"], "nccl:").any()))
-        kernel_rows = self._kernel_rows(kernels) if has_device or self.lacks_device else self._own_rows(host)
+        self.on_host = not has_device and not self.lacks_device
+        kernel_rows = self._own_rows(host) if self.on_host else self._kernel_rows(kernels)
         launched = calls.pop("kernel", None)
         call_rows = self._named(calls)
         if launched is not None:
@@ -196,7 +207,9 @@ class _Rows:
         start, end, span = own_time(nest(host["thread"], host["start_ns"], host["end_ns"]), works)
         of_span = {name: host[name][span] for name in ("name", "thread")}
         rows = self._named({"start_ns": start, "end_ns": end, **of_span})
-        return rows.append_column("stream", rows["thread"])
+        # A backward node lies in a call of the engine under the same name, which counts as a part of it.
+        part = _occurrence(span) + self._begin_with(host["name"], NODE_PREFIX)[span]
+        return rows.append_column("stream", rows["thread"]).append_column("part", pa.array(part, pa.int32()))
 
     def _kernel_rows(self, device: Table) -> pa.Table:
         wanted = ("name", "start_ns", "end_ns", *_PLACE, "registers_per_thread", "shared_memory_bytes")
@@ -291,6 +304,22 @@ def _batch_of(document: Any) -> int | None:
 
 def _nullable(column: npt.NDArray[Any]) -> pa.Array:
     return pa.array(column, mask=column == NONE)
+
+
+def _occurrence(values: Ints) -> npt.NDArray[np.int32]:
+    """How often each value stands before, shape (values,)."""
+    order = np.argsort(values, kind="stable")
+    first = np.append(True, np.diff(values[order]) != 0)
+    at = np.arange(len(values))
+    found = np.zeros(len(values), np.int32)
+    found[order] = at - np.maximum.accumulate(np.where(first, at, 0))
+    return found
+
+
+def _launches(calls: pa.Table) -> int:
+    """Number of calls that launch kernels or graphs."""
+    names = dict(zip(*map(pa.Array.to_pylist, pc.value_counts(calls["name"]).flatten()), strict=True))
+    return sum(count for name, count in names.items() if "launch" in str(name).lower())
 
 
 def _rank_info(information: Any) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
+from ...base.counted import counted
 from ...base.errors import CurvescopeError
+from ..attribution.range_names import scrub
 from .sqlite_tables import PRAGMAS, SqliteTables
 
 HEAD_BYTES = 1 << 20
@@ -30,9 +33,11 @@ MOST_BYTES = 1 << 36  # unpacked, 64 GiB
 
 _SQLITE = b"SQLite format 3\x00"
 _GZIP = b"\x1f\x8b"
+_ZIP = b"PK\x03\x04"
+# Ends of names of profiles, for a hint.
+_PROFILES = (".json", ".json.gz", ".sqlite", ".nsys-rep", ".ncu-rep", ".qdrep", ".xplane.pb", ".nvvp", ".nvprof", ".db")
 # First bytes of formats that no reader here reads, and the remedy.
 _FOREIGN = (
-    (b"PK\x03\x04", "a ZIP archive; unpack it and import the profile in it"),
     (b"(\xb5/\xfd", "packed by zstd; unpack it with `unzstd` first"),
     (b"BZh", "packed by bzip2; unpack it with `bunzip2` first"),
     (b"\xfd7zXZ", "packed by xz; unpack it with `unxz` first"),
@@ -55,6 +60,8 @@ class Source:
             self.head = stream.read(HEAD_BYTES)
         if not self.head.strip():
             raise CurvescopeError("it is empty; record it again.")
+        if self.head.startswith(_ZIP):
+            raise CurvescopeError(f"it is a ZIP archive; {_inside(self.path)}.")
         for magic, words in _FOREIGN:
             if self.head.startswith(magic):
                 raise CurvescopeError(f"it is {words}.")
@@ -127,6 +134,20 @@ class Source:
             raise CurvescopeError(f"it cannot be read ({error.strerror}); check the path.") from error
         with file:
             yield file
+
+
+def _inside(path: Path) -> str:
+    """What to do with a ZIP archive, by the names in it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+    except (OSError, zipfile.BadZipFile, NotImplementedError):
+        return "unpack it and import the profile in it"
+    found = [scrub(name.rsplit("/", 1)[-1]) for name in names if name.lower().endswith(_PROFILES)]
+    if not found:
+        return f"none of {counted(len(names), 'file')} in it is named as a profile: give the profile itself"
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return f"unpack it, and import one of the files in it: {', '.join(found[:3])}{more}"
 
 
 class _Checked(io.RawIOBase):

@@ -2,8 +2,9 @@
 
 TensorFlow 1 (`timeline.Timeline`) has one session run, so one step, and each kernel of a GPU under its stream and under
 `stream:all`; without a GPU the operators on the CPU are the kernels. TensorFlow 2 and JAX have kernels in a device's
-streams (`Stream #7(Compute)`), and steps are host events with a `step_num`; a kernel that names no scope has that of
-its time in the line `TensorFlow Ops`. Without a device, events that name an HLO instruction are the kernels.
+streams (`Stream #7(Compute)`), and steps are host events with a `step_num`, else the line `Steps` of a device. A
+kernel that names no scope has that of its time in the line `TensorFlow Ops`. Without a device, events that name an HLO
+instruction are the kernels.
 
 Layers are the paths of scopes. TensorFlow puts the backward pass of `conv1` under `gradients/conv1` or
 `gradient_tape/…/conv1`, JAX writes it `transpose(jvp(conv1))`.
@@ -41,7 +42,7 @@ _JAX_WRAPPER = re.compile(r"^(?:jit|pjit|jvp|vmap|remat|checkpoint|custom_jvp|cu
 _INNER = re.compile(r"^\w+\((.*)\)$")
 _COPIES = {"H2D": "HtoD", "HtoD": "HtoD", "D2H": "DtoH", "DtoH": "DtoH"}
 _COPIES |= {"D2D": "DtoD", "DtoD": "DtoD", "P2P": "PtoP"}
-_SCOPES = "TensorFlow Ops"  # line of a device
+_SCOPES, _STEPS = "TensorFlow Ops", "Steps"  # lines of a device
 _OPTIMIZER_OPS = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")
 
 
@@ -157,7 +158,7 @@ class FrameworkTrace:
 
     def _trace(self) -> tuple[_Rows, _Rows, _Rows]:
         """Device work, launches and ranges of TensorFlow 2 and JAX."""
-        kernels, on_host, launches, ranges = [], [], [], []
+        kernels, on_host, launches, ranges, device_steps = [], [], [], [], []
         scopes: dict[int, list[tuple[int, int, str]]] = {}  # by device: start, end, path
         devices = {pid: int(found[1]) for pid, n in self.processes.items() if (found := _DEVICE.search(n)) is not None}
         lines = {key: name for key, name in self.threads.items() if key[0] in devices}
@@ -177,7 +178,12 @@ class FrameworkTrace:
                 row = {**named, **times, "device": devices[event.pid], "stream": streams[key]}
                 kernels.append(row | _shape(details) | _copy(event.name, details))
             elif lines.get(key) == _SCOPES:
-                scopes.setdefault(devices[event.pid], []).append((start, end, _path({"tf_op": event.name, **args})))
+                # A short name, e.g. MatMul, stands for the path of a scope.
+                path = _path({"tf_op": args.get("long_name", event.name), **args})
+                scopes.setdefault(devices[event.pid], []).append((start, end, path or event.name))
+            elif lines.get(key) == _STEPS:
+                own = dict.fromkeys(("thread", "thread_key"), -2 - devices[event.pid])
+                device_steps.append({**times, **own, "name": f"step {event.name}", "kind": "push_pop"})
             elif event.pid not in devices:
                 thread = dict.fromkeys(("thread", "thread_key"), _id(event.tid))
                 if "step_num" in args:
@@ -193,6 +199,11 @@ class FrameworkTrace:
         for row in kernels:
             if row["layer"] is None and (path := _scope_at(row["start_ns"], scopes.get(row["device"], []))):
                 row |= _named(row["name"], path, row["op"])
+        if device_steps and not ranges:
+            # Times of the device, which hold its work by when it ran: that was launched before.
+            first = max(row["thread"] for row in device_steps)
+            ranges = [row for row in device_steps if row["thread"] == first]
+            launches = []
         return kernels or on_host, launches, ranges
 
 

@@ -73,7 +73,10 @@ def _take_plane(trace: FrameworkTrace, number: int, plane: Any) -> None:
                 for ps in (event.offset_ps, event.offset_ps + event.duration_ps)
             )
             args = {**facts[event.metadata_id], **dict(_stats(event.stats, stat_names))}
-            name = _text(metadata.display_name) or _text(metadata.name)
+            long_name = _text(metadata.name)
+            name = _text(metadata.display_name) or long_name
+            if name != long_name:  # as in the trace.json.gz beside it
+                args.setdefault("long_name", long_name)
             trace.events.append((Event(ph="X", name=name, pid=number, tid=line.id, args=args), start, end))
 
 

@@ -109,6 +109,8 @@ KERNELS = Table(
         _key("shared_memory_bytes", _I64, "Static plus dynamic shared memory of a block.", unit="B"),
         _STEP, _PHASE, _LAYER,
         _key("op", _TEXT, "Framework operator that launched the kernel, e.g. `aten::convolution`."),
+        _key("part", _I32, "Position of the row among those of one call of a host operator, which other operators "
+            "interrupt, from 0; null for other rows. A call counts once, by its first row."),
         _key("op_path", _TEXT, "Operators around the launch, from `op` inwards, joined by ` > `; null if unknown."),
         _key("op_shapes", _TEXT, "Shapes of the tensors that `op` takes, e.g. `8x3x32x32, 16x3x3x3`; null if unknown."),
         _key("fused", _TEXT, "Operators that a compiler fused into the kernel, as JSON `[[layer, operator, share], "

@@ -71,8 +71,9 @@ def test_kernels_have_the_roof_of_the_precision_in_their_names():
     drawn = roofline(times_of(steps, kernels), a100)
     points = {p.label: p for p in drawn.points}
     assert [p.precisions for p in points.values()] == [("bf16",), ("fp32",), ("unknown",)]
-    assert [round(p.utilisation, 2) for p in points.values()] == [0.5, 0.2, 2.0]
-    assert [p.exceeded_roofs for p in points.values()] == [(), (), ("compute",)]
+    # The last is faster than fp32 can be, so it is compared with the highest roof: 39 of 624 TFLOP/s of int8.
+    assert [round(p.utilisation, 2) for p in points.values()] == [0.5, 0.2, 0.06]
+    assert [p.exceeded_roofs for p in points.values()] == [(), (), ()]
     assert {roof.precision for roof in drawn.roofs} == {None, "bf16", "fp32"}
     by_layer = {p.label: p for p in roofline(times_of(steps, kernels), a100, "layer").points}
     assert set(by_layer["fc forward"].precisions) == {"bf16", "fp32"}

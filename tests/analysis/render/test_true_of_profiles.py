@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import sqlite3
 
 import pytest
 
@@ -79,3 +80,22 @@ def test_most_is_more_than_half(imported_profile, said):
     assert "61% of the busy time" not in text
     text = said("breakdown", imported_profile("kineto_resnet50_w0_a.pt.trace.json.gz"))
     assert "99% of the busy time is in backward outside layers (61%), forward outside layers (35%)" in text
+
+
+def test_own_durations_stand_beside_shared_out_times(imported_profile, document_of, said, tmp_path):
+    """A kernel that runs beside others had half of the time that its file says, without a word."""
+    database = tmp_path / "h100.sqlite"
+    database.write_bytes(gzip.decompress((PROFILES / "nsysai_h100_2gpu_1s.sqlite.gz").read_bytes()))
+    query = """
+        SELECT value, sum(end - start) / 1e6, count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL
+        JOIN StringIds ON demangledName = StringIds.id GROUP BY value
+    """
+    with sqlite3.connect(database) as connection:
+        summed = {name: (time_ms, calls) for name, time_ms, calls in connection.execute(query)}
+    path = imported_profile("nsysai_h100_2gpu_1s.sqlite.gz")
+    rows = [row for row in document_of("breakdown", path, "--by", "kernel")["rows"] if row["label"] in summed]
+    assert len(rows) == len(summed)
+    for row in rows:
+        assert (row["duration_ms"], row["calls"]) == pytest.approx(summed[row["label"]])
+    assert any(row["duration_ms"] > 1.2 * row["time_ms"] for row in rows)
+    assert "durations: the sum of the own durations of a row's kernels" in said("breakdown", path, "--by", "kernel")

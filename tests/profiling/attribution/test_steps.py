@@ -5,6 +5,7 @@ import pytest
 
 from curvescope.profiling.attribution import steps
 from curvescope.profiling.attribution.nesting import NONE
+from curvescope.profiling.attribution.range_names import RangeNames
 
 
 @pytest.mark.parametrize(("until_ns", "begin_ns"), [(90, 100), (125, 125), (140, 130)])
@@ -16,3 +17,18 @@ def test_a_step_begins_after_work_that_was_launched_before_it(until_ns, begin_ns
     marked.reach(two, np.array([130, 260]), np.array([180, 300]))
     marked.hold(np.array([7, 8]), np.array([50, 60]), np.array([until_ns, 145]))
     assert [(window.start_ns, window.end_ns) for window in marked.windows()] == [(begin_ns, 180), (200, 300)]
+
+
+@pytest.mark.parametrize("name", ["token_12_processing", "token 3", "decode_step_7", "generate_token_9"])
+def test_a_token_is_a_step(name):
+    assert RangeNames().read(name).step
+    assert _family_of(name) == _family_of(name.translate(str.maketrans("0123456789", "9876543210")))
+
+
+@pytest.mark.parametrize("name", ["layer_12", "tokenizer", "decode", "token_embedding_2", "ensure_layer_3_weights"])
+def test_other_names_are_none(name):
+    assert not RangeNames().read(name).step
+
+
+def _family_of(name):
+    return steps._family(name, None)

@@ -6,10 +6,11 @@ from collections import Counter
 
 import pytest
 
-from curvescope.analysis.decompose.breakdown import break_down
+from curvescope.analysis.decompose.breakdown import break_down, recorded_breakdown
 from curvescope.analysis.decompose.kernel_times import device_work
 from curvescope.analysis.decompose.terms import IDLE
 from curvescope.base.errors import CurvescopeError
+from curvescope.profiling.attribution import steps
 from curvescope.profiling.readers import import_profile, source
 from curvescope.profiling.readers.sweep_import import import_sweep
 from curvescope.profiling.recording.operators import TensorArgument, Value, decode_arguments
@@ -366,3 +367,26 @@ def test_a_trace_on_demand_names_the_rank_that_it_lacks(tells_rank, tmp_path):
     trace = [on_gpu("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", 1, 5, 1)]
     document = {"distributedInfo": {"rank": 3, "world_size": 8}} if tells_rank else {}
     assert ("rank" in of_events(trace, tmp_path, **document).meta.get("missing", {})) == (not tells_rank)
+
+
+def test_operators_of_a_cpu_count_once_and_repeat(tmp_path):
+    """Stretches of own time were counted as calls, operators called kernels, and 100 equal steps were none."""
+    events = []
+    for step in range(100):
+        at = 1000 * step
+        spans = [("aten::linear", 0, 100), ("aten::t", 10, 5), ("aten::addmm", 20, 70), ("aten::mse_loss", 110, 50)]
+        spans += [("autograd::engine::evaluate_function: AddmmBackward0", 200, 90), ("AddmmBackward0", 210, 70)]
+        spans += [("aten::mm", 220, 10), ("aten::mm", 240, 10)]
+        for name, begin, length in spans:
+            times = {"ts": at + begin, "dur": length + (400 if step == 0 and name == "aten::mse_loss" else 0)}
+            if step == 0 and begin >= 200:
+                times["ts"] += 400
+            events.append({"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, **times, "args": {}})
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    done = import_profile(path, tmp_path / "run")
+    recording = open_recording(done.path)
+    assert done.rows["kernels"] == 100 * 7  # the node and the engine's call around it are one
+    assert (recording.work, recording.count_rows("steps"), done.steps_from) == ("operator", 100, steps.REPETITION)
+    rows = {row.label: row for row in recorded_breakdown(recording, "kernel").rows}
+    assert (rows["aten::linear"].calls, rows["AddmmBackward0"].calls, rows["aten::mm"].calls) == (1, 1, 2)

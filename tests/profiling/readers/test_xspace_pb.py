@@ -42,8 +42,11 @@ def test_kernels_of_a_real_xspace_are_those_of_its_streams(tmp_path):
     assert recording.meta["profiler"] == {"name": "JAX"}
 
 
-def space(*planes):
-    """An XSpace of planes, each a name and its lines: a name and events of name, offset and duration in ps, facts."""
+def space(*planes, displayed=()):
+    """An XSpace of planes, each a name and its lines: a name and events of name, offset and duration in ps, facts.
+
+    `displayed` has short names of events, by their names.
+    """
     made = _message_type("XSpace")()
     for name, lines in planes:
         plane = made.planes.add(name=name)
@@ -60,6 +63,8 @@ def space(*planes):
             for text, key in known.items():
                 entry = table.add(key=key)
                 entry.value.name = text.encode()
+                if text in dict(displayed):
+                    entry.value.display_name = dict(displayed)[text].encode()
     return made.SerializeToString()
 
 
@@ -75,6 +80,27 @@ def test_layers_steps_and_picoseconds_of_a_made_xspace(tmp_path):
     # 2,000.6 to 3,001.5 ns after the line's start; halves go to the even nanosecond.
     assert (row["start_ns"], row["duration_ns"]) == (1_002_001, 1001)
     assert (recording.meta["steps_from"], recording.count_rows("steps")) == ("marks", 1)
+
+
+def test_lines_of_a_device_name_scopes_and_steps(tmp_path):
+    """The short name of a scope, e.g. MatMul, hid its path; steps of a device were not read."""
+    scope = "model/transformer/layer_5/MatMul"
+    lines = [
+        ("Steps", [("0", 0, 5_000_000, {}), ("1", 5_000_000, 5_000_000, {})]),
+        ("TensorFlow Ops", [(scope, 1_000_000, 2_000_000, {}), (scope, 6_000_000, 2_000_000, {})]),
+        ("Stream #3", [("gemm", at, 1_000_000, {"correlation_id": at}) for at in (1_500_000, 6_500_000)]),
+    ]
+    launches = [("launch", at, 1000, {"correlation_id": at + 1_400_000}) for at in (100_000, 5_100_000)]
+    planes = (("/host:CPU", [("main", launches)]), ("/device:GPU:0", lines))
+    (tmp_path / "x.xplane.pb").write_bytes(space(*planes, displayed=[(scope, "MatMul")]))
+    recording, kernels = read(tmp_path / "x.xplane.pb", tmp_path / "run")
+    assert kernels["layer"].tolist() == ["model/transformer/layer_5"] * 2
+    assert kernels["step"].tolist() == [0, 1]
+    assert recording.arrow("steps", ["start_ns", "duration_ns"]).to_pylist() == [
+        {"start_ns": 1_000_000, "duration_ns": 5000},
+        {"start_ns": 1_005_000, "duration_ns": 5000},
+    ]
+    assert "layers" not in recording.meta["missing"]
 
 
 def test_a_small_gzip_file_takes_little_memory(tmp_path):

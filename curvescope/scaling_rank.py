@@ -1,4 +1,4 @@
-"""`python -m curvescope.scaling_rank DIR`: one rank of the scaling run in DIR; `curvescope scale` starts it."""
+"""One rank of the scaling run in a folder; `curvescope scale` starts it."""
 
 from __future__ import annotations
 
@@ -9,32 +9,25 @@ from . import options
 from .base.errors import CurvescopeError
 from .base.escaping import escape_controls
 from .profiling.measure.process_group import ProcessGroup
-from .profiling.measure.processes import end_with_parent
 from .profiling.measure.scaling_plan import PLAN_FILE
 from .profiling.measure.scaling_run import run_rank
 from .profiling.recording.rank_info import launched_rank
 
 
-def main() -> int:
-    """Measure; a user error becomes one line on standard error."""
-    end_with_parent()
+def main(folder: str) -> None:
+    """Measure, and end this process; a user error becomes one line on standard error."""
     try:
-        _measure(Path(sys.argv[1]))
+        _measure(Path(folder))
     except CurvescopeError as error:
         print(f"curvescope: {escape_controls(str(error))}", file=sys.stderr)
-        return 2
-    return 0
+        sys.exit(2)
 
 
 def _measure(folder: Path) -> None:
     plan = PLAN_FILE.read(folder)
     rank = launched_rank()
     if rank is None:
-        raise CurvescopeError("This is one rank of several: start it with torchrun.")
+        raise CurvescopeError("This is one rank of several: `curvescope scale` starts it.")
     plan.configuration.find_network()  # report import errors before the ranks connect
     with ProcessGroup(rank, plan.timeout_s) as ranks:
         run_rank(folder, plan, ranks, precise=options.precise_enough(plan.protocol))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

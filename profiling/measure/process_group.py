@@ -12,7 +12,7 @@ from typing import Any
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.torch_runtime import import_torch
-from ..recording.rank_info import RankInfo, rendezvous
+from ..recording.rank_info import RENDEZVOUS_FILE, RankInfo, rendezvous
 from .clock_alignment import EXCHANGES, Reading, clock_identity, number_nodes, read_clock
 
 
@@ -28,15 +28,19 @@ class ProcessGroup:
         import_torch()
         import torch.distributed as dist
 
-        address, port = rendezvous()
-        os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
         rank, world_size = self.rank_info.rank, self.rank_info.world_size
+        if (file := os.environ.get(RENDEZVOUS_FILE)) is not None:
+            where, store = f"in {file}", dist.FileStore(file, world_size)  # type: ignore[attr-defined]
+        else:
+            address, port = rendezvous()
+            os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
+            where, store = f"at {address}:{port}", None
         try:
             # Commands and results go over Gloo; the data of a step goes over the group of its devices.
-            dist.init_process_group("gloo", rank=rank, world_size=world_size, timeout=self._timeout)
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=self._timeout)
         except Exception as error:  # torch raises several types if the rendezvous fails
             raise CurvescopeError(
-                f"Rank {rank} could not connect to the others at {address}:{port} ({str(error).splitlines()[0]}). "
+                f"Rank {rank} could not connect to the others {where} ({str(error).splitlines()[0]}). "
                 f"Start all {world_size} processes, with the same MASTER_ADDR and MASTER_PORT."
             ) from error
         self.nodes = number_nodes(self.gather(clock_identity()))

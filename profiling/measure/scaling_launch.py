@@ -1,30 +1,32 @@
-"""Starts the ranks of a scaling run on this machine with torchrun; ends them if one fails or the user stops the run."""
+"""Starts the ranks of a scaling run on this machine, and ends them if one fails or the user stops the run.
+
+They meet in a private file and connect on loopback: torchrun's rendezvous and stores listen on every address.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
+from ...base.own_process import python_command
+from ..recording.rank_info import RENDEZVOUS_FILE
 from ..recording.store import RecordingWriter
 from .loop import Progress
 from .processes import end_with_parent
 from .scaling_plan import ScalingPlan, rank_folder
 
 _POLL_S = 0.2
-_GRACE_S = 15.0  # time for torchrun to end its ranks after SIGTERM
+_GRACE_S = 15.0  # of the ranks after SIGTERM
 _SHOWN_LINES = 6
 _PREFIX = "curvescope: "  # of a rank's message for the user
-_FAILURE = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*: (-?\d+)")
 
 
 def launch(
@@ -32,37 +34,50 @@ def launch(
 ) -> None:
     """Run the plan of a folder with one process per device, and wait for its end.
 
-    `rank_module` runs one rank; its argument is the folder, to whose `logs` the ranks write. If one fails, the others
-    are ended, and the error contains the end of its log.
+    `rank_module.main` runs one rank; its argument is the folder, to whose `logs` the ranks write. If one fails, the
+    others are ended, and the error contains the end of its log.
     """
     logs = folder / "logs" / str(len(list((folder / "logs").glob("*"))) + 1)  # those of earlier starts are kept
     logs.mkdir(parents=True)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    command += [f"--nproc-per-node={max(plan.devices)}", f"--log-dir={logs}", "--redirects=3"]
-    command += ["-m", rank_module, str(folder)]
-    # Without a number of threads torchrun sets one and prints a long warning.
-    environment = {**os.environ, "OMP_NUM_THREADS": str(plan.threads or 1)}
-    began = time.monotonic()
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(  # noqa: S603 - this Python, and our own module
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            start_new_session=True,  # Ctrl-C reaches this process alone, which then ends torchrun
-            preexec_fn=lambda: end_with_parent(signal.SIGTERM),
-        )
-        try:
-            while process.poll() is None:
-                report(_progress(folder, plan, time.monotonic() - began))
-                time.sleep(_POLL_S)
-        finally:
-            _end(process)
-            _mark_interrupted(folder, plan)
-        if process.returncode:
-            output.seek(0)
-            raise CurvescopeError(describe_failure(output.read().decode(errors="replace"), logs, folder))
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="curvescope-") as private, ExitStack() as ended:
+        ranks: list[subprocess.Popen[bytes]] = []
+        ended.callback(_mark_interrupted, folder, plan)
+        ended.callback(_end, ranks)
+        for rank in range(max(plan.devices)):
+            with (logs / f"rank{rank}.log").open("wb") as log:
+                process = subprocess.Popen(  # noqa: S603 - this Python, and our own module
+                    python_command(rank_module, "main", folder),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, **_variables(plan, rank, Path(private))},
+                    start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the ranks
+                    preexec_fn=end_with_parent,
+                )
+            ranks.append(process)
+        while not any(process.poll() for process in ranks) and None in [p.poll() for p in ranks]:
+            report(_progress(folder, plan, time.monotonic() - began_s))
+            time.sleep(_POLL_S)
+        codes = {rank: process.poll() for rank, process in enumerate(ranks)}
+    failed = {rank: code for rank, code in codes.items() if code}
+    if failed:
+        raise CurvescopeError(describe_failure(failed, logs, folder))
+
+
+def _variables(plan: ScalingPlan, rank: int, private: Path) -> dict[str, str]:
+    """The environment of one rank: as torchrun sets it, but the ranks meet in a file, and connect on loopback."""
+    numbers = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": max(plan.devices),
+        "LOCAL_WORLD_SIZE": max(plan.devices),
+        "GROUP_RANK": 0,
+        "OMP_NUM_THREADS": plan.threads or 1,
+    }
+    loopback = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    meeting = {RENDEZVOUS_FILE: str(private / "ranks")}
+    return loopback | meeting | {name: str(number) for name, number in numbers.items()}
 
 
 def _mark_interrupted(folder: Path, plan: ScalingPlan) -> None:
@@ -82,28 +97,26 @@ def _progress(folder: Path, plan: ScalingPlan, elapsed_s: float) -> Progress:
     return Progress(elapsed_s, max(expected_s, plan.protocol.time_limit_s or 0.0), doing)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is not None:
-        return
-    process.terminate()
-    try:
-        process.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # ends the ranks too
-        process.wait()
+def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End the ranks that still run."""
+    running = [process for process in ranks if process.poll() is None]
+    for process in running:
+        process.terminate()
+    deadline_s = time.monotonic() + _GRACE_S
+    for process in running:
+        try:
+            process.wait(max(0.0, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # ends what it started, too
+            process.wait()
 
 
-def describe_failure(output: str, logs: Path, folder: Path) -> str:
-    """Describe which rank failed first, by the output of torchrun, with the end of its log."""
-    codes = {int(rank): int(code) for rank, code in _FAILURE.findall(output)}
-    if not codes:
-        tail = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:])
-        return f"torchrun could not start the ranks; its output ends:\n{tail}"
-    ends = {rank: _log_end(logs, rank) for rank in codes}
-    # When one rank ends, the others lose their connection or get SIGTERM from torchrun.
-    killed = [rank for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM]
+def describe_failure(codes: Mapping[int, int], logs: Path, folder: Path) -> str:
+    """Describe which rank failed first, by the exit codes of those that failed, with the end of its log."""
+    ends = {rank: _log_end(logs / f"rank{rank}.log") for rank in codes}
+    # When one rank ends, the others lose their connection.
     refused = [rank for rank in codes if ends[rank].startswith(_PREFIX)]
-    first = next(iter([*refused, *killed, *codes]))
+    first = next(iter([*refused, *(rank for rank, code in codes.items() if code < 0), *codes]))
     if first in refused:
         return ends[first].removeprefix(_PREFIX)
     code = codes[first]
@@ -117,10 +130,8 @@ def describe_failure(output: str, logs: Path, folder: Path) -> str:
     )
 
 
-def _log_end(logs: Path, rank: int) -> str:
+def _log_end(log: Path) -> str:
     """The rank's message for the user, or the last lines of its log."""
-    lines: list[str] = []
-    for log in sorted(logs.glob(f"*/attempt_0/{rank}/stderr.log")):
-        lines += log.read_text(errors="replace").strip().splitlines()
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     message = next((line for line in reversed(lines) if line.startswith(_PREFIX)), None)
     return message or "\n".join(lines[-_SHOWN_LINES:])

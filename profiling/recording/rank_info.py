@@ -14,6 +14,7 @@ from typing import Any
 from ...base.errors import CurvescopeError
 
 META_KEY = "distributed"
+RENDEZVOUS_FILE = "CURVESCOPE_RENDEZVOUS_FILE"  # in which the ranks of one machine find each other
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,10 @@ _OPTIONS = {
         WHAT, action="store_true", help="capture each batch size's step as a CUDA graph, and time its replays"
     ),
     "--device": _option(WHERE, help="cpu, cuda or cuda:N (default: cuda if there is one)"),
+    "--run-its-code": _option(
+        action="store_true",
+        help="run the code that it names, though you did not: as you, with all that you may do (read it first)",
+    ),
     "--lock-clocks": _option(
         WHERE,
         nargs="?",

@@ -20,6 +20,7 @@ from ..profiling.recording.experiments import (
     record_experiment,
     why_not_replayed,
 )
+from ..profiling.recording.named_code import check_recorded_code
 from ..profiling.recording.remote_store import AnyPath, RemotePath
 from ..profiling.recording.store import Recording, RecordingWriter, open_recording
 
@@ -49,6 +50,7 @@ def confirm(
     seconds: float | None = None,
     report: Callable[[Progress], object] = lambda _: None,
     clock_s: Callable[[], float] = time.monotonic,
+    run_its_code: bool = False,
 ) -> Recording:
     """Test by experiment why the anomalies of a recording and its fixed cost are there, on the recording's machine.
 
@@ -60,12 +62,14 @@ def confirm(
         seconds: time limit, None for 90 s, on a GPU 180 s; an experiment that has begun may end a little after it.
         report: function that receives the progress.
         clock_s: clock of the time limit.
+        run_its_code: whether code runs that the recording names and this user did not, see `check_code`.
 
     Returns:
         The recording with its experiments; `explain` and `show_diagnosis` read them.
 
     Raises:
-        CurvescopeError: the recording has nothing to run again, was made on another device, or cannot be extended.
+        CurvescopeError: the recording has nothing to run again, was made on another device, names code of somebody
+            else, or cannot be extended.
         KeyboardInterrupt: passed on; finished experiments are recorded.
     """
     from ..analysis.diagnosis.explain import explain, explain_again
@@ -78,6 +82,7 @@ def confirm(
     if seconds is None:
         seconds = default_experiments_s(device_kind(opened.meta))
     differences = _differences(opened)
+    check_recorded_code(opened.path, opened.meta, run_its_code)
     began_s = clock_s()
     report(Progress(0.0, seconds, "choosing the first experiment"))
     diagnosis = explain(opened)
@@ -175,7 +180,7 @@ def _differences(recording: Recording) -> tuple[str, ...]:
         raise CurvescopeError(f"Nothing of {recording.path} can run again here. {error}") from None
 
 
-def confirm_with_bars(path: AnyPath, seconds: float) -> Recording:
+def confirm_with_bars(path: AnyPath, seconds: float, run_its_code: bool = False) -> Recording:
     """Run experiments with a progress bar; see `confirm`. After Ctrl-C, a line says what is kept."""
     from ..analysis.render import terminal
 
@@ -186,7 +191,7 @@ def confirm_with_bars(path: AnyPath, seconds: float) -> Recording:
             bars.update(task, completed=progress.elapsed_s, total=progress.expected_s, description=progress.doing)
 
         try:
-            return confirm(path, seconds, report)
+            return confirm(path, seconds, report, run_its_code=run_its_code)
         except KeyboardInterrupt:
             bars.console.print("Interrupted. Finished experiments are kept, and this reads them:")
             terminal.print_commands(bars.console, f"curvescope explain {path}")

@@ -50,6 +50,12 @@ def _glibc_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _files_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read or written in the user's own folder of data; all tests of a run share another."""
+    monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path_factory.getbasetemp() / "data"))
+
+
+@pytest.fixture(autouse=True)
 def _documents_fit_their_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every document that a command prints in this process is held to its schema, where jsonschema is installed."""
     if find_spec("jsonschema") is None:  # a GPU machine without a network

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let an experiment lock the SM clock of the GPU for its visits, for all who use it (needs root)",
     )
-    options.add(parser, "--curvature", "--all", "--json")
+    options.add(parser, "--run-its-code", "--curvature", "--all", "--json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,6 +47,6 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError(f"--experiments {args.experiments}: no time is left for any; write e.g. 60s or 2m.")
     terminal.console(stderr=True).print(f"Experiments on {args.recording}: at most about {duration_text(seconds)}.")
     with clocks_may_be_locked(args.lock_clocks):
-        recording = confirm_with_bars(args.recording, seconds)
+        recording = confirm_with_bars(args.recording, seconds, args.run_its_code)
     show_diagnosis(recording, **options.shown(args))
     return 0

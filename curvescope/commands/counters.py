@@ -23,7 +23,7 @@ _NAMES = {"cupti": "CUPTI", "ncu": "Nsight Compute"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add(parser, "recording")
+    options.add(parser, "recording", "--run-its-code")
     parser.add_argument("--batch", metavar="SIZES", help="batch sizes, e.g. 8,32 (default: all that were profiled)")
     parser.add_argument(
         "--with",
@@ -38,7 +38,11 @@ def run(args: argparse.Namespace) -> int:
 
     batches = None if args.batch is None else parse_batches(args.batch)
     messages = terminal.console(stderr=True)
-    for done in count_kernels(args.recording, batches, lambda line: messages.print(line, style="dim"), args.tool):
+
+    def report(line: str) -> None:
+        messages.print(line, style="dim")
+
+    for done in count_kernels(args.recording, batches, report, args.tool, args.run_its_code):
         print(_described(done))
     print(f"Next:\n  curvescope breakdown {args.recording}\n  curvescope roofline {args.recording}")
     return 0

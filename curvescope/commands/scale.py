@@ -1,7 +1,7 @@
 """Measure multi-GPU scaling: data-parallel steps on 1, 2, 4, … devices, and where the lost time goes.
 
-On one machine it starts a process per device under torchrun: NCCL on GPUs, Gloo on a CPU. Under torchrun or srun it is
-one rank of that launch, on any number of nodes, and rank 0 prints:
+On one machine it starts a process per device, which connect on loopback: by NCCL on GPUs, by Gloo on a CPU. Under
+torchrun or srun it is one rank of that launch, on any number of nodes, and rank 0 prints:
 
     torchrun --nnodes 4 --nproc-per-node 8 … -m curvescope scale vgg16 --devices 1,2,4,8 --nodes 1,2,3,4 -o DIR
     srun --nodes 4 --ntasks-per-node 8 curvescope scale vgg16 --devices 1,2,4,8 --nodes 1,2,3,4 -o DIR
@@ -72,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", type=Path, metavar="DIR", help="folder of a run to resume: measures what is missing"
     )
+    options.add(parser, "--run-its-code")
     options.add(parser, "--all", help="split the loss at every number of devices, by every layer")
     options.add(parser, "--json")
 
@@ -88,7 +89,7 @@ def _run_here(args: argparse.Namespace) -> int:
     from ..analysis.render.live import LiveProgress
     from ..analysis.render.show_scaling import show_scaling
     from ..profiling.measure.scaling_launch import launch
-    from ..profiling.measure.scaling_plan import PLAN_FILE, is_complete
+    from ..profiling.measure.scaling_plan import is_complete
 
     messages = terminal.console(stderr=True)
     if args.nodes not in (None, "1"):
@@ -97,7 +98,7 @@ def _run_here(args: argparse.Namespace) -> int:
             "shows torchrun and srun."
         )
     here = _device_count(args)
-    plan = PLAN_FILE.read(args.resume) if args.resume else _plan(args, here, here)
+    plan = _resumed(args) or _plan(args, here, here)
     if plan.configuration.device == "cuda" and max(plan.devices) > here:
         raise CurvescopeError(
             f"{max(plan.devices)} devices are requested, but this machine has {counted(here, 'GPU')}. Request fewer "
@@ -129,7 +130,6 @@ def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
     from ..analysis.render.live import LiveProgress
     from ..analysis.render.show_scaling import show_scaling
     from ..profiling.measure.process_group import ProcessGroup
-    from ..profiling.measure.scaling_plan import PLAN_FILE
     from ..profiling.measure.scaling_run import run_rank
 
     with ProcessGroup(rank, args.timeout) as ranks:
@@ -137,7 +137,7 @@ def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
         per_node = ranks.nodes.count(0)
         if rank.rank == 0:
             try:
-                plan = PLAN_FILE.read(args.resume) if args.resume else _plan(args, rank.world_size, per_node)
+                plan = _resumed(args) or _plan(args, rank.world_size, per_node)
                 ranks.check_size(plan.devices)
                 answer = (args.resume or _begin(args, plan), plan)
             except CurvescopeError as error:
@@ -155,6 +155,13 @@ def _run_rank(args: argparse.Namespace, rank: RankInfo) -> int:
     if rank.rank == 0:
         show_scaling(folder, args.all, args.json)
     return 0
+
+
+def _resumed(args: argparse.Namespace) -> ScalingPlan | None:
+    """The plan of the run that is resumed, if one is."""
+    from ..profiling.measure.scaling_plan import PLAN_FILE
+
+    return PLAN_FILE.read_to_run(args.resume, args.run_its_code) if args.resume else None
 
 
 def _begin(args: argparse.Namespace, plan: ScalingPlan) -> Path:

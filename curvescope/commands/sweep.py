@@ -69,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", type=as_path, metavar="DIR", help="folder of a sweep to resume: measures missing batch sizes"
     )
+    options.add(parser, "--run-its-code", help=argparse.SUPPRESS)  # the refusal names it; the list is long
     options.add(parser, "--json")
 
 
@@ -112,7 +113,7 @@ def _sweep(args: argparse.Namespace, workers: Workers | None) -> int:
     from ..profiling.recording.store import new_recording_path, open_recording
     from .table import show_table
 
-    plan = PLAN_FILE.read(args.resume) if args.resume else _plan(args, workers)
+    plan = PLAN_FILE.read_to_run(args.resume, args.run_its_code) if args.resume else _plan(args, workers)
     # Before anything is written: workers that cannot measure must leave no folder.
     measurers = (
         workers.measurers(plan.configurations[0].device, len(plan.configurations)) if workers is not None else []

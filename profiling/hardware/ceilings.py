@@ -6,7 +6,6 @@ Of files in the user's data folder, one per measurement, the newest for a device
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,9 +16,9 @@ from typing import Any
 
 import msgspec
 
+from ...base.user_folders import data_folder
 from ..recording.atomic_files import atomic_file, storage_error
 
-FOLDER_VARIABLE = "CURVESCOPE_DATA"
 _FORMAT = "curvescope ceilings"
 _VERSION = 1
 # Keys of `device` entries that identify a device: a CPU with another number of threads has other ceilings.
@@ -73,11 +72,8 @@ class Ceilings:
 
 
 def folder() -> Path:
-    """Folder of stored ceilings: $CURVESCOPE_DATA, else the data folder of the XDG specification."""
-    if chosen := os.environ.get(FOLDER_VARIABLE):
-        return Path(chosen) / "ceilings"
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
-    return Path(base) / "curvescope" / "ceilings"
+    """Folder of stored ceilings."""
+    return data_folder() / "ceilings"
 
 
 def save(ceilings: Ceilings) -> Path:

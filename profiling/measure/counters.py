@@ -22,6 +22,7 @@ from ...base.errors import BackendMissingError, CurvescopeError
 from ..attribution.counted_kernels import GEOMETRY, align, has_geometry, launch_keys
 from ..collect.nvidia_tools import NCU_CONDITIONS, Request, find_tool, record_with
 from ..hardware.cuda_driver import count_gpus
+from ..recording.named_code import check_recorded_code
 from ..recording.remote_store import AnyPath
 from ..recording.schema import KERNELS
 from ..recording.store import Recording, RecordingWriter, open_recording
@@ -67,8 +68,8 @@ def find_tools(tool: str | None = None) -> list[str]:
     return tools
 
 
-def check_countable(recording: Recording) -> None:
-    """Check, before anything runs, that the steps of a recording can be counted here."""
+def check_countable(recording: Recording, run_its_code: bool = False) -> None:
+    """Check, before anything runs, that the steps of a recording can be counted here, and may run."""
     if recording.meta.get("recording_type") == "model":
         raise CurvescopeError(
             f"{recording.path} is modelled: no kernel ran that could be counted. `curvescope diagnose`, "
@@ -82,6 +83,7 @@ def check_countable(recording: Recording) -> None:
     if configuration_of(recording.meta).device == "cpu":
         raise CurvescopeError(f"{recording.path} ran on the CPU: only kernels of a GPU have these counters.")
     check_same_machine(recording.meta)
+    check_recorded_code(recording.path, recording.meta, run_its_code)
 
 
 def count_kernels(
@@ -89,6 +91,7 @@ def count_kernels(
     batches: Sequence[int] | None = None,
     report: Callable[[str], object] = lambda _: None,
     tool: str | None = None,
+    run_its_code: bool = False,
 ) -> list[Counted]:
     """Count the kernels of a recording's steps, smallest batch size first, and add the counts to the recording.
 
@@ -97,7 +100,7 @@ def count_kernels(
     first size could not be counted, that is an error.
     """
     recording = open_recording(path)
-    check_countable(recording)
+    check_countable(recording, run_its_code)
     tools = find_tools(tool)
     done: list[Counted] = []
     with RecordingWriter.extend(path) as writer:

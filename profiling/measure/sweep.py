@@ -15,6 +15,7 @@ from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
 from ..hardware.clocks import ClockSampler
 from ..recording.axis import axis_of
+from ..recording.named_code import described_code, signature_entry
 from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
 from ..workload.any_workload import AnyWorkload
@@ -103,6 +104,7 @@ def describe_sweep(spec: Mapping[str, Any], batches: Sequence[int], protocol: Pr
         "recording_type": "sweep",
         "argv": without_secrets(sys.argv[1:]),
         **spec,
+        **signature_entry(described_code(spec)),
         "batches": list(batches),
         "protocol": asdict(protocol),
         "seed": SEED,

@@ -13,6 +13,7 @@ import msgspec
 from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
 from .atomic_files import claim
+from .named_code import SIGNATURE, check_code, signature_entry
 from .remote_store import AnyPath
 
 if TYPE_CHECKING:
@@ -34,19 +35,31 @@ class PlanFile(Generic[T]):
     def write(self, folder: AnyPath, plan: T) -> None:
         """Begin a run in a new or empty folder; the plan is a dataclass with JSON-serialisable fields."""
         head = {"format": self._format, "version": self.version, "argv": without_secrets(sys.argv[1:])}
+        head |= signature_entry(asdict(plan))
         resume = f"Or resume the {self.run} in it: `curvescope {self.command} --resume {folder}`."
         document = json.dumps({**head, **asdict(plan)}, indent=1).encode()
         claim(folder, self.name, document, resume)
 
     def read(self, folder: AnyPath) -> T:
         """Read the plan of a run. CurvescopeError: the folder has no plan, or it is unreadable."""
+        return self._read(folder)[0]
+
+    def read_to_run(self, folder: AnyPath, run_its_code: bool) -> T:
+        """Read the plan of a run to resume it; also an error: it names code of somebody else, see `check_code`."""
+        plan, signature = self._read(folder)
+        check_code(folder / self.name, asdict(plan), signature, run_its_code)
+        return plan
+
+    def _read(self, folder: AnyPath) -> tuple[T, object]:
+        """The plan and the signature of the code that it names."""
         path = folder / self.name
         try:
             document = json.loads(path.read_bytes())
             if document.pop("format") != self._format or document.pop("version") > self.version:
                 raise CurvescopeError(f"{path} was written by another version of Curvescope; resume with that version.")
             del document["argv"]
-            return self._plan_of(document)
+            signature = document.pop(SIGNATURE, None)
+            return self._plan_of(document), signature
         except FileNotFoundError:
             raise CurvescopeError(f"{folder} contains no {self.run} ({self.name} is missing).") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

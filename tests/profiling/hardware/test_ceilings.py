@@ -23,7 +23,7 @@ FOUND = Ceilings(
 
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(ceilings.FOLDER_VARIABLE, str(tmp_path / "data"))
+    monkeypatch.setenv("CURVESCOPE_DATA", str(tmp_path / "data"))
     return tmp_path / "data" / "ceilings"
 
 
@@ -67,12 +67,12 @@ def test_a_recording_with_them_has_measured_roofs():
 
 
 def test_a_folder_that_cannot_be_written_is_said(monkeypatch):
-    monkeypatch.setenv(ceilings.FOLDER_VARIABLE, "/proc/nowhere")
+    monkeypatch.setenv("CURVESCOPE_DATA", "/proc/nowhere")
     with pytest.raises(CurvescopeError, match="could not be written"):
         ceilings.save(FOUND)
 
 
 def test_without_a_variable_the_data_folder_of_xdg_is_taken(monkeypatch, tmp_path):
-    monkeypatch.delenv(ceilings.FOLDER_VARIABLE)
+    monkeypatch.delenv("CURVESCOPE_DATA")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert ceilings.folder() == tmp_path / "curvescope" / "ceilings"

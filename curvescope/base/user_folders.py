@@ -1,0 +1,16 @@
+"""Folders of this user's own files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+DATA_VARIABLE = "CURVESCOPE_DATA"
+
+
+def data_folder() -> Path:
+    """Folder of data that no recording holds: $CURVESCOPE_DATA, else that of the XDG specification."""
+    if chosen := os.environ.get(DATA_VARIABLE):
+        return Path(chosen)
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+    return Path(base) / "curvescope"

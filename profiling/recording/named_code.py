@@ -1,0 +1,158 @@
+"""Code that a recording or a plan names, and whether it may run here.
+
+Curvescope can measure a recording's step again, and the step may be a function of the user's: the recording names it.
+Whoever sends a recording can name any function. So what measures signs what it names, with a key that only this user
+can read; what has no such signature runs only where the user asks for it. A signature holds for the same names, in the
+same files, on this user's machines; built-in networks need none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import CurvescopeError
+from ...base.user_folders import data_folder
+
+SIGNATURE = "code_signature"  # entry of recording.json and of plans
+# Entries of recording.json that say what runs again.
+_ENTRIES = (
+    *("network", "input_shape", "sequence_length", "mode", "precision", "compiled", "graphed", "memory_limit_bytes"),
+    *("step", "step_module", "axis", "fixed", "torch_device"),
+)
+_NAMING = ("step", "network", "source")  # whose values may name code, at any depth of a plan
+_KEY_BYTES = 32
+_WORLD_WRITABLE, _OTHERS = 0o002, 0o077
+
+_signed_here: set[str] = set()  # what this process signed, for where it cannot keep a key
+
+
+def described_code(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What a recording's entries say of the code that runs again."""
+    return {name: meta[name] for name in _ENTRIES if meta.get(name) is not None}
+
+
+def signature_entry(description: Mapping[str, Any]) -> dict[str, str]:
+    """The entry with the signature of what this process measures; empty if it names no code, or there is no key."""
+    if not list(_named(description)):
+        return {}
+    text = _signed_text(description)
+    _signed_here.add(text)
+    with suppress(CurvescopeError, OSError):
+        return {SIGNATURE: _sign(text, _read_key(make=True))}
+    return {}
+
+
+def check_recorded_code(where: object, meta: Mapping[str, Any], run_its_code: bool) -> None:
+    """Refuse to run the code that a recording names, see `check_code`."""
+    check_code(where, described_code(meta), meta.get(SIGNATURE), run_its_code)
+
+
+def check_code(where: object, description: Mapping[str, Any], signature: object, run_its_code: bool) -> None:
+    """Refuse to run code that a recording or plan names, unless this user named it or asks for it.
+
+    Raises:
+        CurvescopeError: it names code, and has no signature of this user, or another one than it should.
+    """
+    named = list(_named(description))
+    if run_its_code or not named:
+        return
+    text = _signed_text(description)
+    if text in _signed_here:
+        return
+    why = "it has no signature: somebody else measured it, or an older Curvescope"
+    if isinstance(signature, str):
+        try:
+            right = hmac.compare_digest(signature.encode(errors="replace"), _sign(text, _read_key()).encode())
+        except FileNotFoundError:
+            right = False
+        except OSError as error:
+            raise CurvescopeError(f"The key of your recordings cannot be read ({error}).") from error
+        if right:
+            return
+        why = "its signature does not fit: it was measured by another user or elsewhere, or changed since then"
+    files = ", ".join(f"{spec} ({_file_of(spec) or 'no such file here'})" for spec in dict.fromkeys(named))
+    raise CurvescopeError(
+        f"{where} names code that would run here as you: {files}. You did not name it: {why}. Read that code first; "
+        "--run-its-code then runs it."
+    )
+
+
+def _named(description: Any, name: str = "") -> Iterator[str]:
+    """The code that a description names, at any depth: of a step, of a network or of its input."""
+    if isinstance(description, Mapping):
+        for key, value in description.items():
+            yield from _named(value, str(key))
+    elif isinstance(description, (list, tuple)):
+        for value in description:
+            yield from _named(value, name)
+    elif isinstance(description, str) and name in _NAMING and (name == "step" or ":" in description):
+        yield description
+
+
+def _signed_text(description: Mapping[str, Any]) -> str:
+    """What is signed: all of the description, and the files in which its code is found from here."""
+    files = {spec: _file_of(spec) for spec in _named(description)}
+    return json.dumps([description, files], sort_keys=True)
+
+
+def _file_of(spec: str) -> str | None:
+    """The file of `FILE.py:FUNCTION`, or of the package of `package.module:function`; nothing is imported."""
+    module = spec.rpartition(":")[0]
+    if module.endswith(".py"):
+        return str(Path(module).resolve())
+    with suppress(ImportError, ValueError):
+        found = PathFinder.find_spec(module.partition(".")[0], [os.getcwd(), *sys.path])
+        if found is not None:
+            places = [found.origin] if found.origin else [*(found.submodule_search_locations or ())]
+            return str(Path(places[0]).resolve()) if places and places[0] else None
+    return None
+
+
+def _sign(text: str, key: bytes) -> str:
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _read_key(make: bool = False) -> bytes:
+    """This user's key, made if there is none; CurvescopeError if others can read or replace it, else OSError."""
+    path = data_folder() / "key"
+    if make and not path.exists():
+        _make_key(path)
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        about, around = os.fstat(file), path.parent.stat()
+        key = os.read(file, _KEY_BYTES + 1)
+    finally:
+        os.close(file)
+    owned = not hasattr(os, "geteuid") or about.st_uid == os.geteuid()
+    private = sys.platform == "win32" or not (about.st_mode & _OTHERS or around.st_mode & _WORLD_WRITABLE)
+    if not (stat.S_ISREG(about.st_mode) and owned and private and len(key) == _KEY_BYTES):
+        raise CurvescopeError(
+            f"{path} is no key that only you can read: others could name code that runs as you. Remove it; the next "
+            "measurement makes another, and earlier recordings of your own steps then need --run-its-code."
+        )
+    return key
+
+
+def _make_key(path: Path) -> None:
+    """Make the key under a name of its own: another process may make it at the same time, and the first one counts."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = path.with_name(f"key.{os.getpid()}.{secrets.token_hex(4)}")
+    file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(file, "wb") as opened:
+            opened.write(secrets.token_bytes(_KEY_BYTES))
+        with suppress(FileExistsError):
+            os.link(made, path)
+    finally:
+        made.unlink()

@@ -84,9 +84,10 @@ def test_a_plans_code_is_not_run(shared, named, refusal_of):
     assert not (shared.parent / "ran").exists()
 
 
-@pytest.mark.slow
 def test_with_leave_it_runs(shared):
-    assert main(["confirm", "shared", "--experiments", "20s", "--run-its-code"]) == 0
+    planned(SWEEP, SweepPlan((Configuration.of_step("shared/x.py:make_step", "cpu"),), (1,), False, QUICK))
+    plan = SWEEP.read_to_run(Path("shared/plan"), run_its_code=True)
+    plan.configurations[0].check()
     assert (shared.parent / "ran").exists()
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 from rich.progress import track
 
 from curvescope.analysis.decompose.functionals import bend
-from curvescope.analysis.verdicts.outcome import Outcome, outcomes_of
+from curvescope.analysis.verdicts.outcome import Outcome
 from curvescope.analysis.verdicts.rule import TOO_WIDE
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.budget import rounds_of, with_more_rounds
@@ -32,6 +32,7 @@ import evidence
 from interval_coverage import PAGE, SHAPES, WAITS, waits_ns
 
 from tests.experiments.planted_experiments import experiment as planted
+from tests.experiments.planted_experiments import outcomes_of
 
 BEND = bend(2, 4, 8)
 LINE_MS = {2: 7.0, 4: 9.0, 8: 13.0}

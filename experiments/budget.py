@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..analysis.decompose.terms import KERNELS, Key
 from ..profiling.measure.protocol import EXPERIMENT
 from ..profiling.measure.visit import warm_up_ns
-from ..profiling.recording.experiments import TIME, Experiment, Scope, Stage
+from ..profiling.recording.experiments import Experiment, Scope, Stage
 from .factor import USUAL_SETUP_S
 from .factors import factor_of
 from .step_variants import MARGIN
@@ -28,24 +28,22 @@ _TERM_SETUP_S, _VISIT_S = 1.0, 0.01
 _CUDA_START_S = 6.0  # of complete steps: with a context, cuDNN and a first step of each batch size
 
 
-# Least and most rounds of an experiment, and its seconds where all have a minute.
-_COSTS: dict[tuple[Stage, Scope], tuple[tuple[int, int], float]] = {
-    (Stage.ALONE, Scope.TERM): ((8, 30), 3.0),
-    (Stage.GRID, Scope.TERM): ((5, 15), 4.0),
-    (Stage.SCREEN, Scope.TERM): ((4, 8), 6.0),
-    (Stage.CONFIRM, Scope.TERM): ((10, 40), 6.0),
-    (Stage.SCREEN, Scope.STEP): ((4, 8), 20.0),
-    (Stage.CONFIRM, Scope.STEP): ((8, 25), 12.0),
-    (Stage.REMEDY, Scope.STEP): ((6, 20), 15.0),
+# Least and most rounds of an experiment on a term, and its seconds where all have a minute.
+_COSTS = {
+    Stage.ALONE: ((8, 30), 3.0),
+    Stage.GRID: ((5, 15), 4.0),
+    Stage.SCREEN: ((4, 8), 6.0),
+    Stage.CONFIRM: ((10, 40), 6.0),
 }
-# Of experiments that test no functional, but what commonly helps: few rounds for all, most for those that lead.
-_COSTS_OF_TIMES = {
-    Stage.SCREEN: ((1, 1), 30.0),  # processes differ more than the rounds of one; fresh rounds need the other half
-    Stage.CONFIRM: ((2, 2), 15.0),
-    Stage.REMEDY: ((2, 2), 20.0),
+# The same of complete steps, after each start of the processes, with the most starts: processes differ more than the
+# rounds of one, and each start counts once. A screen has few rounds for all, and those that lead have most.
+_COSTS_OF_STEPS = {
+    Stage.SCREEN: ((1, 1), 30.0, 4),
+    Stage.CONFIRM: ((2, 2), 15.0, 12),
+    Stage.REMEDY: ((2, 2), 20.0, 20),
 }
-STARTS_OF_TIMES = {Stage.SCREEN: 4, Stage.CONFIRM: 12, Stage.REMEDY: 20}
-_ENOUGH_STARTS, _ENOUGH_FOR_A_SCREEN = 5, 2  # that an experiment takes though it becomes longer than usual
+# Starts that an experiment takes though it becomes longer than usual.
+_ENOUGH_STARTS, _ENOUGH_FOR_A_SCREEN = 5, 2
 _SLACK = 1.5  # time limit of an experiment whose number of rounds is known, as a factor on what it is expected to take
 
 
@@ -116,8 +114,8 @@ class Budget:
     def usual_s(self, wanted: Experiment) -> float:
         """Usual seconds of an experiment, by the time that is left."""
         share = self.time_left_s / _USUAL_LIMIT_S
-        usual_s = _cost(wanted.stage, wanted.scope, wanted.functional_kind)[1]
-        return usual_s * (share if _screens_times(wanted) else max(1.0, share))
+        of_stage = _COSTS_OF_STEPS if wanted.scope == Scope.STEP else _COSTS
+        return of_stage[wanted.stage][1] * (share if _screens_steps(wanted) else max(1.0, share))
 
     def _times_s(self, wanted: Experiment) -> tuple[float, float]:
         """Expected seconds before the first round, and of one round."""
@@ -176,27 +174,35 @@ def _fewer(wanted: Experiment, changes: int) -> list[tuple[int, int, bool]]:
         return [(1, least, False), (1, max(least // 2, 4), False)]
     enough = _enough_starts(wanted)
     usual = [(starts, least, True) for starts in range(wanted.starts, enough, -1)]
-    limited = _screens_times(wanted) and changes > 1
+    limited = _screens_steps(wanted) and changes > 1
     return [*usual, *((starts, least, limited) for starts in range(min(wanted.starts, enough), 1, -1))]
 
 
 def _enough_starts(wanted: Experiment) -> int:
-    return _ENOUGH_FOR_A_SCREEN if _screens_times(wanted) else _ENOUGH_STARTS
+    return _ENOUGH_FOR_A_SCREEN if _screens_steps(wanted) else _ENOUGH_STARTS
 
 
-def _screens_times(wanted: Experiment) -> bool:
-    return wanted.stage == Stage.SCREEN and wanted.functional_kind == TIME
+def _screens_steps(wanted: Experiment) -> bool:
+    return wanted.stage == Stage.SCREEN and wanted.scope == Scope.STEP
 
 
-def rounds_of(stage: Stage, scope: Scope, kind: str = "") -> tuple[int, int]:
-    """Minimum and maximum number of rounds of an experiment on a functional of a kind."""
-    return _cost(stage, scope, kind)[0]
+def rounds_of(stage: Stage, scope: Scope, *, in_turns: bool = False) -> tuple[int, int]:
+    """Minimum and maximum number of rounds of an experiment, of complete steps after each start.
+
+    Where processes take turns with the memory, they start anew for every round.
+    """
+    if scope == Scope.TERM:
+        return _COSTS[stage][0]
+    return (1, 1) if in_turns else _COSTS_OF_STEPS[stage][0]
 
 
-def _cost(stage: Stage, scope: Scope, kind: str) -> tuple[tuple[int, int], float]:
-    return _COSTS_OF_TIMES[stage] if kind == TIME else _COSTS[stage, scope]
+def starts_of(stage: Stage, scope: Scope) -> int:
+    """Maximum number of starts of the processes; 1 for a term in isolation, which has none of its own."""
+    return _COSTS_OF_STEPS[stage][2] if scope == Scope.STEP else 1
 
 
 def with_more_rounds(one: Experiment) -> Experiment:
-    """The experiment with twice as many rounds, for factors that stayed undecided."""
+    """The experiment with twice as many rounds, or starts, for factors that stayed undecided."""
+    if one.scope == Scope.STEP:
+        return replace(one, starts=2 * one.starts)
     return replace(one, rounds=(2 * one.rounds[0], 2 * one.rounds[1]))

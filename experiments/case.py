@@ -19,7 +19,7 @@ from ..analysis.verdicts.rule import TOO_WIDE
 from ..analysis.verdicts.words import Reproduction, Verdict
 from ..profiling.hardware.locked_clocks import NOT_ASKED, may_lock_clocks
 from ..profiling.recording.experiments import Experiment, Scope, Stage, Wave
-from .budget import rounds_of, with_more_rounds
+from .budget import rounds_of, starts_of, with_more_rounds
 from .factors import FACTORS, names_of
 from .factors.filled_wave import NAME as FILLED_WAVE
 from .hopeful import hopeful, is_confirmed, most_hopeful
@@ -37,7 +37,6 @@ _MOST_STEP_FACTORS = 3  # of one screen on complete steps, each in a process of 
 _ALSO_COSTS = 2.0  # longest pass of an experiment on a term that tests several targets, as a factor on that for one
 _GRID_SIZES = 9
 _HELPS = 0.02  # least gain on a term that is worth a measurement on the complete step
-_OPEN_VERDICT = (Verdict.UNDECIDED, TOO_WIDE)  # on a cause: more rounds may decide it
 
 
 @dataclass(frozen=True)
@@ -136,6 +135,9 @@ class TermCase:
             if other is not target and fits:
                 also.append(other)
                 batches = wider
+        if share is None and target.functional.kind == FIXED_COST:
+            batches.add(self._clearly_larger(max(batches)))
+        in_turns = share is None and known.budget.takes_turns(batches)
         members = known.budget.groups.get(share.key.layer or "", ()) if share else ()
         return Experiment(
             number=known.next_number,
@@ -151,8 +153,16 @@ class TermCase:
             members=max(len(members), 1),
             also=tuple((one.functional.kind, one.functional.weights) for one in also),
             waves=self._waves([target, *also]) if FILLED_WAVE in names else (),
-            rounds=rounds_of(stage, scope),
+            rounds=rounds_of(stage, scope, in_turns=in_turns),
+            starts=starts_of(stage, scope),
         )
+
+    def _clearly_larger(self, batch: float) -> float:
+        """The first batch size whose step takes twice as long, else the largest: it says what a sample costs."""
+        curve = self.known.diagnosis.curve
+        times_ms = {float(p.condition): p.time_ms.value for p in curve.points if p.condition >= batch}
+        twice_ms = 2 * times_ms[batch]
+        return next((size for size, time_ms in times_ms.items() if time_ms >= twice_ms), max(times_ms))
 
     def _waves(self, targets: Iterable[Explanation]) -> tuple[Wave, ...]:
         waves: dict[int, Wave] = {}
@@ -296,26 +306,22 @@ class TermCase:
             yield replace(remedy, batches=tuple(sorted({*remedy.batches, largest})))
 
     def steps_again(self) -> Iterator[Experiment]:
-        """More rounds, once, of complete steps with the factors that stayed undecided."""
-        verdicts: dict[str, set[tuple[str, str | None]]] = defaultdict(set)
-        for total in self.target.attribution.causes:
-            verdicts[total.cause].add((total.verdict, total.reason))
-        of_factor = {name: verdicts[cause] for name, cause in causes.factors(Scope.STEP).items()}
-        decided = {name for name, said in of_factor.items() if {one for one, _ in said} == {Verdict.CONFIRMED}}
-        # A cause that claims a part of the step is judged by what it claims, not by all of the anomaly.
-        open_ = {name for name, said in of_factor.items() if _OPEN_VERDICT in said}
+        """More starts, once, of complete steps with the factors that stayed undecided."""
+        totals = self.target.attribution.causes
+        of_cause = {cause: {one.verdict for one in totals if one.cause == cause} for cause in self.amounts}
+        confirmed = {
+            name for name, cause in causes.factors(Scope.STEP).items() if of_cause.get(cause) == {Verdict.CONFIRMED}
+        }
         if before := self.earlier(Stage.CONFIRM):
-            yield from self._again(before, decided, open_)
+            yield from self._again(before, confirmed)
 
-    def _again(
-        self, before: Sequence[Experiment], decided: Container[str] = (), open_: Container[str] = ()
-    ) -> Iterator[Experiment]:
-        """More rounds, once, for factors whose cause is open, and for undecided ones unless another is confirmed."""
+    def _again(self, before: Sequence[Experiment], confirmed: Container[str] = ()) -> Iterator[Experiment]:
+        """More rounds, once, for undecided factors of causes that are not confirmed."""
         known = decisive(self.outcomes)
         of_first = [known[name] for name in before[0].factors if name in known] if len(before) == 1 else []
-        confirmed = is_confirmed(of_first)
-        undecided = [o.factor for o in of_first if o.factor in open_ or (o.reason == TOO_WIDE and not confirmed)]
-        if names := [name for name in undecided if name and name not in decided]:
+        undecided = [o.factor for o in of_first if o.reason == TOO_WIDE]
+        of_term = self.share is not None and is_confirmed(of_first)
+        if names := [name for name in undecided if name and name not in confirmed and not of_term]:
             yield with_more_rounds(self.experiment(Stage.CONFIRM, names))
 
     def context(self) -> Iterator[Experiment]:

@@ -141,13 +141,7 @@ class _Decided:
         self._experiment, self._facts, self._looked = experiment, all_facts(experiment.scope, device), 0
         self._claims: Claims = {}
         if experiment.scope == Scope.STEP:
-            self._claims = {
-                (target.functional.weights, name): amount
-                for target in (*diagnosis.explanations, *filter(None, [diagnosis.fixed_cost]))
-                for name, amount in claims_of_steps(
-                    target.functional, target.value, target.weighed, diagnosis.outcomes
-                ).items()
-            }
+            self._claims = claims_of_steps(diagnosis.explained, diagnosis.outcomes)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> bool:
         import pandas as pd

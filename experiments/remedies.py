@@ -22,7 +22,7 @@ from ..base.arguments import device_kind
 from ..base.errors import CurvescopeError
 from ..profiling.measure.configuration import configuration_of
 from ..profiling.recording.experiments import TIME, TIME_IS_UP, Experiment, Scope, Stage, members, name_together
-from .budget import STARTS_OF_TIMES, rounds_of
+from .budget import rounds_of, starts_of
 from .factors import COMMON, FACTORS, is_costly
 from .recorded_steps import target_of
 
@@ -117,8 +117,8 @@ class RemedyPlan:
             functional_kind=TIME,
             batches=self._sizes,
             factors=tuple(names),
-            rounds=(1, 1) if turns else rounds_of(stage, Scope.STEP, TIME),
-            starts=STARTS_OF_TIMES[stage],
+            rounds=rounds_of(stage, Scope.STEP, in_turns=turns),
+            starts=starts_of(stage, Scope.STEP),
         )
 
     def _screen(self) -> Experiment | None:

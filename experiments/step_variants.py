@@ -30,6 +30,7 @@ from .step_worker import Number, Ready, StepWorker
 
 MOST_AT_ONCE = 6  # variants beside the unmodified steps: enough to share their rounds, few enough for the memory
 _LEAST_STARTS = 2  # of processes, where an experiment wants several
+_STARTS_TO_DECIDE = 3  # of processes, after which an experiment may end because it is decided
 MARGIN = 1.25  # memory of a variant, in peaks of the unmodified steps: split, padded and compiled steps take more
 _NOTED_SHARE = 1.1  # of the memory of the unmodified steps: a variant that takes more is noted
 _LEAST_START_S = 10.0
@@ -106,6 +107,8 @@ class StepRunner(Runner):
             if not enough:
                 return start >= _LEAST_STARTS
             self.end()
+            if start + 1 >= _STARTS_TO_DECIDE and self.watch.enough(self.rows):
+                break
             took_s = self.elapsed_s - began_s
         return True
 

@@ -4,7 +4,7 @@ Every cause is a module with `CAUSE`, `weigh(case) -> Claim | None` and `INTERVE
 module may have `possible(case, amount) -> bool`: where that is False, no experiment confirms the cause for that amount.
 """
 
-from .attribution import attribute, claims_of_steps, outcomes_of_steps
+from .attribution import attribute, claims_of_steps, judge
 from .case import Case, Claim, Evidence, Intervention
 from .catalogue import (
     CAUSES,
@@ -23,5 +23,5 @@ from .totals import Attribution, CauseTotal, TermCause
 
 __all__ = ["CAUSES", "LAST_OF_CONFIRMED", "NOT_SIGNIFICANT", "UNEXPLAINED", "Attribution", "Case", "CauseTotal",
            "Claim", "Evidence", "Intervention", "TermCause", "Weighed", "attribute", "claimed", "claims_of_steps",
-           "factors", "fillings", "interventions", "interventions_with", "outcomes_of_steps",
+           "factors", "fillings", "interventions", "interventions_with", "judge",
            "weigh_causes"]  # fmt: skip

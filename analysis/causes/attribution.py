@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from ...profiling.recording.experiments import TIME_IS_UP
 from ..decompose.functionals import Functional
 from ..decompose.statistics import LEVEL, Estimate
-from ..verdicts.outcome import Outcome
-from ..verdicts.proof import Proof, about, confirmed, of_claims, prove_step, prove_term, reproduces, spread
+from ..verdicts.measurement import Measurement
+from ..verdicts.outcome import Claims, Outcome, judged
+from ..verdicts.proof import Proof, about, confirmed, prove_step, prove_term, reproduces, spread
 from ..verdicts.words import Reproduction, Verdict
 from .case import Claim, seen
 from .catalogue import (
@@ -50,8 +52,7 @@ def attribute(
     """
     terms = _terms(functional, weighed, outcomes)
     on_steps = about(outcomes, functional, None)
-    causes, claims = _claims_of_steps(terms, value.value, on_steps)
-    on_steps = of_claims(on_steps, claims)
+    causes, _ = _claims_of_steps(terms, value.value, on_steps)
     steps: dict[str, Proof] = {}
     for cause, factors in causes.items() if on_steps else ():
         proof = prove_step(on_steps, value, factors)
@@ -75,19 +76,39 @@ def attribute(
     return Attribution(functional, value.value, noise, tuple(sorted(sums, key=order)))
 
 
-def claims_of_steps(
-    functional: Functional, value: Estimate, weighed: Iterable[Weighed], outcomes: Sequence[Outcome]
-) -> dict[str, float]:
-    """What the cause of each factor of complete steps claims of an anomaly, in its unit; without those that do not."""
-    return _claims_of_steps(_terms(functional, weighed, outcomes), value.value, about(outcomes, functional, None))[1]
+class Anomaly(Protocol):
+    """A functional with what the causes claim of its terms."""
+
+    @property
+    def functional(self) -> Functional:
+        """The functional."""
+
+    @property
+    def value(self) -> Estimate:
+        """Its value."""
+
+    @property
+    def weighed(self) -> Sequence[Weighed]:
+        """Claims on its terms."""
 
 
-def outcomes_of_steps(
-    functional: Functional, value: Estimate, weighed: Iterable[Weighed], outcomes: Sequence[Outcome]
-) -> list[Outcome]:
-    """The outcomes of complete steps that test an anomaly, with the verdicts that `attribute` goes by."""
-    on_steps = about(outcomes, functional, None)
-    return of_claims(on_steps, claims_of_steps(functional, value, weighed, outcomes)) if on_steps else []
+def judge(anomalies: Iterable[Anomaly], measured: Sequence[Measurement]) -> tuple[Outcome, ...]:
+    """The outcomes of all experiments of a recording, of complete steps by what causes claim of these anomalies."""
+    return judged(measured, claims_of_steps(anomalies, judged(measured)))
+
+
+def claims_of_steps(anomalies: Iterable[Anomaly], outcomes: Sequence[Outcome]) -> Claims:
+    """What the cause of each factor of complete steps claims of each anomaly, after the outcomes of terms in isolation.
+
+    Factors whose cause claims nothing are left out.
+    """
+    return {
+        (one.functional.weights, name): amount
+        for one in anomalies
+        for name, amount in _claims_of_steps(_terms(one.functional, one.weighed, outcomes), one.value.value, ())[
+            1
+        ].items()
+    }
 
 
 def _claims_of_steps(

@@ -25,7 +25,7 @@ from ..decompose.functionals import Functional
 from ..decompose.rare_steps import RareSteps
 from ..decompose.source_lines import Lines
 from ..decompose.terms import COMMUNICATION, IDLE, KERNELS, Key, Share
-from ..verdicts.outcome import Outcome
+from ..verdicts.measurement import Measurement
 from .case import BatchFacts, Case, HostCalls, MeanHostUse, SlowDown, TermOperands, Use
 from .graph_padding import graph_batches
 
@@ -56,7 +56,7 @@ class Recorded:
     api_calls: pd.DataFrame | None = None
     clocks: pd.DataFrame | None = None
     hardware: Hardware = field(default_factory=lambda: Hardware(None, None))
-    outcomes: tuple[Outcome, ...] = ()
+    measured: tuple[Measurement, ...] = ()  # of experiments
     waits_for_time: bool = False  # whether the time for experiments was up before all were made
     layer_classes: Mapping[str, str] = field(default_factory=dict)  # class of each layer, by path
     axis: Axis = field(default_factory=Axis)  # for words

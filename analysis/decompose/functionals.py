@@ -12,6 +12,7 @@ from math import log2
 from typing import Any, TypeAlias
 
 AXES = ("log2", "linear", "throughput")
+EXCESS = "excess"
 FIXED_COST = "fixed cost"
 THROUGHPUT = "samples/s"
 CANCELS = 2.0  # an anomaly with a part of more than twice its size is a small difference of large parts
@@ -60,7 +61,7 @@ def excess(small: int, large: int) -> Functional:
 
     0 where cost is proportional to the batch; positive where the larger batch costs more than its share.
     """
-    return Functional("excess", small, large, ((small, -large / small), (large, 1.0)), "ms")
+    return Functional(EXCESS, small, large, ((small, -large / small), (large, 1.0)), "ms")
 
 
 def fixed_cost(small: int, large: int) -> Functional:

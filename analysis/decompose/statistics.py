@@ -27,7 +27,7 @@ _SEED = 0
 _TAIL = 0.1  # share of the replicates left out at each end for their spread
 # The same for a time: medians of single steps in few rounds have few distinct values, and more of them are needed.
 _TAIL_OF_TIMES = 0.05
-_LARGEST_LOG = 700.0  # whose exponential is a number
+LARGEST_LOG = 700.0  # whose exponential is a number
 # A spread below this share of the values is rounding.
 _RELATIVE_ROUNDING = 1e-9
 
@@ -159,6 +159,36 @@ def estimate(value: float, replicates: Floats, rounds: float, scale: float) -> E
     return Estimate(value, value - half, value + half, p)
 
 
+def mean_error(blocks: Floats) -> float:
+    """Standard error of the mean of independent values; 0 of a single one."""
+    return float(np.std(blocks, ddof=1) / np.sqrt(len(blocks))) if len(blocks) > 1 else 0.0
+
+
+def block_estimate(value: float, error: float, freedom: float, scale: float) -> Estimate:
+    """Student's interval of a mean of independent values, from its standard error and the degrees of freedom.
+
+    With less than one of them the spread is unknown: the interval is infinite, p is 1. `scale` is as of `estimate`.
+    """
+    if freedom < 1:
+        return Estimate(value, -np.inf, np.inf, 1.0)
+    from scipy.special import stdtr, stdtrit
+
+    error = max(error, _RELATIVE_ROUNDING * abs(scale), np.finfo(float).tiny)
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    p = float(2 * stdtr(freedom, -abs(value) / error))
+    return Estimate(value, value - half, value + half, p)
+
+
+def at_most(estimate: Estimate, most: float, freedom: float) -> float:
+    """One-sided p of a value of at most `most`, from a symmetrical interval of Student's t."""
+    if freedom < 1 or not np.isfinite(estimate.high):
+        return 1.0
+    from scipy.special import stdtr, stdtrit
+
+    error = (estimate.high - estimate.low) / 2 / float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    return float(stdtr(freedom, -(estimate.value - most) / error))
+
+
 def time_estimate(value: float, replicates: Floats, rounds: int, round_correlation: float = 0.0) -> Estimate:
     """A time with its interval on a logarithmic scale, which never reaches 0; else as `estimate`.
 
@@ -192,26 +222,28 @@ def effective_rounds(rounds: npt.ArrayLike, sizes: npt.ArrayLike) -> float:
     return 1 + float(min(1 / (variances**2 / free).sum(), free.max()))
 
 
-def ratio_estimate(
-    values: tuple[float, float], replicates: tuple[Floats, Floats], rounds: float, scale: float
+def fieller(
+    values: tuple[float, float],
+    varied: tuple[Floats, Floats],
+    spread: Callable[[float, Floats], Estimate],
 ) -> Estimate:
-    """The ratio of two statistics of the same rounds, with its interval, infinite where the denominator may be 0.
+    """The ratio of two statistics, with its interval, infinite where the denominator may be 0.
 
-    p is that of the numerator being 0. Source: Fieller, Some Problems in Interval Estimation, J. Royal Statist. Soc. B
-    16 (1954).
+    `varied` has the values of both in the same blocks or replicates, from which `spread` gives an interval. p is that
+    of the numerator being 0. Source: Fieller, Some Problems in Interval Estimation, J. Royal Statist. Soc. B 16 (1954).
     """
     top, bottom = values
     ratio = top / bottom if bottom else np.nan
-    p = estimate(top, replicates[0], rounds, scale).p
-    if rounds < 2 or not bottom:
-        return Estimate(ratio, -np.inf, np.inf, p)
+    p = spread(top, varied[0]).p
 
-    def error(drawn: Floats) -> float:
-        interval = estimate(0.0, drawn, rounds, scale)
+    def error(blocks: Floats) -> float:
+        interval = spread(0.0, blocks)
         return (interval.high - interval.low) / 2
 
-    top_error, bottom_error = (error(drawn) for drawn in replicates)
-    sizes = [drawn / size for drawn, size in zip(replicates, (top_error, bottom_error), strict=True)]
+    top_error, bottom_error = (error(blocks) for blocks in varied)
+    if not (bottom and np.isfinite(top_error)):
+        return Estimate(ratio, -np.inf, np.inf, p)
+    sizes = [blocks / size for blocks, size in zip(varied, (top_error, bottom_error), strict=True)]
     correlation = (error(sizes[0] + sizes[1]) ** 2 - error(sizes[0] - sizes[1]) ** 2) / 4
     # The ratios r for which top - r·bottom cannot be distinguished from 0 lie between the roots of a·r² - 2·b·r + c.
     a = bottom**2 - bottom_error**2
@@ -227,25 +259,20 @@ def share_estimate(logs: Floats, pooled: tuple[float, float]) -> Estimate:
     """The share of a time that a change saves, from the logarithms of its ratios in independent starts of processes.
 
     `pooled` is the variance of such logarithms inside groups like this one, and its degrees of freedom; with 0 of them
-    nothing is known of it, and the interval is infinite.
+    nothing is known of it, and the interval is infinite, as it is with one start: that says nothing of others.
     """
-    mean, freedom = float(np.mean(logs)), pooled[1]
-    if freedom < 1:
-        return Estimate(saved_share(mean), -np.inf, np.inf, 1.0)
-    from scipy.special import stdtr, stdtrit
-
-    # A group that varies more than the others has its own variance.
+    # A group that varies more than the others has its own variance; one value alone says nothing of its process.
     own = float(np.var(logs, ddof=1)) if len(logs) > 1 else 0.0
-    error = float(np.sqrt(max(own, pooled[0]) / len(logs)))
-    error = max(error, _RELATIVE_ROUNDING)
-    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
-    p = float(2 * stdtr(freedom, -abs(mean) / error))
-    return Estimate(saved_share(mean), saved_share(mean + half), saved_share(mean - half), p)
+    error, freedom = float(np.sqrt(max(own, pooled[0]) / len(logs))), pooled[1] if len(logs) > 1 else 0.0
+    log = block_estimate(float(np.mean(logs)), error, freedom, 1.0)
+    if freedom < 1:
+        return Estimate(saved_share(log.value), -np.inf, np.inf, 1.0)
+    return Estimate(saved_share(log.value), saved_share(log.high), saved_share(log.low), log.p)
 
 
 def saved_share(log: float) -> float:
     """The share of a time that is saved, from the logarithm of its ratio; -inf where that is beyond all numbers."""
-    return 1 - float(np.exp(log)) if log < _LARGEST_LOG else -np.inf
+    return 1 - float(np.exp(log)) if log < LARGEST_LOG else -np.inf
 
 
 def pooled_variance(groups: Sequence[Floats]) -> tuple[float, float]:

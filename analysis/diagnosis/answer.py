@@ -11,7 +11,7 @@ import pandas as pd
 from ...profiling.recording.axis import Axis, axis_of
 from ...profiling.recording.experiments import Stage
 from ...profiling.recording.store import Recording
-from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Intervention, interventions_with, outcomes_of_steps
+from ..causes import NOT_SIGNIFICANT, UNEXPLAINED, CauseTotal, Intervention, interventions_with
 from ..causes.context import weights_of
 from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
@@ -91,10 +91,10 @@ class Answer:
         object.__setattr__(self, "sentence", f"{self.finding} {self.advice}".rstrip())
 
 
-def answered(diagnosis: Diagnosis, recording: Recording, outcomes: tuple[Outcome, ...]) -> Diagnosis:
-    """The diagnosis of a recording with the outcomes of its experiments, and with the answers."""
+def answered(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
+    """The diagnosis of a recording with the plan of remedies and the answers, from the outcomes in it."""
     weights = weights_of(diagnosis.recorded.operands) if diagnosis.recorded else ()
-    diagnosis = replace(diagnosis, outcomes=outcomes, remedies=find_remedies(outcomes, weights))
+    diagnosis = replace(diagnosis, remedies=find_remedies(diagnosis.outcomes, weights))
     return replace(diagnosis, answers=answers(diagnosis, recording))
 
 
@@ -180,9 +180,8 @@ def _evidence(
 ) -> Iterable[TermEvidence]:
     """The experiments on each term, the largest first, then those on complete steps."""
     shares = sorted(explanation.shares, key=lambda share: -abs(share.value.value))
-    by_step = outcomes_of_steps(explanation.functional, explanation.value, explanation.weighed, outcomes)
     for share in (*(share for share in shares if share.key.kind == KERNELS), None):
-        tests = by_step if share is None else about(outcomes, explanation.functional, share)
+        tests = about(outcomes, explanation.functional, share)
         if not tests:
             continue
         alone = isolated_of(tests) or next(test for test in tests if test.factor is None)

@@ -26,7 +26,7 @@ from ..decompose.repeated_layers import classes_with, group_of
 from ..decompose.source_lines import lines_of, main_lines
 from ..decompose.terms import COMMUNICATION
 from ..served_steps import is_served, select_served
-from ..verdicts.outcome import outcomes
+from ..verdicts.outcome import measurements
 from . import split
 from .answer import answered
 from .difference import largest_difference
@@ -84,14 +84,14 @@ def diagnosed(recording: Recording, times: pd.DataFrame, evidence: Recorded, axi
         times_ms = {point.condition: point.time_ms.value for point in diagnosis.curve.points}
         difference = largest_difference(recording, times_ms, diagnosis.terms)
     diagnosis = replace(diagnosis, recorded=evidence, difference=difference)
-    return answered(diagnosis, recording, evidence.outcomes)
+    return answered(diagnosis, recording)
 
 
 def explain_again(diagnosis: Diagnosis, recording: Recording) -> Diagnosis:
     """The diagnosis after further experiments, which are all that may have changed: far quicker than `explain`."""
-    now = outcomes(recording, diagnosis.outcomes)
+    now = measurements(recording, diagnosis.outcomes)
     waits = bool(recording.meta.get("experiments_wait_for_time"))
-    return answered(split.with_outcomes(diagnosis, now, waits_for_time=waits), recording, now)
+    return answered(split.with_measurements(diagnosis, now, waits_for_time=waits), recording)
 
 
 def recorded(recording: Recording, mode: str | None = None) -> Recorded:
@@ -117,7 +117,7 @@ def recorded(recording: Recording, mode: str | None = None) -> Recorded:
         recording.frame("api_calls"),
         recording.frame("clocks"),
         hardware_of(recording.meta),
-        outcomes(recording),
+        measurements(recording),
         bool(recording.meta.get("experiments_wait_for_time")),
         recording.meta.get("layer_classes") or {},
         axis,

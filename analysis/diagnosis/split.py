@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
 
 from ...base.errors import CurvescopeError
 from ...profiling.recording.store import STEP
-from ..causes import attribute, weigh_causes
+from ..causes import Attribution, attribute, judge, weigh_causes
 from ..causes.case import Case
 from ..causes.context import Examined, Recorded, cases, examine
 from ..causes.more_work import parts_of_work, weights_of_work
@@ -17,6 +17,7 @@ from ..decompose.curve import Curve, cost_curve
 from ..decompose.findings import FindingVerdict, find, find_fixed_cost
 from ..decompose.functionals import Functional
 from ..decompose.terms import IDLE, KERNELS, OVERHEAD, Share, Terms, TermWork, estimate_terms, in_rounds, main_kernels
+from ..verdicts.measurement import Measurement
 from ..verdicts.outcome import Outcome
 from .result import Diagnosis, Explanation
 
@@ -38,6 +39,20 @@ def explain(
     Raises:
         CurvescopeError: a batch size of the functional has no profiled step.
     """
+    untested = [_split(functional, curve, terms, kernel_times, recorded, examined)]
+    outcomes = judge(untested, recorded.measured)
+    return attributed(untested, outcomes, waits_for_time=recorded.waits_for_time)[0]
+
+
+def _split(
+    functional: Functional,
+    curve: Curve,
+    terms: Terms,
+    kernel_times: pd.DataFrame,
+    recorded: Recorded,
+    examined: Examined | None = None,
+) -> Explanation:
+    """The same before experiments: with what causes claim of each term, and nothing attributed to them."""
     missing = set(functional.conditions) - set(terms.conditions)
     if missing:
         raise CurvescopeError(
@@ -58,8 +73,8 @@ def explain(
     of_terms = [with_work(case, terms) for case in cases(functional, shares, examined)]
     shares = [case.share for case in of_terms]
     weighed = tuple(weigh_causes(case.share.label, case) for case in of_terms)
-    causes = attribute(functional, value, weighed, recorded.outcomes, waits_for_time=recorded.waits_for_time)
-    return Explanation(functional, value, tuple(shares), causes, weighed=weighed)
+    nothing = Attribution(functional, value.value, False, ())
+    return Explanation(functional, value, tuple(shares), nothing, weighed=weighed)
 
 
 def with_work(case: Case, terms: Terms) -> Case:
@@ -72,21 +87,31 @@ def with_work(case: Case, terms: Terms) -> Case:
     return replace(case, share=replace(case.share, work=TermWork(value, known_ms, case.time_ms(case.after))))
 
 
-def with_outcomes(diagnosis: Diagnosis, outcomes: Sequence[Outcome], *, waits_for_time: bool = False) -> Diagnosis:
-    """The diagnosis with the causes that these experiments leave; `waits_for_time`: not all were made in the time."""
+def with_measurements(diagnosis: Diagnosis, measured: Sequence[Measurement], *, waits_for_time: bool) -> Diagnosis:
+    """The diagnosis with the outcomes of experiments, and with the causes that they leave.
 
-    def again(explanation: Explanation) -> Explanation:
-        attribution = attribute(
-            explanation.functional, explanation.value, explanation.weighed, outcomes, waits_for_time=waits_for_time
-        )
-        return replace(explanation, attribution=attribution)
-
-    fixed = diagnosis.fixed_cost
+    `waits_for_time`: whether the time was up before all were made.
+    """
+    outcomes = judge(diagnosis.explained, measured)
+    explained = attributed(diagnosis.explained, outcomes, waits_for_time=waits_for_time)
     return replace(
         diagnosis,
-        explanations=tuple(map(again, diagnosis.explanations)),
-        fixed_cost=None if fixed is None else again(fixed),
-        outcomes=tuple(outcomes),
+        explanations=explained[: len(diagnosis.explanations)],
+        fixed_cost=explained[-1] if diagnosis.fixed_cost else None,
+        outcomes=outcomes,
+    )
+
+
+def attributed(
+    explanations: Iterable[Explanation], outcomes: Sequence[Outcome], *, waits_for_time: bool
+) -> tuple[Explanation, ...]:
+    """The explanations with the causes that these outcomes leave."""
+    return tuple(
+        replace(
+            one,
+            attribution=attribute(one.functional, one.value, one.weighed, outcomes, waits_for_time=waits_for_time),
+        )
+        for one in explanations
     )
 
 
@@ -129,17 +154,18 @@ def diagnose_curve(
     Whole recordings are not compared: how many steps each of them holds is unknown.
     """
     findings = find(curve, axis) if curve.unit == STEP else ()
+    diagnosis = Diagnosis(curve, findings, (), terms, kernel_times, axis=recorded.axis, notes=recorded.notes)
     if terms is None or curve.unit != STEP:
-        return Diagnosis(curve, findings, (), terms, kernel_times, axis=recorded.axis, notes=recorded.notes)
+        return with_measurements(diagnosis, recorded.measured, waits_for_time=recorded.waits_for_time)
     anomalies = [f.tested for f in findings if f.verdict == FindingVerdict.ANOMALY]
     split = [functional for functional in anomalies if set(functional.conditions) <= set(terms.conditions)]
     fixed = find_fixed_cost(curve, terms.conditions)
     batches = sorted({batch for functional in (*split, *filter(None, [fixed])) for batch in functional.conditions})
     examined = examine(batches, kernel_times, recorded) if batches else None
-    explanations = [explain(functional, curve, terms, kernel_times, recorded, examined) for functional in split]
-    explained = explain(fixed, curve, terms, kernel_times, recorded, examined) if fixed else None
-    folded = tuple(_fold(explanations))
-    return Diagnosis(curve, findings, folded, terms, kernel_times, explained, axis=recorded.axis, notes=recorded.notes)
+    explanations = [_split(functional, curve, terms, kernel_times, recorded, examined) for functional in split]
+    fixed_cost = _split(fixed, curve, terms, kernel_times, recorded, examined) if fixed else None
+    diagnosis = replace(diagnosis, explanations=tuple(_fold(explanations)), fixed_cost=fixed_cost)
+    return with_measurements(diagnosis, recorded.measured, waits_for_time=recorded.waits_for_time)
 
 
 def _fold(explanations: Sequence[Explanation]) -> list[Explanation]:

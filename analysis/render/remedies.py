@@ -35,9 +35,12 @@ class SavedAt:
 
     @property
     def text(self) -> str:
-        """The saving in percent with its interval; the interval alone where it is proven neither way."""
+        """The saving in percent with its interval; the interval alone where it is proven neither way.
+
+        A change that ran in a single start of the processes has no interval.
+        """
         if not (math.isfinite(self.share.low) and math.isfinite(self.share.high)):
-            return "unknown"
+            return f"{100 * self.share.value:.0f} % (no interval)"
         interval = f"{100 * self.share.low:.0f} to {100 * self.share.high:.0f}"
         is_known = self.proven or self.share.high < 0
         return f"{100 * self.share.value:.0f} % ({interval})" if is_known else f"{interval} %"
@@ -184,10 +187,18 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
         least = f"{100 * MATERIAL:.0f} %"
         saves = f"saves less than {least}" if single else f"saves {least}"
         return f"{lead} tried {saves} {where}: at most {most:.1f} %, by the intervals."
-    possible = ((_instruction(one), _at_most(one)) for one in open_[:_MOST_NAMED])
-    named = "; ".join(f"{do} ({f'up to {100 * at:.0f} %' if at < 1 else 'too few rounds'})" for do, at in possible)
+    named = "; ".join(f"{_instruction(one)} ({_possible(one, axis)})" for one in open_[:_MOST_NAMED])
     more = f"; and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
     return f"{lead} tried is {'not ' if single else ''}shown to save anything {where}; not ruled out: {named}{more}."
+
+
+def _possible(saving: Saving, axis: Axis) -> str:
+    """What a change may save, that is not shown to save anything."""
+    at_most = _at_most(saving)
+    if at_most < 1:
+        return f"up to {100 * at_most:.0f} %"
+    batch, gain = max(saving.gains, key=lambda item: item[1].value)
+    return f"{100 * gain.value:.0f} % at {axis.name} {batch} in too few starts for an interval"
 
 
 def _at_most(saving: Saving) -> float:

@@ -44,7 +44,8 @@ from ..energy import explain_energy
 from ..side import recorded_side
 from ..step_family import families
 from ..step_table import cells_of
-from ..verdicts.rule import CONFIRMED_ABOVE, REFUTED_BELOW
+from ..verdicts.contrast import REFUTED_BELOW
+from ..verdicts.rule import CONFIRMED_ABOVE
 from .answers import how_to_test
 from .causes import verdict_sentence
 from .compare import verdicts

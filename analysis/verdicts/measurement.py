@@ -1,22 +1,24 @@
 """What one experiment measured of one factor, from the rows of the table `experiments`.
 
-Every round of an experiment runs each batch size unmodified and with each factor. The time of a batch size is the mean
-of the faster half of its rounds, each with the median of its runs. Disturbed visits are set aside, as those of a sweep,
-by factor: one that makes threads wait costs no other factor its rounds.
+Every round of an experiment runs each batch size unmodified and with each factor. The time of a
+batch size is the mean of the faster half of its rounds, each with the median of its runs; of
+complete steps in several starts of the processes it is the mean over the starts. Disturbed visits
+are set aside, as those of a sweep, by factor: one that makes threads wait costs no other factor
+its rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ...base.words import Word
 from ...profiling.recording.disturbed import SET_ASIDE, with_set_aside
-from ...profiling.recording.experiments import Experiment, FactorFacts
+from ...profiling.recording.experiments import Experiment, FactorFacts, Scope
 from ..decompose.functionals import FIXED_COST
 from ..decompose.statistics import (
     Estimate,
@@ -26,12 +28,13 @@ from ..decompose.statistics import (
     estimate,
     faster_half,
     filled,
-    ratio_estimate,
+    pooled_variance,
     resample_rounds,
     saved_share,
-    time_estimate,
+    share_estimate,
     widened,
 )
+from .contrast import REFUTED_BELOW, Removal, Times, pooled, rest_of
 
 _LEAST_LEFT = 0.01  # of a time, where what is taken from it is a difference of times with noise
 
@@ -59,50 +62,46 @@ def effect_of(facts: FactorFacts | None) -> Effect:
     return Effect.PARTIAL if facts.partial else Effect.REMOVING
 
 
-def times_of(rounds_ms: Floats) -> Floats:
-    """Times over batch sizes, each the mean of the faster half of the rounds: of all rounds, then of each replicate.
+def times_of(rounds_ms: Floats) -> Times:
+    """Times over batch sizes from rounds of one process, each the mean of the faster half of the rounds.
 
-    Of times of shape (rounds, batch sizes), NaN for a visit that is set aside; the result is of shape (1 + replicates,
-    batch sizes). Equal rounds give equal replicates of all tables.
+    Of times of shape (rounds, batch sizes), NaN for a visit that is set aside. Equal rounds give equal replicates of
+    all tables.
     """
-    values = faster_half(rounds_ms, 0)
+    values, used = faster_half(rounds_ms, 0), used_rounds(rounds_ms)
     drawn = faster_half(filled(rounds_ms[resample_rounds(len(rounds_ms))], values), 1)
-    return np.vstack([values, widened(drawn, values, used_rounds(rounds_ms))])
+    return Times(values, widened(drawn, values, used), used, replicates=True)
 
 
-def functional_of(times: Floats, weights: Floats, rounds: float, scale: float, minus: float = 0.0) -> Estimate:
-    """A functional with its interval, less a number, from `times_of` or a difference of such times of the same rounds.
-
-    `weights` are the coefficients by batch size, `rounds` is the effective number; a spread far below `scale` is
-    rounding.
-    """
-    return estimate(float(times[0] @ weights) - minus, times[1:] @ weights - minus, rounds, scale)
-
-
-def _by_batch(times: Floats, rounds: Ints) -> tuple[Estimate, ...]:
-    """Every time with its interval, which never reaches 0, from the number of rounds of every batch size."""
-    return tuple(time_estimate(float(time[0]), time[1:], used) for time, used in zip(times.T, rounds, strict=True))
+def _times_of_starts(sides: Sequence[Floats], starts: Ints) -> list[Times]:
+    """The same from starts of processes, by side: each start counts once, if no batch size of it is set aside whole."""
+    numbers = np.unique(starts)
+    by_start = [np.array([_faster_half(rounds_ms[starts == number]) for number in numbers]) for rounds_ms in sides]
+    known = ~np.isnan(np.sum(by_start, axis=0)).any(axis=1)
+    blocks = np.full(by_start[0].shape[1], known.sum())
+    kept = (times[known] for times in by_start)
+    return [Times(times.mean(axis=0), times, blocks, replicates=False) for times in kept]
 
 
-def _gains(changed: Floats, unmodified: Floats, rounds: Ints) -> tuple[Estimate, ...]:
-    """Shares of the time that the changed times save, by batch size; the rounds are of both, shape (2, batch sizes)."""
+def _faster_half(rounds_ms: Floats) -> Floats:
+    """By batch size; NaN where all rounds are set aside."""
+    known = ~np.isnan(rounds_ms).all(axis=0)
+    times = np.full(rounds_ms.shape[1], np.nan)
+    times[known] = faster_half(rounds_ms[:, known], 0)
+    return times
+
+
+def _gains(unmodified: Times, changed: Times) -> tuple[Estimate, ...]:
+    """Shares of the time that the changed times save, by batch size."""
     # Of two or three rounds, widened replicates may be no times; then they say nothing.
-    ratios = np.maximum(changed / unmodified, np.finfo(float).tiny)
-    both = zip(np.log(ratios).T, rounds.T, strict=True)
-    logs = (estimate(float(log[0]), log[1:], effective_rounds(used, np.ones(2)), 1.0) for log, used in both)
-    return tuple(Estimate(saved_share(log.value), saved_share(log.high), saved_share(log.low), log.p) for log in logs)
-
-
-def _ratios(
-    unmodified_ms: pd.DataFrame, changed_ms: pd.DataFrame, starts: Mapping[int, int]
-) -> tuple[tuple[float, ...], ...]:
-    """Logarithms of T'/T of each start, with the times of the faster half of its rounds."""
-    of_start = [starts.get(round_, 0) for round_ in unmodified_ms.index]
-    sides = [
-        np.array([faster_half(rounds.to_numpy(np.float64), 0) for _, rounds in table.groupby(of_start, sort=False)])
-        for table in (changed_ms, unmodified_ms)
-    ]
-    return tuple(tuple(map(float, logs)) for logs in np.log(sides[0] / sides[1]))
+    logs = np.log(np.maximum(changed.varied / unmodified.varied, np.finfo(float).tiny))
+    if not unmodified.replicates:
+        return tuple(share_estimate(of_batch, pooled_variance([of_batch])) for of_batch in logs.T)
+    values = np.log(changed.value / unmodified.value)
+    blocks = np.array([unmodified.blocks, changed.blocks])
+    both = zip(values, logs.T, blocks.T, strict=True)
+    found = (estimate(float(value), log, effective_rounds(used, np.ones(2)), 1.0) for value, log, used in both)
+    return tuple(Estimate(saved_share(log.value), saved_share(log.high), saved_share(log.low), log.p) for log in found)
 
 
 def round_medians(rows: pd.DataFrame) -> pd.DataFrame:
@@ -132,6 +131,7 @@ class Measurement:
     # description of the factor; None without a factor, or if the recording does not have it
     facts: FactorFacts | None = None
     rounds: int = 0  # number of rounds in which all batch sizes ran, both unmodified and with the factor
+    starts: int = 0  # number of starts of the processes in which they did
     batches: tuple[int, ...] = ()  # batch sizes of the experiment, increasing
     times_ms: tuple[Estimate, ...] = ()  # unmodified times, by batch size; empty if nothing ran
     # times with the factor, by batch size; empty without a factor, or if it did not run
@@ -140,9 +140,14 @@ class Measurement:
     # F' with the factor in ms; None without a factor, or if it did not run. For a factor that brings its cause about,
     # the largest batch size is unmodified in F'
     changed: Estimate | None = None
-    removed: Estimate | None = None  # F − F' in ms; None as for `changed`
+    # F − F' in ms, at one speed, see `contrast`; its interval is infinite with one start of processes. None as for
+    # `changed`
+    removed: Estimate | None = None
     # share removed, (F − F')/F; its interval is infinite where F may be 0. None as for `changed`
     taken: Estimate | None = None
+    # one-sided p of a share of at most a fifth; None as for `changed`
+    p_little: float | None = None
+    freedom: float = 0.0  # degrees of freedom of `removed`; 0 without an interval
     # share of the time saved by the factor, 1 − T'/T, by batch size; empty as `changed_ms`
     gains: tuple[Estimate, ...] = ()
     # logarithm of T'/T, by batch size, for each start of the processes; empty as `changed_ms`
@@ -188,70 +193,58 @@ class Measurement:
         )
 
 
-class Runs(NamedTuple):
-    """The times behind the share that a factor removes, see `times_of` and `functional_of`."""
-
-    unmodified: Floats
-    counted: Floats  # times behind F'
-    weights: Floats
-    rounds: float
-    scale: float
-
-    def p_values(self, least: float, most: float, claim: float | None = None) -> tuple[float, float]:
-        """One-sided p of a share removed of at most `least`, and of one of at least `most`.
-
-        The share is one of F, or of what a cause claims, in ms.
-        """
-        of_all = float(self.unmodified[0] @ self.weights) if claim is None else 0.0
-        direction = float(np.sign(of_all if claim is None else claim))
-        tests = []
-        for share, sign in ((least, direction), (most, -direction)):
-            beyond = (1.0 if claim is not None else 1 - share) * self.unmodified - self.counted
-            limit = 0.0 if claim is None else share * claim * sign
-            tests.append(functional_of(beyond, sign * self.weights, self.rounds, self.scale, limit))
-        first, second = (test.p / 2 if test.value > 0 else 1 - test.p / 2 for test in tests)
-        return first, second
-
-    def removed(self) -> tuple[Estimate, Estimate]:
-        """F − F' in ms, and its share of F."""
-        both = self.unmodified - self.counted, self.unmodified
-        values, replicates = [float(t[0] @ self.weights) for t in both], [t[1:] @ self.weights for t in both]
-        share = ratio_estimate((values[0], values[1]), (replicates[0], replicates[1]), self.rounds, self.scale)
-        return functional_of(both[0], self.weights, self.rounds, self.scale), share
-
-
 def measure(
     experiment: Experiment, rows: pd.DataFrame, facts: Mapping[str, FactorFacts]
-) -> Iterator[tuple[Measurement, Runs | None]]:
+) -> Iterator[tuple[Measurement, Removal | None]]:
     """What an experiment with one functional measured: without a factor, then of each, with the times behind it."""
     unmodified = rows["factor"].isna()
+    measured: list[tuple[Measurement, Removal | None]] = []
     for factor in (None, *experiment.factors):
         compared = with_set_aside(rows[unmodified | (rows["factor"] == factor)])
         # Of the members of a group one ran, and counted its own time.
         compared = compared.assign(duration_ns=compared["duration_ns"] * experiment.members)
-        yield _measure(experiment, factor, facts.get(factor or ""), compared)
+        measured.append(_measure(experiment, factor, facts.get(factor or ""), compared))
+    together = iter(pooled([removal for _, removal in measured if removal is not None]))
+    for measurement, removal in measured:
+        yield (measurement, None) if removal is None else _with_removal(measurement, next(together))
 
 
-def _starts(rows: pd.DataFrame) -> dict[int, int]:
-    """The process of the unmodified steps in each round: all processes of an experiment start together."""
-    if "process" not in rows:
-        return {}
-    unmodified = rows.loc[rows["factor"].isna() & rows["process"].notna(), ["round", "process"]]
-    return {int(round_): int(process) for round_, process in unmodified.itertuples(index=False)}
+def _with_removal(measured: Measurement, removal: Removal) -> tuple[Measurement, Removal]:
+    removed, taken = removal.removed()
+    p_little, _ = removal.p_values(REFUTED_BELOW, REFUTED_BELOW)
+    freedom = removal.spread.freedom
+    return replace(measured, removed=removed, taken=taken, p_little=p_little, freedom=freedom), removal
 
 
-def _by_size(times: Any, experiment: Experiment) -> tuple[Floats, Floats]:
+def _starts(rows: pd.DataFrame, rounds: Sequence[int]) -> Ints:
+    """The start of processes that each round belongs to: the process of its unmodified steps.
+
+    All processes of an experiment start together.
+    """
+    processes: dict[int, int] = {}
+    if "process" in rows:
+        unmodified = rows.loc[rows["factor"].isna() & rows["process"].notna(), ["round", "process"]]
+        processes = {int(round_): int(process) for round_, process in unmodified.itertuples(index=False)}
+    return np.array([processes.get(round_, 0) for round_ in rounds], np.int64)
+
+
+def _by_size(times: Times, experiment: Experiment) -> list[Times]:
     """Times of the batch sizes, from those of all runs, and these without the empty part of the last wave of blocks."""
     sizes, waves = experiment.unmodified, {wave.batch: wave.cost() for wave in experiment.waves}
-    all_times = np.asarray(times, np.float64)
     empty = np.array([[waves.get(batch, {}).get(size, 0.0) for batch in experiment.batches] for size in sizes])
-    unmodified = all_times[:, [sizes.index(batch) for batch in experiment.batches]]
-    return unmodified, np.maximum(unmodified - all_times @ empty, _LEAST_LEFT * unmodified)
+    own = [sizes.index(batch) for batch in experiment.batches]
+
+    def without(some: Floats) -> Floats:
+        usual = some[..., own]
+        return np.asarray(np.maximum(usual - some @ empty, _LEAST_LEFT * usual), np.float64)
+
+    unmodified = replace(times, value=times.value[own], varied=times.varied[:, own], blocks=times.blocks[own])
+    return [unmodified, replace(unmodified, value=without(times.value), varied=without(times.varied))]
 
 
 def _measure(
     experiment: Experiment, factor: str | None, facts: FactorFacts | None, rows: pd.DataFrame
-) -> tuple[Measurement, Runs | None]:
+) -> tuple[Measurement, Removal | None]:
     by_size = facts is not None and facts.by_size
     changes = factor is not None and not by_size
     of_sides = [rows[rows["factor"].isna()], *([rows[rows["factor"] == factor]] if changes else [])]
@@ -263,38 +256,39 @@ def _measure(
     rounds = sorted(set.intersection(*(set(table.index) for table in complete))) if batches else []
     if not rounds or (factor or "") in experiment.untested or (by_size and sizes != wanted):
         return Measurement(experiment=experiment, factor=factor, facts=facts), None
-    used = [used_times(table.loc[rounds], of_side) for table, of_side in zip(complete, of_sides, strict=True)]
-    counts = [used_rounds(times_ms) for times_ms in used]
-    unmodified, changed = times_of(used[0]), times_of(used[-1])
+    both = zip(complete, of_sides, strict=True)
+    rounds_ms = [used_times(table.loc[rounds], of_side) for table, of_side in both]
+    shown = judged = [times_of(of_side) for of_side in rounds_ms]
+    if experiment.scope == Scope.STEP:
+        judged = _times_of_starts(rounds_ms, _starts(rows, rounds))
+        shown = judged if len(judged[0].varied) > 1 else shown
     if by_size:
-        unmodified, changed = _by_size(unmodified, experiment)
-        complete = [pd.DataFrame(times, rounds, batches) for times in _by_size(complete[0].loc[rounds], experiment)]
-        counts = [counts[0][[sizes.index(batch) for batch in batches]]] * 2
+        shown = judged = _by_size(shown[0], experiment)
     measured = Measurement(
         experiment=experiment,
         factor=factor,
         facts=facts,
         rounds=len(rounds),
+        starts=1 if judged[0].replicates else len(judged[0].varied),
         batches=batches,
-        times_ms=_by_batch(unmodified, counts[0]),
-        changed_ms=() if factor is None else _by_batch(changed, counts[-1]),
-        gains=() if factor is None else _gains(changed, unmodified, np.array(counts)),
-        ratios=() if factor is None else _ratios(complete[0].loc[rounds], complete[-1].loc[rounds], _starts(rows)),
+        times_ms=shown[0].by_batch(),
     )
+    if factor is not None:
+        gains = _gains(judged[0], judged[-1])
+        measured = replace(measured, changed_ms=shown[-1].by_batch(), gains=gains)
+        if not judged[0].replicates:
+            ratios = np.log(judged[-1].varied / judged[0].varied)
+            measured = replace(measured, ratios=tuple(tuple(map(float, start)) for start in ratios))
     coefficients = dict(experiment.functional)
     if not coefficients or not coefficients.keys() <= set(batches):
         return measured, None
     weights = np.array([coefficients.get(b, 0.0) for b in batches])
-    sizes = weights * unmodified[0]
-    scale = float(np.abs(sizes).max())
-    rounds_of_value = effective_rounds(counts[0], sizes)
-    measured = replace(measured, value=functional_of(unmodified, weights, rounds_of_value, scale))
+    measured = replace(measured, value=shown[0].total(weights))
     if factor is None:
         return measured, None
     if measured.effect == Effect.BRINGING:
-        changed = np.where(np.array(batches) == max(coefficients), unmodified, changed)
-    rounds_of_both = effective_rounds(np.array(counts), np.array([sizes, weights * changed[0]]))
-    runs = Runs(unmodified, changed, weights, rounds_of_both, scale)
-    removed, share = runs.removed()
-    rest = functional_of(changed, weights, effective_rounds(counts[-1], weights * changed[0]), scale)
-    return replace(measured, changed=rest, removed=removed, taken=share), runs
+        largest = np.array(batches) == max(coefficients)
+        shown, judged = ([of[0], of[-1].with_times_of(of[0], largest)] for of in (shown, judged))
+    measured = replace(measured, changed=shown[-1].total(weights))
+    rest = rest_of(experiment.functional_kind, coefficients, batches)
+    return measured, Removal.of(judged[0], judged[-1], weights, rest)

@@ -10,10 +10,18 @@ from typing import TypeAlias
 import pandas as pd
 
 from ...profiling.recording.disturbed import EXPERIMENT_COUNTERS
-from ...profiling.recording.experiments import Experiment, FactorFacts, Stage, experiments_of, factors_of
+from ...profiling.recording.experiments import (
+    Experiment,
+    FactorFacts,
+    Scope,
+    Stage,
+    experiments_of,
+    factors_of,
+)
 from ...profiling.recording.store import Recording
-from .measurement import Measurement, Runs, measure
-from .rule import REFUTED_BELOW, Decision, confirmed_above, decide, ends_early, goes_by_claim
+from .contrast import REFUTED_BELOW
+from .measurement import Measurement, measure
+from .rule import Decision, decide, ends_early, goes_by_claim, least_share, p_of
 from .words import Verdict
 
 # What the causes of factors of complete steps claim of a functional, in its unit, by its coefficients and the factor.
@@ -40,54 +48,53 @@ class Outcome(Measurement):
         )
 
 
-def outcomes(recording: Recording, known: Sequence[Outcome] = ()) -> tuple[Outcome, ...]:
-    """The outcome of every factor of every experiment in a recording, in the order of the experiments.
+def measurements(recording: Recording, known: Sequence[Measurement] = ()) -> tuple[Measurement, ...]:
+    """What the experiments of a recording measured of every factor, in the order of the experiments.
 
-    An experiment that tests several functionals has outcomes for each of them. The first one of each functional is that
-    without a factor. Of `known`, outcomes at an earlier time, those of finished experiments still hold.
+    An experiment that tests several functionals has measurements for each of them. The first one of each functional is
+    that without a factor. Of `known`, measurements at an earlier time, those of finished experiments still hold.
     """
     experiments = experiments_of(recording.meta)
     if not experiments:
         return ()
     columns = ("experiment", "factor", "batch", "round", "duration_ns", "process", *EXPERIMENT_COUNTERS)
     rows = recording.frame("experiments", columns)
-    made: list[Outcome] = []
+    made: list[Measurement] = []
     for experiment in experiments:
-        before = [outcome for outcome in known if outcome.experiment.number == experiment.number]
+        before = [one for one in known if one.experiment.number == experiment.number]
         tests = list(experiment.by_functional())
-        if experiment.done and tests == [outcome.experiment for outcome in before if outcome.factor is None]:
+        if experiment.done and tests == [one.experiment for one in before if one.factor is None]:
             made += before
             continue
         facts = factors_of(recording.meta, experiment.scope)
-        for test in tests:
-            made += outcomes_of(test, rows[rows["experiment"] == experiment.number], facts, made)
+        own = rows[rows["experiment"] == experiment.number]
+        made += [measured for test in tests for measured, _ in measure(test, own, facts)]
     return tuple(made)
 
 
-def outcomes_of(
-    experiment: Experiment, rows: pd.DataFrame, facts: Mapping[str, FactorFacts], earlier: Sequence[Outcome] = ()
-) -> list[Outcome]:
-    """The outcomes of one experiment, by the share removed: without a factor, then of each factor.
+def judged(measured: Sequence[Measurement], claims: Claims = MappingProxyType({})) -> tuple[Outcome, ...]:
+    """The outcome of every measurement: the only place where verdicts of experiments come from.
 
-    The family of tests has the factors that `earlier` experiments tried on fresh rounds, not those of screens, which
-    confirm nothing.
+    All tests of a recording on fresh rounds are one family. Screens confirm nothing, and are not in it.
     """
-    measured = list(measure(experiment, rows, facts))
-    p_values = {each.factor: _p_values(each, runs)[0] for each, runs in measured if runs}
-    before = {
-        outcome.factor
-        for outcome in earlier
-        if outcome.taken
-        and outcome.experiment.stage != Stage.SCREEN
-        and subject(outcome.experiment) == subject(experiment)
-    }
-    # Factors that had fresh rounds before, and have none here, have p = 1.
-    absent = [1.0] * len(before - p_values.keys())
-    families = {
-        name: [p, *(other for beside, other in p_values.items() if beside != name), *absent]
-        for name, p in p_values.items()
-    }
-    return [Outcome.of(each, decide(each, None, families.get(each.factor, ()))) for each, _ in measured]
+    of_each = [claim_on(each, claims) for each in measured]
+    p_values = [p_of(each, claim) for each, claim in zip(measured, of_each, strict=True)]
+    fresh = [
+        index for index, each in enumerate(measured) if each.taken is not None and each.experiment.stage != Stage.SCREEN
+    ]
+    outcomes = []
+    for index, (each, claim) in enumerate(zip(measured, of_each, strict=True)):
+        family = [p_values[index], *(p_values[other] for other in fresh if other != index)]
+        outcomes.append(Outcome.of(each, decide(each, claim, family)))
+    return tuple(outcomes)
+
+
+def claim_on(measured: Measurement, claims: Claims) -> float | None:
+    """What the cause of a factor of complete steps claims; None for a term, and without a claim."""
+    experiment = measured.experiment
+    if experiment.scope != Scope.STEP:
+        return None
+    return claims.get((experiment.functional, measured.factor or ""))
 
 
 def settled(
@@ -100,20 +107,15 @@ def settled(
 
     Factors without a claim of their cause are judged by the share that they remove.
     """
-    measured = [each for test in experiment.by_functional() for each in measure(test, rows, facts)]
-    return ends_early(
-        [
-            _p_values(each, runs, claims.get((each.experiment.functional, each.factor or "")))
-            for each, runs in measured
-            if runs
-        ]
-    )
-
-
-def _p_values(measured: Measurement, runs: Runs, claim: float | None = None) -> tuple[float, float]:
-    """One-sided p of the tests that confirm and refute."""
-    least = confirmed_above(measured.effect, measured.experiment.functional_kind)
-    return runs.p_values(least, REFUTED_BELOW, claim if goes_by_claim(measured.effect) else None)
+    tests = []
+    for test in experiment.by_functional():
+        for each, removal in measure(test, rows, facts):
+            if removal is not None:
+                claim = claim_on(each, claims)
+                least = least_share(each.effect, test.functional_kind)
+                by_claim = claim if goes_by_claim(each.effect) else None
+                tests.append(removal.p_values(least, REFUTED_BELOW, by_claim))
+    return ends_early(tests)
 
 
 def subject(experiment: Experiment) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from ..decompose.functionals import Functional
 from ..decompose.statistics import Estimate
 from ..decompose.terms import KERNELS, Share
 from .outcome import Outcome
-from .rule import decide, goes_by_claim, reproduction
+from .rule import reproduction
 from .words import Reproduction, Verdict
 
 
@@ -93,19 +93,8 @@ def _of_term(outcome: Outcome, share: Share, shown: Reproduction | None) -> Proo
     return Proof(Verdict.CONFIRMED, outcome, float(np.copysign(min(size, whole), share.value.value)))
 
 
-def of_claims(outcomes: Sequence[Outcome], claims: Mapping[str, float]) -> list[Outcome]:
-    """Outcomes of complete steps; of factors whose cause claims an amount, by what is removed of it: `rule.decide`."""
-    others = [1.0] * (len({outcome.factor for outcome in outcomes} - {None}) - 1)
-    return [
-        Outcome.of(outcome, decide(outcome, claim, [outcome.removed.p, *others]))
-        if (claim := claims.get(outcome.factor or "")) and outcome.removed and goes_by_claim(outcome.effect)
-        else outcome
-        for outcome in outcomes
-    ]
-
-
 def prove_step(outcomes: Sequence[Outcome], value: Estimate, factors: Sequence[str]) -> Proof:
-    """What the outcomes of complete steps, see `of_claims`, say of the cause that some factors remove."""
+    """What the outcomes of complete steps say of the cause that some factors remove."""
     deciding = decisive(outcomes)
     return _together([_of_step(deciding[name], value.value) for name in factors if name in deciding])
 

@@ -1,8 +1,14 @@
 """The rule: when an experiment confirms a cause, and when it refutes one. No verdict is made anywhere else.
 
-F is the anomaly unmodified, F' that with the factor, both from the same rounds. Of a term in isolation the share that
-is removed is judged, (F − F')/F; of complete steps, what is removed of the cause's claim, mostly a part of F. How often
-such verdicts are right: docs/statistics.md (simulated) and docs/planted-causes.md (measured).
+An experiment runs the step or the term with a change and without it by turns, and says what share the change
+removes: of the anomaly, or of what the recording suggests that its cause makes of it. A cause is *confirmed* where
+this share lies above one half and its 95 % interval above one fifth, after Holm's correction over all changes that
+the recording tried; it is *refuted* where the interval lies below one fifth, and else *undecided*. Complete steps
+need several starts of the processes, each of which counts once. A change that makes every batch size faster alike
+removes nothing.
+
+How that share is measured: `contrast`. How often such verdicts are right: docs/statistics.md (simulated) and
+docs/planted-causes.md (measured).
 """
 
 from __future__ import annotations
@@ -13,20 +19,24 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from ...profiling.recording.experiments import Stage
+from ...profiling.recording.experiments import Scope, Stage
 from ..decompose.functionals import FIXED_COST
-from ..decompose.statistics import LEVEL, MATERIAL, Estimate, holm
+from ..decompose.statistics import LEVEL, MATERIAL, Estimate, at_most, holm
+from .contrast import REFUTED_BELOW
 from .measurement import Effect, Measurement
 from .words import Reproduction, Verdict
 
 CONFIRMED_ABOVE = 1 / 2  # what removes more than half of an effect is its main cause: no two can
-REFUTED_BELOW = 1 / 5  # far below one half, so that noise does not refute a main cause
 _MOST_REMOVED = 1.5  # beyond it, the factor turns the anomaly round, to more than half its size
 LEAST_SAVING = 0.01  # of a step's time; a smaller saving is not worth a change of the program
 # One-sided, of all savings of a recording: with that, false ones of 2 % come in at most 2 of 100 sweeps.
 SAVING_LEVEL = 0.02
 EARLY_LEVEL = 0.001  # of all tests at one look at an experiment that still runs
 TOO_WIDE = "the interval is too wide"
+A_PART = "it removes less than half"
+ONE_ROUND = "a single round has no interval"
+ONE_START = "processes differ, and this change ran in a single start of them"
+UNKNOWN_SIZE = "without the factor, nothing can be distinguished from 0"
 ONLY_SCREENED = "only the screen of all changes shows it; fresh rounds have to confirm it"
 TOO_SLOW = "it slows the other batch sizes by more than the anomaly"
 OVERTAKEN = "it replaces the anomaly by another one"
@@ -47,68 +57,72 @@ def decide(measured: Measurement, claim: float | None, family: Sequence[float]) 
 
     Args:
         measured: what one factor changed in one experiment.
-        claim: amount in ms that the cause claims of the functional, with its sign; None: all, see `goes_by_claim`.
-        family: p of this test, then of the others that were tried beside it. By share: one-sided, of a share of at most
-            `confirmed_above`. By claim: of nothing being removed.
+        claim: amount in ms that the cause claims of the functional, with its sign; None, or where that says nothing of
+            the factor, see `goes_by_claim`: all of it.
+        family: `p_of` this test, then of all others of the recording on fresh rounds.
     """
-    if measured.taken is None or measured.removed is None:
+    share, effect = share_of(measured, claim), measured.effect
+    if share is None:
         return Decision(Verdict.UNDECIDED if measured.changed_ms else Verdict.UNTESTED, measured.why_not)
-    if claim is None:
-        return _by_share(measured, measured.taken, family)
-    return _by_claim(measured, measured.removed, claim, family)
-
-
-def _by_share(measured: Measurement, share: Estimate, family: Sequence[float]) -> Decision:
-    effect, reason = measured.effect, None
     if share.high < REFUTED_BELOW:
-        return _against(measured)
+        if measured.can_refute:
+            return Decision(Verdict.REFUTED)
+        return Decision(Verdict.UNDECIDED, "it removes a part of the cause only")
+    reason = None
+    least = least_share(effect, measured.experiment.functional_kind)
     if measured.rounds < 2:
-        reason = "a single round has no interval"
+        reason = ONE_ROUND
+    elif measured.experiment.scope == Scope.STEP and measured.starts < 2:
+        reason = ONE_START
     elif not math.isfinite(share.low):
-        reason = "without the factor, nothing can be distinguished from 0"
-    elif _overtakes(measured, share):
+        reason = UNKNOWN_SIZE
+    elif _overtakes(measured):
         reason = TOO_SLOW if effect == Effect.BRINGING else OVERTAKEN
-    elif (
-        share.low <= confirmed_above(effect, measured.experiment.functional_kind)
-        or holm(family)[0] >= LEVEL / 2  # one-sided; Holm over the factors tried on fresh rounds
-        or (effect == Effect.BRINGING and share.high >= _MOST_REMOVED)
-    ):
-        reason = LEVELLED if _levels(measured) else TOO_WIDE
+    elif share.value <= least or not _is_significant(family) or _may_turn(measured):
+        narrow = A_PART if share.high <= least else TOO_WIDE
+        reason = LEVELLED if _levels(measured, claim) else narrow
     elif effect == Effect.PARTIAL and not _is_material(measured):
         reason = "what it removes may be under 2 % of the step"
     # A screen tries many factors and shows some by luck; its rounds suggested the factor, and cannot confirm it too.
     elif measured.experiment.stage == Stage.SCREEN:
         reason = ONLY_SCREENED
-    elif _levels(measured):
+    elif _levels(measured, claim):
         reason = LEVELLED
     return Decision(Verdict.UNDECIDED if reason else Verdict.CONFIRMED, reason)
 
 
-def _against(measured: Measurement) -> Decision:
-    if measured.can_refute:
-        return Decision(Verdict.REFUTED)
-    return Decision(Verdict.UNDECIDED, "it removes a part of the cause only")
+def share_of(measured: Measurement, claim: float | None) -> Estimate | None:
+    """The share that a factor removes of the functional, or of what its cause claims; None if it did not run.
+
+    A claim is an estimate without an interval.
+    """
+    removed = measured.removed
+    if claim is None or removed is None or not goes_by_claim(measured.effect):
+        return measured.taken
+    ends = sorted((removed.low / claim, removed.high / claim))
+    return Estimate(removed.value / claim, ends[0], ends[1], removed.p)
 
 
-def _by_claim(measured: Measurement, removed: Estimate, claim: float, family: Sequence[float]) -> Decision:
-    sign, size, reason = float(np.sign(claim)), abs(claim), None
-    if max(sign * removed.low, sign * removed.high) < REFUTED_BELOW * size:
-        return _against(measured)
-    if _levels(measured, size):
-        reason = LEVELLED
-    elif measured.taken is not None and _overtakes(measured, measured.taken):
-        reason = OVERTAKEN
-    # A claim is an estimate without an interval: what is removed must be real (Bonferroni over the factors tried on
-    # complete steps), and need not lie above one half of the claim with all of its interval; only above what refutes.
-    elif (
-        sign * removed.value <= CONFIRMED_ABOVE * size
-        or min(sign * removed.low, sign * removed.high) < REFUTED_BELOW * size
-        or family[0] * len(family) >= LEVEL
-    ):
-        reason = TOO_WIDE
-    elif measured.experiment.stage == Stage.SCREEN:
-        reason = ONLY_SCREENED
-    return Decision(Verdict.UNDECIDED if reason else Verdict.CONFIRMED, reason)
+def p_of(measured: Measurement, claim: float | None) -> float:
+    """One-sided p of a share of at most one fifth, see `share_of`; 1 if that is not known."""
+    if measured.p_little is None or measured.removed is None:
+        return 1.0
+    if claim is None or not goes_by_claim(measured.effect):
+        return measured.p_little
+    share = share_of(measured, claim)
+    assert share is not None
+    return at_most(share, REFUTED_BELOW, measured.freedom)
+
+
+def _is_significant(family: Sequence[float]) -> bool:
+    """Whether the interval lies above one fifth, among all tests of a recording."""
+    return holm(family)[0] < LEVEL / 2  # one-sided
+
+
+def _may_turn(measured: Measurement) -> bool:
+    """Whether a factor that brings its cause about may slow the other batch sizes by far more than the anomaly."""
+    taken = measured.taken
+    return measured.effect == Effect.BRINGING and taken is not None and taken.high >= _MOST_REMOVED
 
 
 def goes_by_claim(effect: Effect) -> bool:
@@ -116,8 +130,8 @@ def goes_by_claim(effect: Effect) -> bool:
     return effect not in (Effect.BRINGING, Effect.PARTIAL)
 
 
-def confirmed_above(effect: Effect, kind: str) -> float:
-    """Least share removed that confirms the cause of a factor with this effect, of a functional of this kind.
+def least_share(effect: Effect, kind: str) -> float:
+    """The share above which a factor with this effect confirms its cause, of a functional of this kind.
 
     Of the fixed cost, a factor that removes a part of its cause shows how much the cause makes at least. That is enough
     where any other factor would not be refuted, if it is material. Of anything else the host's work, the same at all
@@ -126,22 +140,22 @@ def confirmed_above(effect: Effect, kind: str) -> float:
     return REFUTED_BELOW if effect == Effect.PARTIAL and kind == FIXED_COST else CONFIRMED_ABOVE
 
 
-def _levels(measured: Measurement, size: float | None = None) -> bool:
+def _levels(measured: Measurement, claim: float | None) -> bool:
     """Whether a factor that runs batch sizes at nearly one size makes none faster, see `makes_faster`."""
-    return measured.effect == Effect.LEVELLING and not makes_faster(measured, size)
+    return measured.effect == Effect.LEVELLING and not makes_faster(measured, claim)
 
 
-def makes_faster(measured: Measurement, size: float | None = None) -> bool:
-    """Whether a factor makes the slow batch sizes faster, by at least half of `size` (default: F)."""
-    f = abs(measured.value.value) if measured.value else 0.0
-    return measured.saved_ms >= CONFIRMED_ABOVE * (f if size is None else size)
-
-
-def _overtakes(measured: Measurement, share: Estimate) -> bool:
-    """Whether F' is another anomaly; an excess under 0 is a fixed cost, if the larger batch size became faster."""
+def makes_faster(measured: Measurement, claim: float | None = None) -> bool:
+    """Whether a factor makes the slow batch sizes faster, by at least half of what is claimed, or else of F."""
     f = measured.value.value if measured.value else 0.0
+    return measured.saved_ms >= CONFIRMED_ABOVE * abs(f if claim is None else claim)
+
+
+def _overtakes(measured: Measurement) -> bool:
+    """Whether F' is another anomaly; an excess under 0 is a fixed cost, if the larger batch size became faster."""
+    f, taken = measured.value.value if measured.value else 0.0, measured.taken
     fixed = measured.experiment.functional_kind == "excess" and f > 0 and measured.saved_ms > CONFIRMED_ABOVE * f
-    beyond = math.isfinite(share.low) and share.value > _MOST_REMOVED
+    beyond = taken is not None and math.isfinite(taken.low) and taken.value > _MOST_REMOVED
     return beyond and (measured.effect == Effect.BRINGING or not fixed)
 
 

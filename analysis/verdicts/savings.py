@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...profiling.recording.experiments import TIME, FactorFacts, Scope, Stage, members
+from ...profiling.recording.experiments import FactorFacts, Scope, Stage, members
 from ..decompose.statistics import Estimate, pooled_variance, share_estimate
 from .outcome import Outcome
 from .rule import decide_saving, saves, saving_family
@@ -107,8 +107,8 @@ def _gains(ran: Mapping[str, Sequence[Outcome]]) -> dict[str, tuple[tuple[int, E
     """The gain of each change by batch size, of all starts of processes in its experiments.
 
     Processes of the same steps differ, by where their memory lies: by 2 to 7 % of a step of 2 ms on two cores, and by
-    30 % where that decided on page faults. So a start counts as one value, however many rounds it has. Only where all
-    that is known of a change is one start, which its cause suggested and no screen, the rounds give the interval.
+    30 % where that decided on page faults. So a start counts as one value, however many rounds it has, and one start
+    alone has no interval.
     """
     logs: dict[str, dict[int, list[float]]] = {name: {} for name in ran}
     for name, outcomes in ran.items():
@@ -119,15 +119,10 @@ def _gains(ran: Mapping[str, Sequence[Outcome]]) -> dict[str, tuple[tuple[int, E
     batches = sorted({batch for of_name in logs.values() for batch in of_name})
     groups = {batch: [np.array(of[batch]) for of in logs.values() if batch in of] for batch in batches}
     pooled = {batch: pooled_variance(groups[batch]) for batch in batches}
-    gains: dict[str, tuple[tuple[int, Estimate], ...]] = {}
-    for name, of in logs.items():
-        first = ran[name][0] if ran[name] else None
-        if first and len(ran[name]) == len(first.ratios) == 1 and first.experiment.functional_kind != TIME:
-            gains[name] = tuple(zip(first.batches, first.gains, strict=True))
-        else:
-            known = (batch for batch in batches if batch in of)
-            gains[name] = tuple((batch, share_estimate(np.array(of[batch]), pooled[batch])) for batch in known)
-    return gains
+    return {
+        name: tuple((batch, share_estimate(np.array(of[batch]), pooled[batch])) for batch in batches if batch in of)
+        for name, of in logs.items()
+    }
 
 
 def _order(saving: Saving) -> tuple[int, float]:

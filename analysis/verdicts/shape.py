@@ -11,7 +11,7 @@ from ...profiling.recording.axis import Axis
 from ...profiling.recording.disturbed import with_set_aside
 from ..decompose.functionals import bend
 from ..decompose.statistics import LEVEL, Floats, estimate, holm
-from .measurement import Measurement, functional_of, round_medians, times_of, used_rounds, used_times
+from .measurement import Measurement, round_medians, times_of, used_rounds, used_times
 
 _LEAST_JUMP = 0.02  # of the middle time of the grid; a smaller jump is not named
 _ONE_JUMP = 0.7  # share of all jumps that one of them makes where the curve is called a jump
@@ -36,8 +36,9 @@ def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
         return Shape("undecided", None, None, f"The grid has too few {axis.values} or rounds.")
     used = used_times(table, rows)
     times, rounds = times_of(used), int(used_rounds(used).min())
-    scale = float(np.median(times[0]))
-    jumps = [estimate(float(jump[0]), jump[1:], rounds, scale) for jump in _jumps(batches, times).T]
+    scale = float(np.median(times.value))
+    each = zip(_jumps(batches, times.value), _jumps(batches, times.varied).T, strict=True)
+    jumps = [estimate(float(value), varied, rounds, scale) for value, varied in each]
     adjusted = holm([jump.p for jump in jumps])
     sizes = {
         batch: jump.value
@@ -48,7 +49,7 @@ def shape(outcome: Measurement, rows: pd.DataFrame, axis: Axis) -> Shape:
     if not behind:
         line = bend(outcome.batches[0], outcome.batches[len(batches) // 2], outcome.batches[-1])
         weights = np.array([dict(line.coefficients).get(b, 0.0) for b in outcome.batches])
-        bent = functional_of(times, weights, rounds, scale)
+        bent = estimate(float(times.value @ weights), times.varied @ weights, rounds, scale)
         if bent.p < LEVEL and abs(bent.value) >= _LEAST_JUMP * scale:
             return Shape("curve", None, None, "Its cost bends gradually.")
         return Shape("straight", None, None, "Its cost is a straight line over the grid.")

@@ -75,7 +75,7 @@ def _experiments():
     names = ("onednn", "one_thread", "padded_batch", "channels_last")
     untested = {"channels_last": "no operand is an image"}
     changed = experiment(2, Stage.CONFIRM, names, untested=untested, notes=("1 of 3 operators was not rebuilt.",))
-    yield changed, [call[name] for name in names], rows_of(changed, FC6_MS, seed=2)
+    yield changed, [call[name] for name in names], rows_of(changed, FC6_MS, seed=2, noise=0.012)
     on_step = {"scope": Scope.STEP, "layer": None, "phase": None, "batches": BATCHES}
     whole = {None: step_ms, "kept_memory": lambda batch: step_ms(batch) - FAULTS_MS}
     fixed = fixed_cost(1, 2)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from curvescope.analysis.causes import interventions, outcomes_of_steps
+from curvescope.analysis.causes import interventions
 from curvescope.analysis.diagnosis.explain import explain, explain_again
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.base.arguments import default_experiments_s
@@ -245,9 +245,8 @@ def _decisive(diagnosis: Any, functional: Any, cause: str, wanted: Verdict) -> A
     (target,) = (one for one in _targets(diagnosis) if one.functional == functional)
     verdicts = {total.cause: total.verdict for total in target.attribution.causes}
     said = verdicts.get(cause, Verdict.REFUTED)  # a refuted cause is none of them
-    on_step = outcomes_of_steps(functional, target.value, target.weighed, diagnosis.outcomes)
     of_cause = (*interventions()[cause].term, *interventions()[cause].step, *interventions()[cause].shared)
-    tested = [one for one in diagnosis.outcomes if one.experiment.functional == functional.weights] + on_step
+    tested = [one for one in diagnosis.outcomes if one.experiment.functional == functional.weights]
     found = [one for one in tested if one.factor in of_cause and one.verdict == wanted]
     return min(found, key=lambda one: of_cause.index(one.factor), default=None) if said == wanted else None
 
@@ -273,7 +272,8 @@ def _run(path: Path, scenario: Scenario, experiment: Any, *, right: bool) -> Non
     times = {name: changed.get(name, usual) for name in (None, *experiment.factors)}
     facts = [factor_of(name).facts(experiment.scope, "cuda:0") for name in experiment.factors if name not in untested]
     with RecordingWriter.extend(path) as writer:
-        writer.write("experiments", rows_of(done, times, experiment.rounds[0], 0.01).assign(start_ns=0))
+        rounds = experiment.rounds[0] * experiment.starts
+        writer.write("experiments", rows_of(done, times, rounds, 0.01).assign(start_ns=0))
         record_experiment(writer, done, facts)
 
 

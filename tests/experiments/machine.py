@@ -58,7 +58,8 @@ class Machine:
         self.made.append(done)
         with RecordingWriter.extend(self.path) as writer:
             if times[None] is not None:
-                rows = rows_of(done, times, experiment.rounds[0], self.noise, seed=experiment.number)
+                rounds = experiment.rounds[0] * experiment.starts
+                rows = rows_of(done, times, rounds, self.noise, seed=experiment.number)
                 writer.write("experiments", rows.assign(start_ns=0))
             record_experiment(writer, done, [FACTS[n] for n in experiment.factors if n in FACTS and n not in untested])
 

@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from curvescope.analysis.verdicts.measurement import measure
+from curvescope.analysis.verdicts.outcome import judged
 from curvescope.experiments.factors import all_facts
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
 from curvescope.profiling.recording.operators import encode_arguments
@@ -42,11 +44,18 @@ def operator(batch, op, arguments=(), **others):
     return {**entry, "calls": 1, "duration_ns": 1000, "kernels": None, "position": 0, "source": "torch", **others}
 
 
+def outcomes_of(one, rows, facts, earlier=(), claims=None):
+    """The outcomes of one experiment, beside those of earlier ones."""
+    measured = [measurement for measurement, _ in measure(one, rows, facts)]
+    return list(judged([*earlier, *measured], claims or {})[len(earlier) :])
+
+
 def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0, slow=0.0):
     """Rows of the table `experiments`.
 
     `times_ms` has, by factor (None for none), the time at each batch size: a mapping, or a function. `noise` is the
-    standard deviation of the logarithm of a run's time; in a share `slow` of the visits a third is added.
+    standard deviation of the logarithm of a run's time; in a share `slow` of the visits a third is added. Processes of
+    complete steps start anew after every second round, or each, if the experiment has one after a start.
     """
     random, rows = np.random.default_rng(seed), []
     for round_ in range(rounds):
@@ -60,4 +69,5 @@ def rows_of(one, times_ms, rounds=10, noise=0.02, per_visit=3, seed=0, slow=0.0)
                 for index in range(per_visit):
                     duration_ns = round(time_ms * 1e6 * np.exp(noise * random.standard_normal()))
                     rows.append((one.number, factor, batch, round_, index, duration_ns))
-    return pd.DataFrame(rows, columns=["experiment", "factor", "batch", "round", "index", "duration_ns"])
+    table = pd.DataFrame(rows, columns=["experiment", "factor", "batch", "round", "index", "duration_ns"])
+    return table.assign(process=table["round"] // min(one.rounds[0], 2)) if one.scope == Scope.STEP else table

@@ -8,13 +8,12 @@ import pytest
 from curvescope.analysis.causes import fillings
 from curvescope.analysis.causes.case import Case, Use
 from curvescope.analysis.decompose.functionals import bend
-from curvescope.analysis.verdicts.outcome import outcomes_of
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.factors import all_facts
 from curvescope.profiling.hardware.limits import hardware_of
 from curvescope.profiling.recording.experiments import Scope, Wave
 
-from .planted_experiments import experiment, rows_of
+from .planted_experiments import experiment, outcomes_of, rows_of
 
 H100 = hardware_of({"device": {"name": "NVIDIA H100 80GB HBM3", "kind": "cuda"}})
 BEND = bend(4, 8, 16)

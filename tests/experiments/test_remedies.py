@@ -12,7 +12,6 @@ import pytest
 from curvescope.analysis.decompose.statistics import Estimate, pooled_variance, share_estimate
 from curvescope.analysis.diagnosis.remedies import Remedies, find_remedies
 from curvescope.analysis.render.remedies import SavedAt, remedy_table, saving_sentence
-from curvescope.analysis.verdicts.outcome import outcomes_of
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.budget import Budget
 from curvescope.experiments.factors import FACTORS, factor_of
@@ -21,7 +20,7 @@ from curvescope.experiments.remedies import RemedyPlan
 from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.experiments import TIME, TIME_IS_UP, Scope, Stage, members, name_together
 
-from .planted_experiments import rows_of
+from .planted_experiments import outcomes_of, rows_of
 
 BATCHES = (1, 4, 8, 16, 32)
 STEP_MS = {batch: 4.0 + 0.5 * batch for batch in BATCHES}
@@ -237,7 +236,9 @@ def test_a_start_of_processes_counts_once_and_a_group_that_varies_more_has_its_o
     )
     beside, own = (share_estimate(one, pooled) for one in (steady, wild))
     assert own.high - own.low > beside.high - beside.low > alone.high - alone.low
-    assert share_estimate(steady[:1], (0.0, 0.0)).p == 1.0
+    for others in ((0.0, 0.0), pooled):  # one start says nothing of its process, whatever others vary
+        one = share_estimate(steady[:1], others)
+        assert (one.value, one.low, one.high, one.p) == (pytest.approx(0.1), -math.inf, math.inf, 1.0)
 
 
 def false_claims(sweeps, **machine):
@@ -263,7 +264,6 @@ def test_nothing_is_claimed_before_fresh_rounds():
     assert Remedies().best is None
 
 
-def test_a_saving_whose_interval_is_unknown_says_so():
-    """One process with an interval, the other without: the gain at this size may be anything."""
-    assert SavedAt(8, Estimate(0.3, -math.inf, math.inf, 1.0), proven=False).text == "unknown"
+def test_a_saving_of_a_single_start_is_printed_without_an_interval():
+    assert SavedAt(8, Estimate(0.3, -math.inf, math.inf, 1.0), proven=False).text == "30 % (no interval)"
     assert SavedAt(8, Estimate(0.3, 0.24, 0.35, 0.01), proven=True).text == "30 % (24 to 35)"

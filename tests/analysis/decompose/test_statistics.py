@@ -8,9 +8,9 @@ from curvescope.analysis.decompose.statistics import (
     STATISTICS,
     estimate,
     faster_half,
+    fieller,
     holm,
     mean_correlation,
-    ratio_estimate,
     replicate,
     resample_rounds,
     time_estimate,
@@ -147,7 +147,11 @@ def test_the_ratio_of_two_statistics_by_hand():
     """
     random = np.random.default_rng(0)
     drawn = tuple(random.standard_normal(400_000) for _ in range(2))
-    ratio = ratio_estimate((6.0, 12.0), drawn, 1_000_000, 12.0)
+
+    def spread(value, replicates):
+        return estimate(value, replicates, 1_000_000, 12.0)
+
+    ratio = fieller((6.0, 12.0), drawn, spread)
     assert ratio.value == 0.5
     assert (ratio.low, ratio.high) == (pytest.approx(0.328, abs=0.003), pytest.approx(0.699, abs=0.003))
-    assert ratio_estimate((6.0, 1.5), drawn, 1_000_000, 12.0).low == -np.inf
+    assert fieller((6.0, 1.5), drawn, spread).low == -np.inf

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from curvescope.analysis.verdicts.outcome import outcomes
+from curvescope.analysis.verdicts.outcome import judged, measurements
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.base.errors import CurvescopeError
 from curvescope.experiments.factors import FACTORS, all_facts, names_of
@@ -329,7 +329,7 @@ def test_the_sizes_of_a_wave_run_unmodified_and_one_that_cannot_costs_only_their
     sizes = {None: {2, 3, 4, 5, 6} - {refused}, "split_batch": {2, 4}}
     assert {key[:2] for key in visits(writer.path)} == {(name, b) for name, of_name in sizes.items() for b in of_name}
     assert done.untested == ({"filled_wave": "too large"} if refused else {})
-    verdicts = {one.factor: one.verdict for one in outcomes(open_recording(writer.path))}
+    verdicts = {one.factor: one.verdict for one in judged(measurements(open_recording(writer.path)))}
     assert (verdicts["filled_wave"] == Verdict.UNTESTED) == bool(refused)
 
 
@@ -391,7 +391,7 @@ def test_a_factor_that_leaves_the_kernels_of_a_gpu_as_they_are_is_untested(write
     names = ("no_cudnn", "cudnn_benchmark", "deterministic", "cold_caches")
     done = run_term(recording, experiment(*names), writer, backend=PlanCache())
     assert done.untested == {"cudnn_benchmark": "the same kernels ran"}
-    (untested,) = [one for one in outcomes(open_recording(writer.path)) if one.factor == "cudnn_benchmark"]
+    (untested,) = [one for one in judged(measurements(open_recording(writer.path))) if one.factor == "cudnn_benchmark"]
     assert (untested.verdict, untested.reason) == (Verdict.UNTESTED, "the same kernels ran")
 
 

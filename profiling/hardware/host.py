@@ -114,6 +114,17 @@ def describe_device(device: str) -> dict[str, Any]:
         "memory_bytes": facts.total_memory,
         **({"l2_cache_bytes": l2_bytes} if l2_bytes else {}),
         "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
+        "cudnn": _cudnn_version(),
         "driver": driver_version(),
     }
+
+
+def _cudnn_version() -> int | None:
+    """Version of torch's cuDNN; None without one, and where it refuses the device, as one too old for it."""
+    import torch
+
+    try:
+        version: int | None = torch.backends.cudnn.version()
+    except RuntimeError:
+        return None
+    return version

@@ -17,8 +17,13 @@ LIBRARY = "libvirtual_card.so"
 NAMES = ("libcuda.so.1", "libnvidia-ml.so.1", "libcupti.so.13")
 COMPILER = os.environ.get("CXX", "c++")
 _OPTIONS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror")
-# Only the public functions of the libraries that it plays are seen from outside.
-_PUBLIC = "{ global: cu*; __cu*; nvml*; virtual_card_*; local: *; };\n"
+# Only the public functions of the libraries that it plays are seen from outside, and the C library's that know time.
+_OF_HOST = (
+    "clock_gettime; gettimeofday; time; nanosleep; clock_nanosleep; usleep; sleep; poll; epoll_wait; select; "
+    "sem_clockwait; sem_timedwait; pthread_cond_clockwait; pthread_cond_timedwait; getrusage; open64; "
+    "sigaction; pthread_sigmask; sigprocmask; execve; execv; execvp; execvpe; posix_spawn; posix_spawnp"
+)
+_PUBLIC = f"{{ global: cu*; __cu*; nvml*; virtual_card_*; {_OF_HOST}; local: *; }};\n"
 # Of CUDA's headers Triton's wheel has those that NVIDIA's lack (crt/).
 _HEADERS = ("nvidia/cu13/include", "nvidia/cudnn/include", "triton/backends/nvidia/include")
 

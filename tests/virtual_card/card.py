@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,8 +72,12 @@ class Card:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "card.txt"
         file.write_text("\n".join(self.lines(folder / "clock")) + "\n")
-        (folder / "clock").write_bytes(bytes(8))
-        return {**os.environ, "VIRTUAL_CARD": str(file), **loading(libraries)}
+        # What is elapsed, the clocks' values at the beginning, and room for the processes: SharedTime in src/clock.cpp.
+        times = struct.pack("qqq", 0, time.monotonic_ns(), time.time_ns())
+        (folder / "clock").write_bytes(times.ljust(1 << 16, b"\0"))
+        # Threads of OpenBLAS that have nothing to do read the clock all the time, which moves a virtual one.
+        alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        return {**os.environ, **alone, "VIRTUAL_CARD": str(file), **loading(libraries)}
 
 
 def loading(libraries: Path) -> dict[str, str]:

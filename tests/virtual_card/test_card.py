@@ -71,7 +71,7 @@ def test_memory_runs_out_where_the_card_ends(answer_of):
 
 def test_work_of_several_cards_and_streams_keeps_its_order(answer_of):
     first_ms, both_ms, name = answer_of(
-        Card(["h100", "v100"]),
+        Card(["h100", "v100"], virtual_time=True),
         """
         import json, torch
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -90,5 +90,72 @@ def test_work_of_several_cards_and_streams_keeps_its_order(answer_of):
     )
     assert "V100" in name
     each_ms = 10e6 / get_device("v100").clock_hz * 1e3
-    assert first_ms >= each_ms
-    assert both_ms >= first_ms + each_ms
+    assert first_ms == pytest.approx(each_ms, rel=0.002)
+    assert both_ms == pytest.approx(2 * each_ms, rel=0.002)
+
+
+def test_virtual_time_is_the_same_in_each_run_and_in_all_processes(answer_of):
+    program = """
+        import json, subprocess, sys, threading, time, torch
+        a = torch.ones(1 << 20, device="cuda")
+        torch.cuda.synchronize()
+        took = []
+        for _ in range(3):
+            began = time.perf_counter_ns()
+            for _ in range(10):
+                a += 1
+            torch.cuda.synchronize()
+            took.append(time.perf_counter_ns() - began)
+        began = time.monotonic()
+        time.sleep(100)
+        child = "import time; b = time.monotonic(); time.sleep(50); print(time.monotonic() - b)"
+        slept = float(subprocess.run([sys.executable, "-S", "-c", child], stdout=-1, timeout=900).stdout)
+        threading.Event().wait(25)
+        print(json.dumps([took, slept, time.monotonic() - began]))
+    """
+    card = Card(virtual_time=True)
+    took_ns, slept_s, all_s = answer_of(card, program)
+    assert took_ns == [took_ns[0]] * 3
+    assert slept_s == pytest.approx(50, abs=0.1)
+    assert all_s == pytest.approx(175, abs=0.1)
+    assert answer_of(card, program)[0] == took_ns
+
+
+def test_the_host_waits_while_a_stream_holds_a_thousand_launches(answer_of):
+    launches_ns, synchronize_ns = answer_of(
+        Card(virtual_time=True, costs={"kernel_ns": 100_000}),
+        """
+        import json, time, torch
+        a = torch.ones(1, device="cuda")
+        torch.cuda.synchronize()
+        began = time.perf_counter_ns()
+        for _ in range(1500):
+            a += 1
+        queued = time.perf_counter_ns()
+        torch.cuda.synchronize()
+        print(json.dumps([queued - began, time.perf_counter_ns() - queued]))
+        """,
+    )
+    assert launches_ns == pytest.approx(476 * 100_700, rel=0.05)  # the gap between two kernels is 700 ns
+    assert synchronize_ns == pytest.approx(1024 * 100_700, rel=0.05)
+
+
+def test_a_pageable_copy_holds_the_host_and_a_pinned_one_does_not(answer_of):
+    pageable_ns, pinned_ns = answer_of(
+        Card(virtual_time=True),
+        """
+        import json, time, torch
+        took = []
+        for pinned in (False, True):
+            a = torch.zeros(64 << 20, dtype=torch.uint8)
+            a = a.pin_memory() if pinned else a
+            b = torch.empty_like(a, device="cuda")
+            torch.cuda.synchronize()
+            began = time.perf_counter_ns()
+            b.copy_(a, non_blocking=True)
+            took.append(time.perf_counter_ns() - began)
+        print(json.dumps(took))
+        """,
+    )
+    assert pageable_ns == pytest.approx((64 << 20) / 6e9 * 1e9, rel=0.05)
+    assert pinned_ns < 20_000

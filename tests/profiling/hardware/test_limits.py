@@ -166,3 +166,16 @@ def test_a_gpu_that_is_not_listed_has_the_cache_that_torch_tells(monkeypatch, l2
     device = describe_device("cuda:0")
     assert hardware_of({"device": device}).cache_bytes == l2.get("L2_cache_size")
     assert [level.name for level in memory_levels(device)] == (["L2", "DRAM"] if l2 else ["DRAM"])
+
+
+def test_a_gpu_that_torchs_cudnn_refuses_is_described_without_its_version(monkeypatch):
+    """torch's own words of a GTX 1080 under cuDNN 9.24."""
+    torch = pytest.importorskip("torch")
+    facts = {"name": "NVIDIA X300", "major": 6, "minor": 1, "multi_processor_count": 20, "total_memory": 10**10}
+
+    def refuse():
+        raise RuntimeError("cuDNN version 92400 is not compatible with devices with SM < 7.5.")
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**facts))
+    monkeypatch.setattr(torch.backends.cudnn, "version", refuse)
+    assert describe_device("cuda:0")["cudnn"] is None

@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
-namespace card {
+#include "clock.h"
 
-using Ns = std::int64_t;
+namespace card {
 
 // ---- config.cpp: what a test chose
 

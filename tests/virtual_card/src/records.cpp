@@ -54,8 +54,15 @@ Reading read_clocks() {
 Reading first{}, latest{};
 std::uint64_t clock_changes = 0;  // of `first`
 
-std::uint64_t in_cupti_time(Ns at) {
+// What the client's clock counts in a nanosecond; under a virtual time every clock counts nanoseconds.
+double client_rate() {
   constexpr Ns kLeastSpan = 2'000'000;
+  if (is_virtual()) return 1;
+  while (latest.card - first.card < kLeastSpan) latest = read_clocks();
+  return static_cast<double>(latest.cupti - first.cupti) / static_cast<double>(latest.card - first.card);
+}
+
+std::uint64_t in_cupti_time(Ns at) {
   constexpr Ns kOld = 50'000'000;
   const std::uint64_t changes = fake_clock_changes();
   if (first.card == 0 || changes != clock_changes) {
@@ -63,8 +70,7 @@ std::uint64_t in_cupti_time(Ns at) {
     first = latest = read_clocks();
   }
   if (now() - latest.card > kOld) latest = read_clocks();
-  while (latest.card - first.card < kLeastSpan) latest = read_clocks();
-  const double rate = static_cast<double>(latest.cupti - first.cupti) / static_cast<double>(latest.card - first.card);
+  const double rate = client_rate();
   return latest.cupti +
          static_cast<std::uint64_t>(static_cast<std::int64_t>(rate * static_cast<double>(at - latest.card)));
 }

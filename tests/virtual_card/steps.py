@@ -1,0 +1,28 @@
+"""Steps of the tests on the virtual card, by `--step FILE:NAME`. Only their kernels count: no result is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def train(net: nn.Module, inputs: Any, *, momentum: float = 0.0) -> Callable[[], None]:
+    """A training step of a network on fixed inputs, with its module."""
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=momentum)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        net(inputs).square().mean().backward()
+        optimizer.step()
+
+    step.module = net  # type: ignore[attr-defined]
+    return step
+
+
+def linear(batch: int) -> Callable[[], None]:
+    """Two products and what is between them."""
+    net = nn.Sequential(nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 512)).cuda()
+    return train(net, torch.randn(batch, 2048, device="cuda"))

@@ -9,6 +9,7 @@ import errno
 import gc
 import os
 import shutil
+import signal
 import sys
 import textwrap
 import time
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from . import __version__
+from .base.endings import end_like_ctrl_c
 from .base.errors import CurvescopeError
 from .base.escaping import escape_controls
 from .parsers import Command, refuse_former
@@ -30,6 +32,7 @@ JOBS = {
         Command("scale", "multi-GPU scaling efficiency, and where the lost time goes"),
         Command("bench", "benchmark single operators and the device: GEMM, convolution, memory, latency, launch"),
         Command("record", "run a command and record the GPU work and NVTX ranges of all its processes"),
+        Command("recover", "complete a recording after a kill of `record`, or on a full disk"),
         Command("step", "run steps of a network in NVTX ranges, for an external profiler"),
     ),
     "predict": (Command("model", "predict the cost curve of a network on a GPU that is not here"),),
@@ -68,7 +71,7 @@ READING = {"import", "export", *(command.name for command in JOBS["explain what 
 EXIT_BAD_INPUT = 2
 _LEAST_ADDRESS_SPACE = 500_000_000  # bytes; OpenBLAS hung below 430 MB in tests, and never above 520 MB
 _NO_THREAD = "can't start new thread"  # Python's message if there is no memory for another stack
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it; after SIGTERM 143, after SIGHUP 129
 
 
 class _Parser(argparse.ArgumentParser):
@@ -97,7 +100,7 @@ class _Parser(argparse.ArgumentParser):
                 "  0    done",
                 "  1    a requested check failed, e.g. `compare --fail-over 5%`",
                 "  2    bad input or an unusable machine; the message says what to do",
-                "  130  interrupted; recorded data is kept",
+                "  130  interrupted (143 by SIGTERM, 129 by SIGHUP); recorded data is kept",
                 "  `record` passes on the exit code of the command that it ran.",
                 "",
                 "files:",
@@ -111,7 +114,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code (0 done, 1 a check failed, 2 bad input, 130 interrupted)."""
+    """Run one command; returns its exit code: 0 done, 1 a check failed, 2 bad input, 128 + signal that ended it."""
     hook = sys.unraisablehook
 
     def interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
@@ -128,10 +131,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     sys.unraisablehook = interrupt_again
     try:
-        return _main(argv)
-    except KeyboardInterrupt:
-        print("curvescope: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        with end_like_ctrl_c() as signals:
+            try:
+                return _main(argv)
+            except KeyboardInterrupt:
+                number = signals[0] if signals else signal.SIGINT
+                how = f"ended by {signal.Signals(number).name}" if signals else "interrupted"
+                print(f"curvescope: {how}", file=sys.stderr)
+                return 128 + number
     finally:
         sys.unraisablehook = hook
 

@@ -163,6 +163,8 @@ def measure(
     from .experiments.confirming import confirm_with_bars
     from .experiments.focusing import Focused, all_fast, focused
     from .profiling.hardware.host import describe_device
+    from .profiling.hardware.neighbours import find_neighbours
+    from .profiling.hardware.register import registered
     from .profiling.measure.stopping import Complete, Until
     from .profiling.measure.sweep import run_sweep
     from .profiling.recording.store import open_recording
@@ -181,7 +183,12 @@ def measure(
     is_usual = protocol.time_limit_s == PROTOCOLS["default"].time_limit_s
     rule = Complete[int].of(protocol) if complete else focused(protocol, path, _FAST_S if is_usual else math.inf)
     deciding = (lambda: rule.deciding) if isinstance(rule, Focused) else (lambda: None)
-    with LiveCurve(protocol.statistic, axis_of(spec), deciding, _then(experiments_s)) as view:
+    if (neighbours := find_neighbours(workload.device)) is not None:
+        messages.print(neighbours.sentence, style="yellow")
+    with (
+        registered(f"{workload.name} into {path}"),
+        LiveCurve(protocol.statistic, axis_of(spec), deciding, _then(experiments_s)) as view,
+    ):
         try:
             probe_s = 0.0 if protocol.is_fixed else probe_share * (protocol.time_limit_s or 0.0)
             run_sweep(workload, values, protocol, path, view.report, Until(rule, precise), probe_s=probe_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from .base.escaping import escape_controls
 from .profiling.readers import Imported, Options, import_profile
 from .profiling.recording.lost import describe_lost
 from .profiling.recording.remote_store import AnyPath, RemotePath
-from .profiling.recording.store import NO_STEP, STEP, STEPS_KNOWN_BY, Recording, open_recording
+from .profiling.recording.store import NO_STEP, STEP, STEPS_KNOWN_BY, Recording, has_chunks, open_recording
 
 _NO_STEP = f"{NO_STEP[0].upper()}{NO_STEP[1:]}: the recording is shown as a whole. {STEPS_KNOWN_BY}"
 _NOUNS = {"memory": "memory operations", "api_calls": "API calls"}
@@ -27,7 +28,14 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
         CurvescopeError: the path holds neither.
     """
     if not path.is_file():
-        yield open_recording(path)
+        recording = open_recording(path)
+        if not has_chunks(recording.path):
+            yield recording
+            return
+        from .profiling.collect.kept_chunks import merged_meanwhile
+
+        with merged_meanwhile(recording, _say_whole) as merged:
+            yield merged
         return
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         if isinstance(path, RemotePath):
@@ -39,6 +47,11 @@ def open_any(path: AnyPath) -> Iterator[Recording]:
         for line in notes(done):
             print_prose(line, stderr=True)
         yield open_recording(done.path)
+
+
+def _say_whole(line: str) -> None:
+    """Say a line on standard error without breaking it: a path in it is copied."""
+    print(escape_controls(line), file=sys.stderr)
 
 
 def describe_imported(done: Imported) -> str:

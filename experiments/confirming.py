@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.arguments import default_experiments_s, device_kind
 from ..base.errors import CurvescopeError
+from ..profiling.hardware.register import registered
 from ..profiling.measure.loop import Progress
 from ..profiling.recording.experiments import (
     TIME,
@@ -86,7 +87,7 @@ def confirm(
     began_s = clock_s()
     report(Progress(0.0, seconds, "choosing the first experiment"))
     diagnosis = explain(opened)
-    with RecordingWriter.extend(opened.path) as writer:
+    with registered(f"experiments on {opened.path}"), RecordingWriter.extend(opened.path) as writer:
         known = {entry["number"] for entry in writer.meta.get("experiments", ())}
         while clock_s() - began_s < seconds:
             # Tables that experiments do not change are read once.

@@ -18,6 +18,7 @@ from ..profiling.attribution.events import StepRows
 from ..profiling.hardware import ceilings
 from ..profiling.hardware.host import describe_environment
 from ..profiling.hardware.locked_clocks import locked_clock_hz
+from ..profiling.hardware.register import registered
 from ..profiling.measure.loop import SEED, Loop, Visit, VisitWriter
 from ..profiling.measure.stopping import Complete
 from ..profiling.recording.schema import OPERATOR_MODE
@@ -131,7 +132,7 @@ def run_sweep(
         "locked_sm_clock_hz": locked_clock_hz(),
         **describe_environment(),
     }
-    with RecordingWriter(path, meta) as writer:
+    with registered(f"bench of {sweep.label}"), RecordingWriter(path, meta) as writer:
         run = _Run(sweep, backend, method, writer, report)
         try:
             conditions = tuple(sweep.problems)

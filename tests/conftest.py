@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -31,6 +34,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # on a machine that does other work as well they spend most of the time waiting.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # whatever the shell of the user says
+
+# A test's measurements are named by no other test: each worker has a register of its own.
+os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="curvescope-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
 
 # No file of a test outlives a power cut, and waiting for the disk takes milliseconds for each of some ten thousand.
 os.fsync = lambda _descriptor: None

@@ -24,7 +24,7 @@ from ...profiling.readers.source import Source
 from ...profiling.recording.disturbed import all_used
 from ...profiling.recording.rank_info import META_KEY
 from ...profiling.recording.remote_store import AnyPath, RemotePath, as_path
-from ...profiling.recording.store import META_FILE, Recording, open_recording, open_recordings
+from ...profiling.recording.store import META_FILE, Recording, open_merged, open_recordings
 from ..decompose.kernel_times import device_work
 from .reduction import RankId, reduce_rank
 from .tables import Reduction, combine, unreadable
@@ -146,7 +146,7 @@ def _reduce(job: Job) -> Reduction:
             if _is_profile(path):
                 local = path.fetch(Path(folder)) if isinstance(path, RemotePath) else path
                 path = import_profile(local, Path(folder) / "recording").path
-            recording = open_recording(path)
+            recording = open_merged(path)
             return reduce_rank(job.rank_id, all_used(recording.frame("steps")), device_work(recording))
     except _DAMAGE as error:
         return unreadable(str(job.path), str(error) or type(error).__name__)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..analysis.diagnosis.result import Diagnosis
     from ..analysis.render.remedies import RemedyRow
 
-_GRACE_S = 5.0  # for the command to end after Ctrl-C
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add(parser, "recording", "program")
@@ -69,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         raise CurvescopeError(
             "The environment can set none of this, so the command is not run: add the lines above to it."
         )
-    return run_command(command, _GRACE_S, environment)[0]
+    return run_command(command, environment).code
 
 
 def _divided(diagnosis: Diagnosis) -> tuple[list[tuple[RemedyRow, Mapping[str, str]]], list[RemedyRow]]:

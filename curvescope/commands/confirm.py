@@ -2,12 +2,13 @@
 
 Runs the operators of the anomalies' terms alone, and complete steps, with one factor changed at a time, and adds the
 results to the recording. It needs the machine of the recording. `diagnose` does the same at its end; each call
-continues where the last one ended. After Ctrl-C the finished experiments are kept.
+continues where the last one ended, also after a kill. After Ctrl-C the finished experiments are kept.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from .. import options
 from ..analysis.render import terminal
@@ -18,7 +19,11 @@ from ..base.arguments import (
     device_kind,
     duration_text,
 )
+from ..base.endings import answered_if_interrupted
 from ..base.errors import CurvescopeError
+
+if TYPE_CHECKING:
+    from ..profiling.recording.store import Recording
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +51,14 @@ def run(args: argparse.Namespace) -> int:
     if not seconds:
         raise CurvescopeError(f"--experiments {args.experiments}: no time is left for any; write e.g. 60s or 2m.")
     terminal.console(stderr=True).print(f"Experiments on {args.recording}: at most about {duration_text(seconds)}.")
-    with clocks_may_be_locked(args.lock_clocks):
+
+    def answer(recording: Recording) -> None:
+        show_diagnosis(recording, **options.shown(args))
+
+    with (
+        answered_if_interrupted(lambda: answer(open_recording(args.recording))),
+        clocks_may_be_locked(args.lock_clocks),
+    ):
         recording = confirm_with_bars(args.recording, seconds, args.run_its_code)
-    show_diagnosis(recording, **options.shown(args))
+    answer(recording)
     return 0

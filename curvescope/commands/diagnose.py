@@ -1,8 +1,8 @@
 """Measure a network, or a step of your own, over batch sizes on this machine and explain its cost curve.
 
 Runs on CUDA if there is a device, else on the CPU. Measures until every verdict is decided, or cannot be in the time
-(--time-limit), then tests the causes by experiment (--experiments). After Ctrl-C everything measured is kept, and
-`curvescope explain` reads it; `curvescope confirm` makes the missing experiments later.
+(--time-limit), then tests the causes by experiment (--experiments). After Ctrl-C, SIGTERM or SIGHUP it answers from
+what is measured and ends. `curvescope confirm` makes the missing experiments later, also after a kill.
 
 `curvescope energy` tests the energy of steps instead, and `curvescope model` predicts them on a GPU that is not here.
 """
@@ -23,6 +23,7 @@ from ..base.arguments import (
     TOTAL_S,
     default_experiments_s,
 )
+from ..base.endings import answered_if_interrupted
 from ..base.errors import CurvescopeError
 from ..base.standard_output import prints_to_stderr
 from ..base.torch_runtime import pick_device
@@ -56,6 +57,9 @@ def run(args: argparse.Namespace) -> int:
     configurations = options.configurations_of(args, axes, device)
     path = args.output or new_recording_path(configurations[0].network)
 
+    def answer(path: AnyPath) -> None:
+        show_diagnosis(open_recording(path), **options.shown(args))
+
     def experiments_s(device: str) -> float | None:
         if args.experiments is None and protocol.name != "quick" and len(axes.curves) == 1:
             return None
@@ -63,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         return options.experiments_s_of(args, default_s) / len(axes.curves)
 
     def measure_curve(configuration: Configuration, path: AnyPath) -> None:
-        with prints_to_stderr():
+        with answered_if_interrupted(lambda: answer(path)), prints_to_stderr():
             workload = configuration.build(find_device=args.device is None)
             measure(workload, axes.values, protocol, path, experiments_s, options.precise_enough(protocol), share)
 
@@ -71,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         if axes.family is not None:
             return _family(args.json, axes, configurations, protocol, path, measure_curve)
         measure_curve(configurations[0], path)
-    show_diagnosis(open_recording(path), **options.shown(args))
+    answer(path)
     return 0
 
 

@@ -4,7 +4,7 @@ Kernels, memcpy, memset, allocations, CUDA API calls, clocks and power come from
 that starts CUDA. CURVESCOPE_CUPTI=PATH selects another libcupti, CURVESCOPE_CUPTI=off disables it. Without a GPU the
 recording holds the ranges and torch's CPU kernels. Modules and optimizers of torch are layers and ends of steps
 (CURVESCOPE_TORCH=off disables this). The exit code of the command
-is passed on; after Ctrl-C, the recorded data is kept.
+is passed on, and so are signals; whatever ends it, the recorded data is kept, if need be for `curvescope recover`.
 
 `--with nsys` runs the command under Nsight Systems instead; `--with ncu` and `--with nvprof --metrics` replay each
 kernel to measure its bytes, FLOPs and occupancy; `--with nvprof` records a timeline on Kepler to Turing.
@@ -24,6 +24,7 @@ from .. import options
 from ..analysis.render.terminal import print_prose
 from ..base.counted import counted
 from ..base.errors import CurvescopeError
+from ..base.escaping import escape_controls
 
 if TYPE_CHECKING:
     from ..profiling.readers import Options
@@ -55,12 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..profile_files import describe_rows
     from ..profiling.collect.inject import record_command
     from ..profiling.collect.nvidia_tools import TOOLS
     from ..profiling.readers import Options
-    from ..profiling.recording.lost import describe_lost
-    from ..profiling.recording.store import STEP, new_recording_path, open_recording
+    from ..profiling.recording.store import new_recording_path, open_recording
 
     command = options.program_of(args)
     if not command:
@@ -76,24 +75,39 @@ def run(args: argparse.Namespace) -> int:
         return _record_by_plugin(args, command, path)
     if args.tool != "cupti":
         return _record_with(args, command, path, reading)
-    code = record_command(command, path, reading)
-    recording = open_recording(path)
+    code, not_merged = record_command(command, path, reading)
+    if not_merged is not None:
+        said = f"curvescope: {not_merged} The command ended with exit code {code}."
+        print(escape_controls(said), file=sys.stderr)  # whole lines: paths in them are copied
+        return code
+    describe(open_recording(path))
+    return code
+
+
+def describe(recording: Recording) -> None:
+    """Say on standard error what a recording of a command has, what is missing in it, and what is next."""
+    from ..profile_files import describe_rows
+    from ..profiling.recording.lost import describe_lost
+    from ..profiling.recording.store import STEP, Status
+
+    path, meta = recording.path, recording.meta
     counts = {name: recording.count_rows(name) for name in ("kernels", "memory", "api_calls", "ranges")}
     lines = [f"{describe_rows(counts)} in {path}"]
     if (steps := recording.count_rows("steps")) and recording.unit == STEP:
-        lines.append(f"{counted(steps, 'step')}, from {recording.meta['steps_from']}")
-    collectors = recording.meta["collectors"]
+        lines.append(f"{counted(steps, 'step')}, from {meta['steps_from']}")
+    collectors = meta["collectors"]
     statuses = [c["cupti_status"] for c in collectors if c.get("cupti_status", "recording") != "recording"]
     if not any("cupti_status" in c for c in collectors):
         statuses = ["No process started CUDA: there was no GPU work to record."]
     statuses += [c["torch_status"] for c in collectors if c.get("torch_status", "recorded") != "recorded"]
-    lines += [*dict.fromkeys(statuses), *describe_lost(recording.meta["lost"])]
-    if not recording.complete:
+    lines += [*dict.fromkeys(statuses), *meta.get("warnings", []), *describe_lost(meta["lost"])]
+    if meta["status"] == Status.INCOMPLETE:
         lines.append("the recording is not complete: some recorded data is lost")
+    elif meta.get("ended_by"):
+        lines.append(f"the program was ended by {meta['ended_by']}: the recording has what it did before")
     if counts["kernels"]:
         lines.append(f"next: curvescope breakdown {path} --by kernel")
     _say(recording, lines)
-    return code
 
 
 def _say(recording: Recording, lines: Sequence[str]) -> None:

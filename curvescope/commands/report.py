@@ -24,11 +24,11 @@ def run(args: argparse.Namespace) -> int:
     from ..analysis.render.report_data import report_document, report_input
     from ..profiling.measure.sweep_plan import recordings_in
     from ..profiling.recording.atomic_files import atomic_file
-    from ..profiling.recording.store import open_recording
+    from ..profiling.recording.store import open_merged
 
     if args.output.exists() and not args.force:
         raise CurvescopeError(f"{args.output} exists already. Choose another -o FILE, or replace it with --force.")
-    inputs = [report_input(open_recording(path)) for path in recordings_in(args.recordings)]
+    inputs = [report_input(open_merged(path)) for path in recordings_in(args.recordings)]
     page = render_html(report_document(inputs, __version__)).encode()
     with atomic_file(args.output) as file:
         file.write(page)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from .. import options
 from ..analysis.render import terminal
 from ..base.counted import counted
+from ..base.endings import answered_if_interrupted
 from ..base.errors import CurvescopeError
 from ..base.torch_runtime import import_torch, pick_device
 from ..parsers import group
@@ -112,16 +113,20 @@ def _run_here(args: argparse.Namespace) -> int:
             "contention appears as slower kernels.",
             style="yellow",
         )
+
+    def answer() -> None:
+        show_scaling(folder, args.all, args.json)
+
     if not is_complete(folder, plan):
         messages.print(f"{counted(len(plan.points), 'point')}, protocol {plan.protocol.name}, into {folder}.")
         try:
-            with LiveProgress() as view:
+            with answered_if_interrupted(answer), LiveProgress() as view:
                 launch(folder, plan, "curvescope.scaling_rank", view.report)
         except KeyboardInterrupt:
             messages.print("Interrupted. This resumes:")
             terminal.print_commands(messages, f"curvescope scale --resume {folder}")
             raise
-    show_scaling(folder, args.all, args.json)
+    answer()
     return 0
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from .. import options
 from ..analysis.render import terminal
 from ..base.counted import counted
+from ..base.endings import answered_if_interrupted
 from ..base.errors import CurvescopeError
 from ..base.torch_runtime import pick_device
 from ..parsers import group
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ..profiling.measure.sweep_plan import SweepPlan
     from ..profiling.measure.visit_processes import Measurer
     from ..profiling.measure.workers import Workers
+    from ..profiling.recording.store import Recording
 
 LOCAL = "local"  # instead of the address of a scheduler
 _CHOICES = {"no": (False,), "yes": (True,), "both": (False, True)}
@@ -128,8 +130,17 @@ def _sweep(args: argparse.Namespace, workers: Workers | None) -> int:
     )
     if note := _shared(measurers):
         messages.print(note, style="yellow")
+
+    def answer() -> list[Recording]:
+        recordings = [open_recording(path) for path in sweep_recordings(folder)]
+        show_table(recordings, "json" if args.json else "text")
+        return recordings
+
     labels = [configuration.label for configuration in plan.configurations]
-    with LiveCurves(labels, plan.protocol.statistic, Axis(plan.configurations[0].axis)) as view:
+    with (
+        answered_if_interrupted(answer),
+        LiveCurves(labels, plan.protocol.statistic, Axis(plan.configurations[0].axis)) as view,
+    ):
         try:
             with options.clocks(args, plan.configurations[0].device):
                 failed = run_plan(folder, plan, view.report, options.precise_enough(plan.protocol), measurers)
@@ -137,8 +148,7 @@ def _sweep(args: argparse.Namespace, workers: Workers | None) -> int:
             messages.print("Interrupted. This resumes:")
             terminal.print_commands(messages, f"curvescope sweep --resume {folder}")
             raise
-    recordings = [open_recording(path) for path in sweep_recordings(folder)]
-    show_table(recordings, "json" if args.json else "text")
+    recordings = answer()
     for configuration, why in failed:
         messages.print(f"{configuration.label}: nothing could be measured; {why}.", style="yellow")
     if recordings:

@@ -42,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..profiling.measure.sweep_plan import recordings_in
-    from ..profiling.recording.store import open_recording
+    from ..profiling.recording.store import open_merged
 
-    recordings = [open_recording(path) for path in recordings_in(args.run)]
+    recordings = [open_merged(path) for path in recordings_in(args.run)]
     show_table(recordings, args.format, published=args.published, batch=args.batch)
     return 0
 

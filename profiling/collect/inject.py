@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...base.errors import CurvescopeError
 from ...base.masking import without_secrets
@@ -21,42 +20,58 @@ from ..native import library_path, load, record_start, record_stop
 from ..readers import Options
 from ..recording.rank_info import describe_rank
 from ..recording.remote_store import AnyPath, RemotePath, as_path
-from ..recording.store import Recording, RecordingWriter, new_recording_path, open_recording
-from .command import require_program, run_command
+from ..recording.store import Recording, Status, new_recording_path, open_recording
+from .command import endings_held, require_program, run_command
 from .cupti_turns import loaded_collector, profiles_now, take_turns
-from .merge import PROBE, merge_chunks
-from .shared_memory import drained_meanwhile, shared_memory
+from .kept_chunks import FOLDER_VARIABLE, NotMergedError, begin
+from .merge import PROBE
+from .shared_memory import drain_processes, drained_meanwhile, shared_memory
 
-FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
 FLUSH_VARIABLE = "CURVESCOPE_FLUSH_DENORMAL"  # for `startup`: torch flushes denormal numbers
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
 CUDA_VARIABLE = "CUDA_INJECTION64_PATH"
 CUPTI_FOLDERS_VARIABLE = "CURVESCOPE_CUPTI_FOLDERS"
 _CUPTI_FOLDERS = ("cu13/lib", "cuda_cupti/lib")  # of NVIDIA's wheels for CUDA 13, and for 11 and 12
-_GRACE_S = 5  # for a command to end after Ctrl-C
 STARTUP = Path(__file__).parent / "startup"  # runs at the start of every Python of the command
 
 
-def record_command(command: Sequence[str], path: AnyPath, options: Options | None = None) -> int:
-    """Run and record the command with the collector; after Ctrl-C, complete chunks are kept. Returns its exit code."""
+class Recorded(NamedTuple):
+    """What became of a recorded command."""
+
+    code: int  # exit code of the command, 128 + signal number after a signal
+    not_merged: NotMergedError | None  # why the recording could not be written, and how to finish it
+
+
+def record_command(command: Sequence[str], path: AnyPath, options: Options | None = None) -> Recorded:
+    """Run and record the command with the collector; whatever ends it, what was recorded is kept.
+
+    CurvescopeError: the recording cannot be created, or the command cannot be run.
+    """
     require_program(command[0])
     library = str(library_path())
-    meta = {**_meta(), "argv": without_secrets(command)}
-    with (
-        RecordingWriter(path, meta) as writer,
-        tempfile.TemporaryDirectory(prefix="curvescope-") as folder,
-        shared_memory(Path(folder)),
-    ):
-        environment = {**os.environ, NVTX_VARIABLE: library, CUDA_VARIABLE: library, FOLDER_VARIABLE: folder}
-        environment[CUPTI_FOLDERS_VARIABLE] = _own_cupti_folders()
-        environment["PYTHONPATH"] = startup_path()
-        with drained_meanwhile(Path(folder)):
-            code, interrupted = run_command(command, _GRACE_S, environment)
-        merge_chunks(Path(folder), writer, options)
-        writer.update(exit_code=code)
-        if interrupted:
-            raise KeyboardInterrupt
-    return code
+    chunks = begin(path, {**_meta(), "argv": without_secrets(command)}, options)
+    folder, writer = chunks.folder, chunks.writer
+    environment = {**os.environ, NVTX_VARIABLE: library, CUDA_VARIABLE: library, FOLDER_VARIABLE: str(folder)}
+    environment[CUPTI_FOLDERS_VARIABLE] = _own_cupti_folders()
+    environment["PYTHONPATH"] = startup_path()
+    with endings_held(), shared_memory(folder) as memory:
+        try:
+            with drained_meanwhile(folder, memory) as deleted:
+                ending = run_command(command, environment)
+        except CurvescopeError:  # nothing ran
+            writer.finish(Status.INTERRUPTED)
+            chunks.discard()
+            raise
+        early = {} if ending.ended_by is None else {"ended_by": ending.ended_by}
+        with suppress(CurvescopeError):  # on a full disk it is said below
+            writer.update(exit_code=ending.code, **early)
+        ends = drain_processes(folder, file=memory)  # also those that still run
+        writer.count_lost("chunk_folder_deleted", len(deleted))
+        try:
+            chunks.merge(ending.ended_by, ends=ends)
+        except NotMergedError as error:
+            return Recorded(ending.code, error)
+    return Recorded(ending.code, None)
 
 
 def startup_path() -> str:
@@ -103,17 +118,17 @@ def record(
     if path is None:
         path = new_recording_path("record")
     folder = path if isinstance(path, RemotePath) else as_path(path)
-    with (
-        RecordingWriter(folder, _meta()) as writer,
-        tempfile.TemporaryDirectory(prefix="curvescope-") as chunks,
-        shared_memory(Path(chunks)),
-    ):
+    chunks = begin(folder, _meta(), options)
+    with shared_memory(chunks.folder):
         recording = Recording(folder, {})
         before = os.environ.get(NVTX_VARIABLE)
         os.environ[NVTX_VARIABLE] = str(library_path())
+        ended_by: str | None = None
         try:
             take_away = _take_turns(torch)
-            if not record_start(Path(chunks)):
+            if not record_start(chunks.folder):
+                chunks.writer.finish(Status.INTERRUPTED)
+                chunks.discard()
                 raise CurvescopeError(
                     "This process is being recorded already: end that recording first, or leave out "
                     "`curvescope record`."
@@ -121,10 +136,13 @@ def record(
             nvtx.get_domain(PROBE)
             try:
                 yield recording
+            except BaseException as error:
+                ended_by = type(error).__name__
+                raise
             finally:
                 take_away()
                 record_stop()
-                merge_chunks(Path(chunks), writer, options, os.getpid())
+                chunks.merge(ended_by, probed_process=os.getpid())
         finally:
             if before is None:
                 del os.environ[NVTX_VARIABLE]

@@ -29,18 +29,33 @@ PROBE = "curvescope.probe"  # a domain: if its name arrives, NVTX is attached
 
 
 def merge_chunks(
-    folder: Path, writer: RecordingWriter, options: Options | None = None, probed_process: int | None = None
+    folder: Path,
+    writer: RecordingWriter,
+    options: Options | None = None,
+    probed_process: int | None = None,
+    *,
+    ends: Sequence[ProcessEnd] | None = None,
 ) -> None:
-    """Join the work of all processes to their ranges, write it, and count lost data.
+    """Join the work of all processes to their ranges, write it, and count lost data; what it reads, it leaves there.
 
-    `probed_process` named the domain `PROBE`, to test whether NVTX reaches the collector.
+    Args:
+        folder: folder of chunk files and windows.
+        writer: writer of the recording.
+        options: how names of ranges are read.
+        probed_process: process that named the domain `PROBE`, to test whether NVTX reaches the collector.
+        ends: how the processes ended, which were drained; by default they are drained here, also those that still run:
+            what they write from then on is not in the recording.
+
+    Raises:
+        CurvescopeError: a table cannot be written.
     """
     options = options or Options()
-    ends = drain_processes(folder)  # also those that still run: what they write from now on is not in the recording
-    processes = [read_chunks(path) for path in sorted(folder.glob("*.chunks"))]
+    ends = drain_processes(folder) if ends is None else ends
+    processes, unreadable = _read_all(folder)
     on_gpu = {process.process for process in processes if process.table("kernels").rows}
+    read = read_processes(folder)
     # If kernels run on a GPU, the host's operators only launch them.
-    torch = [process for process in read_processes(folder) if process.process not in on_gpu or not process.kernels]
+    torch = [process for process in read.processes if process.process not in on_gpu or not process.kernels]
     texts = Texts(processes, chain.from_iterable(process.names for process in torch))
     columns = [ProcessColumns(process, texts) for process in processes]
     counts = RangeCounts()
@@ -54,6 +69,8 @@ def merge_chunks(
     _count_lost(processes, ends, writer)
     writer.count_lost("nvtx_unclosed", counts.unclosed)
     writer.count_lost("nvtx_unopened", counts.unopened)
+    writer.count_lost("chunk_files_unreadable", unreadable)
+    writer.count_lost("torch_windows_unreadable", read.unreadable)
     writer.update(
         collectors=_collectors(processes, columns, torch, ends, probed_process),
         **_devices(columns, torch, processes if probed_process is not None else []),
@@ -61,6 +78,20 @@ def merge_chunks(
     )
     if on_gpu and not any(process.table("calls").rows for process in processes):
         writer.update(missing={"api_calls": "no CUDA call was recorded: kernels cannot be joined to ranges"})
+
+
+def _read_all(folder: Path) -> tuple[list[ProcessChunks], int]:
+    """The chunk files of a folder, and how many could not be read."""
+    processes, unreadable = [], 0
+    for path in sorted(folder.glob("*.chunks")):
+        if not path.is_file():  # e.g. a pipe that a program put there
+            unreadable += 1
+            continue
+        try:
+            processes.append(read_chunks(path))
+        except (OSError, ValueError, LookupError, ArithmeticError):
+            unreadable += 1
+    return processes, unreadable
 
 
 def _profile(

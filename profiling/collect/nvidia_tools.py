@@ -22,7 +22,6 @@ NO_PERMISSION = (
     "only administrators may read performance counters (ERR_NVGPUCTRPERM). Run it as root, or load the "
     "driver with NVreg_RestrictProfilingToAdminUsers=0 (https://developer.nvidia.com/ERR_NVGPUCTRPERM)."
 )
-_GRACE_S = 60  # for a tool to write its file after Ctrl-C
 _NO_KERNEL = "No kernels were profiled"
 _TOO_NEW = "not supported on devices with compute capability"
 
@@ -114,15 +113,14 @@ def record_with(
         raise CurvescopeError(f"{path} is not empty; nothing is overwritten. Choose another -o DIR.")
     with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
         profiled = [program, *tool.arguments(Path(folder), request or Request()), *command]
-        code, interrupted = run_command(profiled, _GRACE_S)
+        code, ended_by = run_command(profiled)
         log = "".join(_read(file) for file in sorted(Path(folder).iterdir()) if file.name in ("log", "profile.csv"))
         output = next((Path(folder) / file for file in tool.outputs if (Path(folder) / file).exists()), None)
         _refuse_failure(tool, log, code, output)
         assert output is not None
         meta = {"recorder": tool.name, "argv": without_secrets(command), **tool.meta, **describe_environment()}
+        meta |= {} if ended_by is None else {"ended_by": ended_by}
         done = import_profile(output, path, options, meta)
-    if interrupted:
-        raise KeyboardInterrupt
     return code, done
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -112,54 +113,78 @@ class _Ring(NamedTuple):
 
 
 @contextmanager
-def shared_memory(folder: Path) -> Iterator[None]:
+def shared_memory(folder: Path) -> Iterator[int | None]:
     """Offer memory to the processes that write chunk files into `folder`; without it, they use their own.
 
     It is reached through a link to an open file of this process, so that nothing remains if this process is killed.
+    Yields that file; None where this system has no such memory.
     """
     try:
         file = os.memfd_create("curvescope")
-    except (AttributeError, OSError):  # not this system; the processes note it
-        yield
+    except (AttributeError, OSError):  # the processes note it
+        yield None
         return
-    link = folder / NAME
     try:
         with suppress(OSError):  # e.g. a limit on the size of files
             os.ftruncate(file, _FILE_BYTES)
             os.pwrite(file, np.array([_MEMORY_MAGIC, _FILE_BYTES, _STEP], "<u8").tobytes(), 0)
-            link.symlink_to(f"/proc/{os.getpid()}/fd/{file}")
-        yield
+            _link(folder, file)
+        yield file
     finally:
-        link.unlink(missing_ok=True)
+        (folder / NAME).unlink(missing_ok=True)
         os.close(file)
 
 
+def _link(folder: Path, file: int) -> None:
+    (folder / NAME).symlink_to(f"/proc/{os.getpid()}/fd/{file}")
+
+
+def restore_folder(folder: Path, file: int | None) -> bool:
+    """Make a folder of chunk files again if the program deleted it, for later processes; returns whether it did."""
+    try:
+        folder.mkdir(parents=True)
+    except OSError:  # it is there
+        return False
+    if file is not None:
+        with suppress(OSError):
+            _link(folder, file)
+    return True
+
+
 @contextmanager
-def drained_meanwhile(folder: Path) -> Iterator[None]:
-    """Drain processes that end, and free their memory, while the block runs."""
-    done = threading.Event()
+def drained_meanwhile(folder: Path, file: int | None = None) -> Iterator[list[float]]:
+    """Drain processes that end, and free their memory, while the block runs; see `drain_processes`.
+
+    Yields the times, on the monotonic clock in seconds, at which the folder was found deleted, and made again.
+    """
+    done, deleted = threading.Event(), list[float]()
 
     def watch() -> None:
         while not done.wait(_WATCH_S):
-            drain_processes(folder, only_ended=True)
+            if restore_folder(folder, file):
+                deleted.append(time.monotonic())
+            drain_processes(folder, only_ended=True, file=file)
 
     watching = threading.Thread(target=watch, daemon=True)
     watching.start()
     try:
-        yield
+        yield deleted
     finally:
         done.set()
         watching.join()
+        if restore_folder(folder, file):
+            deleted.append(time.monotonic())
 
 
-def drain_processes(folder: Path, *, only_ended: bool = False) -> list[ProcessEnd]:
+def drain_processes(folder: Path, *, only_ended: bool = False, file: int | None = None) -> list[ProcessEnd]:
     """Append to the chunk files what processes recorded and did not write, and free the memory of those that ended.
 
-    With `only_ended`, those that still run are left alone; else they write no more into the folder. Returned are the
+    With `only_ended`, those that still run are left alone; else they write no more into the folder. The memory is the
+    open `file`, by default the one that the folder links to, which a program may have deleted. Returned are the
     processes that were drained, now or before, in the order of their begin.
     """
     try:
-        file = os.open(folder / NAME, os.O_RDWR)
+        file = os.open(folder / NAME, os.O_RDWR) if file is None else os.dup(file)
     except OSError:
         return []
     try:

@@ -10,12 +10,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...base.errors import CurvescopeError
 from ..attribution.library_calls import own_time
 from ..attribution.nesting import nest
 from ..attribution.range_names import (
@@ -79,36 +78,60 @@ class TorchProcess:
         return {"torch_status": self.status or "recorded", "torch_windows": self.windows}
 
 
-def read_processes(folder: Path) -> list[TorchProcess]:
+class TorchProcesses(NamedTuple):
+    """What torch ran in a folder's processes, and how many of its files could not be read."""
+
+    processes: list[TorchProcess]
+    unreadable: int
+
+
+def read_processes(folder: Path) -> TorchProcesses:
     """All processes with windows or a status in the folder."""
     processes: dict[int, TorchProcess] = {}
+    unreadable = 0
     for path in sorted(folder.glob("*.json")):
-        document = json.loads(path.read_bytes())
-        if document.get("version") != _VERSION:
-            raise CurvescopeError(f"{path} has version {document.get('version')}, not {_VERSION}.")
-        process = processes.setdefault(document["process"], TorchProcess(document["process"]))
-        if "status" in document:
-            process.status = document["status"]
-        else:
-            _add_window(document, process)
-    return list(processes.values())
+        try:
+            document = json.loads(path.read_bytes()) if path.is_file() else {}
+            _add(document, processes)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
+            unreadable += 1  # cut off, of another version, or of something else; the others are read
+    return TorchProcesses(list(processes.values()), unreadable)
+
+
+def _add(document: dict[str, Any], processes: dict[int, TorchProcess]) -> None:
+    if document["version"] != _VERSION:
+        raise ValueError(f"version {document['version']}, not {_VERSION}")
+    process = processes.get(document["process"]) or TorchProcess(int(document["process"]))
+    if "status" in document:
+        process.status = document["status"]
+    else:
+        _add_window(document, process)
+    processes[process.process] = process
 
 
 def _add_window(window: dict[str, Any], process: TorchProcess) -> None:
-    process.windows += 1
-    process.cpu_threads = window["cpu_threads"]
-    process.thread = process.thread or window["thread"]
+    """Add a window to its process; one that cannot be read changes nothing."""
+    thread = process.thread or window["thread"]
     first_ns, last_ns = window["window_ns"]
+    ranges = None
     if window["events"]:  # else kernels run on a GPU, and ranges come from NVTX
         ranges = _ranges(window, process.process)
-        process.ranges.append(ranges)
-        process.kernels.append(_kernels(ranges))
+        kernels = _kernels(ranges)
         last_ns = pc.max(ranges.filter(pc.field("thread") == window["thread"])["end_ns"]).as_py() or first_ns
+    steps: list[dict[str, Any]] = []
     for start, end, batch in _steps(window["boundaries"], first_ns, last_ns):
-        name = f"{STEP_RANGE}:{len(process.steps)}" + ("" if batch is None else f", batch_size={batch}")
+        number = len(process.steps) + len(steps)
+        name = f"{STEP_RANGE}:{number}" + ("" if batch is None else f", batch_size={batch}")
         mark = {"name": name, "start_ns": start, "end_ns": end, "process": process.process, "role": ANNOTATION}
-        thread = {"thread": process.thread, "thread_key": (process.process << 32) + process.thread}
-        process.steps.append({**mark, **thread, "kind": "start_end", "shown": True, "source": "torch"})
+        where = {"thread": thread, "thread_key": (process.process << 32) + thread}
+        steps.append({**mark, **where, "kind": "start_end", "shown": True, "source": "torch"})
+    process.cpu_threads = window["cpu_threads"]
+    process.windows += 1
+    process.thread = thread
+    process.steps += steps
+    if ranges is not None:
+        process.ranges.append(ranges)
+        process.kernels.append(kernels)
 
 
 def _steps(boundaries: Sequence[Any], first_ns: int, last_ns: int) -> Iterator[tuple[int, int, int | None]]:

@@ -100,7 +100,10 @@ def _lock(gpu: NvmlDevice, mhz: int) -> None:
 
 
 def _raise_on_signals() -> Any:
-    """Let signals that would end this process raise SystemExit instead; returns a function that undoes it."""
+    """Let signals that would end this process raise SystemExit instead; returns a function that undoes it.
+
+    A signal that has a handler already does not end the process.
+    """
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
 
@@ -108,5 +111,6 @@ def _raise_on_signals() -> Any:
         sys.exit(128 + number)
 
     numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    numbers = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
     before = {number: signal.signal(number, leave) for number in numbers}
     return lambda: [signal.signal(number, handler) for number, handler in before.items()]

@@ -1,16 +1,44 @@
-"""Other processes on a GPU, by NVML: what they do there is in the times of this one."""
+"""Other processes on the device: what they do there is in the times of this one.
+
+On a GPU NVML names them all; on a CPU those are named that measure with Curvescope too.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ...base.counted import counted
 from ...base.errors import BackendMissingError
+from . import register
 from .nvml import NvmlDevice, find_device
 
 PROC = Path("/proc")
+
+
+class Disturbance(Protocol):
+    """Processes that disturb a measurement."""
+
+    @property
+    def sentence(self) -> str:
+        """What they are and what to do."""
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Other measurements of Curvescope on the CPU of this one, which is slower for them, as they are for it."""
+
+    names: dict[int, str]  # by process id
+
+    @property
+    def sentence(self) -> str:
+        """What they are and what to do."""
+        several = counted(len(self.names), "other measurement")
+        named = ", ".join(f"{name} (process {number})" for number, name in self.names.items())
+        verb = "runs" if len(self.names) == 1 else "run"
+        return f"{several} of Curvescope {verb} on this machine: {named}. They disturb each other: run one at a time."
 
 
 @dataclass(frozen=True)
@@ -33,10 +61,14 @@ class Neighbours:
         )
 
 
-def find_neighbours(device: str) -> Neighbours | None:
-    """The other processes on `cuda:N`, which are neither ancestors nor descendants of this one; None for none."""
+def find_neighbours(device: str) -> Disturbance | None:
+    """The other processes on `cuda:N`, which are neither ancestors nor descendants of this one; None for none.
+
+    On `cpu`, the other measurements of Curvescope.
+    """
     if device == "cpu":
-        return None
+        found = register.others(_ancestors(os.getpid()))
+        return Measurements(found) if found else None
     try:
         return neighbours_on(find_device(device))
     except BackendMissingError:

@@ -217,7 +217,7 @@ def _describe_exit(exitcode: int | None) -> Empty:
 
 def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """In the new process: make the object and call its methods, until the other end closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends this process
+    _leave_endings_to_parent()
     os.setpgrp()
     os.dup2(2, 1)  # standard output is the parent's, for results
     end_with_parent()
@@ -230,6 +230,32 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
             method, arguments = connection.recv()
             failed = isinstance(served, Empty)
             connection.send(served if failed else _attempt(getattr(served, method), *arguments))
+
+
+def _leave_endings_to_parent() -> None:
+    """Ignore what asks a whole group or job to end: the parent gets it too, keeps what is done, and ends this process.
+
+    Else this process would end first, and a visit be recorded as killed. Processes that a step starts are asked alone,
+    e.g. by `terminate`, and end. A handler in Python does nothing after exec, but would lose a signal right after fork.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    own = os.getpid()
+
+    def ignore_here(number: int, _: Any) -> None:
+        if os.getpid() != own:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    def handle(handler: Any) -> None:
+        if os.getpid() == own:
+            with suppress(ValueError):  # not in the main thread
+                for number in numbers:
+                    signal.signal(number, handler)
+
+    handle(ignore_here)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lambda: handle(signal.SIG_DFL), after_in_parent=lambda: handle(ignore_here))
 
 
 def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -17,6 +17,7 @@ from pathlib import Path
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.own_process import python_command
+from ..hardware.register import registered
 from ..recording.rank_info import RENDEZVOUS_FILE
 from ..recording.store import RecordingWriter
 from .loop import Progress
@@ -40,7 +41,11 @@ def launch(
     logs = folder / "logs" / str(len(list((folder / "logs").glob("*"))) + 1)  # those of earlier starts are kept
     logs.mkdir(parents=True)
     began_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="curvescope-") as private, ExitStack() as ended:
+    with (
+        registered(f"scaling run into {folder}"),
+        tempfile.TemporaryDirectory(prefix="curvescope-") as private,
+        ExitStack() as ended,
+    ):
         ranks: list[subprocess.Popen[bytes]] = []
         ended.callback(_mark_interrupted, folder, plan)
         ended.callback(_end, ranks)

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ...base.errors import CurvescopeError
+from ..hardware.register import registered
 from ..recording.plan_file import PlanFile
 from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, RecordingWriter, open_recording
@@ -91,10 +92,10 @@ def run_plan(
                 failed.append((configuration, why))
 
     if not measurers:
-        with LocalMeasurer() as local:
+        with registered(f"sweep into {folder}"), LocalMeasurer() as local:
             work(local)
         return failed
-    with ThreadPoolExecutor(len(measurers)) as pool:
+    with registered(f"sweep into {folder}"), ThreadPoolExecutor(len(measurers)) as pool:
         working = [pool.submit(work, measurer) for measurer in measurers]
         try:
             # After a failure of one measurer, the others still measure everything else.

@@ -96,9 +96,10 @@ def claim(path: AnyPath, name: str, content: bytes, hint: str = "") -> None:
 
 
 @contextmanager
-def locked_folder(path: Path) -> Iterator[None]:
-    """Lock an existing folder, where the system has locks, against other processes that call this, for the block.
+def locked_folder(path: Path) -> Iterator[bool]:
+    """Lock an existing folder against other processes that call this, for the block; yields whether it could.
 
+    It could not where the system or its files have no locks. The lock ends with this process, however that ends.
     CurvescopeError: another process has locked it.
     """
     try:
@@ -106,15 +107,16 @@ def locked_folder(path: Path) -> Iterator[None]:
 
         folder = os.open(path, os.O_RDONLY)
     except (ImportError, OSError):
-        yield
+        yield False
         return
     try:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
         except BlockingIOError:
             raise CurvescopeError(f"Another process adds to {path}; wait until it has ended.") from None
         except OSError:
-            pass  # no locks here
-        yield
+            locked = False
+        yield locked
     finally:
         os.close(folder)

@@ -47,6 +47,10 @@ _SENTENCES = {
         "records_without_memory": "buffers of GPU records that were not read to their end for lack of memory",
         "raw_buffers": f"raw buffers of GPU records that {_UNWRITTEN}",
         **{table: f"rows of the collector's table {table} that {_UNWRITTEN}" for table in (*_TABLES, *_SMALL_TABLES)},
+        "chunk_folder_deleted": "times that the program deleted the folder of the recording's chunk files; what was in "
+            "it is lost",
+        "chunk_files_unreadable": "chunk files of processes that could not be read",
+        "torch_windows_unreadable": "files of torch's operators that could not be read, e.g. cut off",
         "torn_bytes": "bytes of incomplete chunks, left by a kill during a write",
         "kernels_without_geometry": "kernels whose grid and block the profiler did not give; waves are unknown",
         # Files of other profilers.

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 META_FILE = "recording.json"
 FORMAT = "curvescope recording"
+CHUNKS = "chunks"  # folder of what the processes of a command record, until it is merged into tables
 _LONGEST_LABEL = 100  # characters: file systems take 255 bytes
 _REQUESTS_AT_ONCE = 32  # of one process to a remote store, whose answers take tens of milliseconds each
 KERNEL = "kernel"  # see `Recording.work`
@@ -52,6 +53,8 @@ marks:REGEX` names); `--steps whole` says that all of it is one step."""
 STEP, RECORDING = "step", "recording"
 # Entry of `recording.json` of versions that were measured together: `run`, `rounds_of_process`, `name` and `place`.
 TOGETHER = "measured_together"
+_UNFINISHED = "is not finished: another process still records it, or was killed"
+_CUT = "has no tables yet: its recording command still runs, was killed, or had no room on the disk"
 MODEL = "model"  # `recording_type` of times that the cost model gave
 
 
@@ -90,11 +93,18 @@ class RecordingWriter:
         }
         self._set(path, {**head, "lost": {}, **meta})
         claim(path, META_FILE, self._document())
+        self._lock()
 
     def _set(self, path: AnyPath, meta: dict[str, Any]) -> None:
         self.path, self._meta = path, meta
         self._extends, self._locks = False, ExitStack()
         self._numbered: dict[str, int] = {}  # the next free number of each table
+
+    def _lock(self) -> bool:
+        """Lock a local folder until the end; returns whether no other process can write it now."""
+        if isinstance(self.path, RemotePath):
+            return False
+        return self._locks.enter_context(locked_folder(self.path))
 
     @classmethod
     def resume(cls, path: AnyPath, last_table: str) -> RecordingWriter:
@@ -103,31 +113,49 @@ class RecordingWriter:
         Parts without one of the same name in `last_table`, the table that is written last in each visit, are incomplete
         visits, and are removed; experiments are no visits, and stay.
         """
-        writer = cls._of_existing(path)
-        whole = {part.name for part in (path / last_table).glob("*.parquet")}
+        writer, _ = cls._locked(path)
+        writer._remove_incomplete(last_table)
+        writer.update(status=Status.RECORDING, resumed_utc=[*writer._meta.get("resumed_utc", []), _now_utc()])
+        return writer
+
+    def _remove_incomplete(self, last_table: str) -> None:
+        whole = {part.name for part in (self.path / last_table).glob("*.parquet")}
         for table in TABLES.keys() - {EXPERIMENTS.name}:
-            for part in (path / table).glob("*.parquet"):
+            for part in (self.path / table).glob("*.parquet"):
                 if part.name not in whole:
                     part.unlink()
-        writer.update(status=Status.RECORDING, resumed_utc=[*writer._meta.get("resumed_utc", []), _now_utc()])
+
+    @classmethod
+    def again(cls, path: AnyPath) -> RecordingWriter:
+        """Write the tables of a recording anew, whose writer ended before it had them; counts of lost data too."""
+        writer, _ = cls._locked(path)
+        for table in TABLES:
+            for part in (path / table).glob("*.parquet"):
+                part.unlink()
+        writer.update(status=Status.RECORDING, lost={})
         return writer
 
     @classmethod
     def extend(cls, path: AnyPath) -> RecordingWriter:
         """Add to a finished recording of today's version; its status and its counts of lost data stay.
 
-        Only one process at a time extends a local recording. A crash leaves the parts and entries written before it.
+        One whose writer was killed is finished first: complete visits stay, and its status becomes interrupted. Only
+        one process at a time writes a local recording. A crash leaves the parts and entries written before it.
         """
-        with ExitStack() as locks:
-            if not isinstance(path, RemotePath):
-                locks.enter_context(locked_folder(path))
-            writer = cls._of_existing(path)
-            unfinished = writer.meta["status"] == Status.RECORDING
-            if unfinished or writer.meta["schema_version"] != SCHEMA_VERSION:
-                why = "is not finished: another process still records it, or was killed"
-                why = why if unfinished else "was written by an older Curvescope"
-                raise CurvescopeError(f"{path} {why}. Nothing can be added to it; record it again.")
-            writer._extends, writer._locks = True, locks.pop_all()
+        writer, locked = cls._locked(path)
+        meta = writer.meta
+        older = meta["schema_version"] != SCHEMA_VERSION
+        unfinished = meta["status"] == Status.RECORDING
+        # Of others than sweeps nobody knows which parts are whole; without locks, whether somebody still writes.
+        unknown = unfinished and not (locked and meta.get("recording_type") == "sweep")
+        if older or unknown:
+            writer._locks.close()
+            why = "was written by an older Curvescope" if older else _UNFINISHED
+            raise CurvescopeError(f"{path} {why}. Nothing can be added to it; record it again.")
+        if unfinished:
+            writer._remove_incomplete("steps")
+            writer.update(status=Status.INTERRUPTED)
+        writer._extends = True
         return writer
 
     @classmethod
@@ -142,6 +170,19 @@ class RecordingWriter:
         writer = cls.__new__(cls)
         writer._set(path, open_recording(path).meta)
         return writer
+
+    @classmethod
+    def _locked(cls, path: AnyPath) -> tuple[RecordingWriter, bool]:
+        """The writer of an existing recording, read after it was locked; and whether it is, see `_lock`."""
+        writer = cls.__new__(cls)
+        writer._set(path, {})
+        locked = writer._lock()
+        try:
+            writer._meta = open_recording(path).meta
+        except CurvescopeError:
+            writer._locks.close()
+            raise
+        return writer, locked
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -193,9 +234,10 @@ class RecordingWriter:
             self._meta["lost"].setdefault(name, entry)["count"] += count
 
     def finish(self, status: str | None = None) -> None:
-        """Write the final status; default: complete, or incomplete if data was lost."""
+        """Write the final status; default: complete, or incomplete if data was lost. Others may write from then on."""
         gone = any(entry.get("severity") == Severity.LOST.value for entry in self._meta["lost"].values())
-        self.update(status=status or (Status.INCOMPLETE if gone else Status.COMPLETE))
+        with self._locks:
+            self.update(status=status or (Status.INCOMPLETE if gone else Status.COMPLETE))
 
     def _document(self) -> bytes:
         return json.dumps(self._meta, indent=1, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace")
@@ -206,7 +248,7 @@ class RecordingWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         status = None if kind is None else Status.INTERRUPTED
         # A full disk may be the reason for the exception: existing parts stay readable with any status.
-        with self._locks, suppress(*(() if kind is None else (CurvescopeError,))):
+        with suppress(*(() if kind is None else (CurvescopeError,))):
             self.finish(self._meta["status"] if self._extends else status)
 
 
@@ -375,6 +417,18 @@ def _read_meta(path: AnyPath) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def has_chunks(path: AnyPath) -> bool:
+    """Whether a recording of a command is not merged into tables: it is still recorded, or it was cut."""
+    return not isinstance(path, RemotePath) and (path / CHUNKS).is_dir()
+
+
+def open_merged(path: AnyPath) -> Recording:
+    """Open a recording whose tables are written; CurvescopeError if they are not, and what makes them."""
+    if has_chunks(path):
+        raise CurvescopeError(f"{path} {_CUT}. `curvescope recover {path}` makes them.")
+    return open_recording(path)
 
 
 def open_recordings(folders: Iterable[AnyPath]) -> list[Recording | CurvescopeError]:

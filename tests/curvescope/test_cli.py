@@ -237,26 +237,48 @@ def test_an_input_the_model_cannot_take_is_said(workplace, command):
     assert "--input-shape" in done.stderr
 
 
-def test_ctrl_c_keeps_what_is_whole(workplace, command, monkeypatch):
-    """The fifth visit is the second of the second round."""
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_keeps_what_is_whole_and_answers_from_it(workplace, command, monkeypatch, name, code):
+    """The fifth visit is the second of the second round. `timeout` sends its signal twice."""
     written, write = [], RecordingWriter.write
 
     def interrupt(writer, table, *arguments):
         write(writer, table, *arguments)
         written.append(table)
         if written.count("steps") == 5:
-            signal.raise_signal(signal.SIGINT)
+            number = getattr(signal, name)
+            for _ in range(1 if name == "SIGINT" else 2):
+                signal.raise_signal(number)
 
+    path = f"cut-{name}"
     with monkeypatch.context() as patched:
         patched.setattr(RecordingWriter, "write", interrupt)
-        cut = command("diagnose", *MODEL, "--batch", "1,2,4", "-o", "cut", cwd=workplace)
-    assert cut.returncode == 130
-    assert cut.stdout == ""
-    assert "curvescope explain cut" in cut.stderr
+        cut = command("diagnose", *MODEL, "--batch", "1,2,4", "-o", path, cwd=workplace)
+    assert cut.returncode == code
+    assert "step ms" in cut.stdout
+    assert "not complete (status: interrupted)" in cut.stdout
+    assert f"curvescope explain {path}" in cut.stderr
     assert "Traceback" not in cut.stderr
-    assert len(list(Path(workplace, "cut").glob("steps/*.parquet"))) == 5
-    done = command("explain", "cut", cwd=workplace, code=0)
+    assert len(list(Path(workplace, path).glob("steps/*.parquet"))) == 5
+    done = command("explain", path, cwd=workplace, code=0)
     assert "not complete (status: interrupted)" in done.stdout
+
+
+def test_confirm_goes_on_after_a_kill(workplace, command):
+    """A visit that was being written is removed, the whole ones stay, and experiments are made on them."""
+    command("diagnose", *MODEL, "--batch", "1,2", "--experiments", "0", "-o", "killed", cwd=workplace, code=0)
+    path = Path(workplace, "killed")
+    meta = json.loads((path / "recording.json").read_text())
+    (path / "recording.json").write_text(json.dumps({**meta, "status": "recording"}))
+    visits = sorted(path.glob("steps/*.parquet"))
+    visits[-1].unlink()
+    begun = sorted(path.glob(f"*/{visits[-1].name}"))
+    assert begun
+    done = command("confirm", "killed", "--experiments", "1s", cwd=workplace, code=0)
+    assert "Experiments on killed" in done.stderr
+    assert json.loads((path / "recording.json").read_text())["status"] == "interrupted"
+    assert sorted(path.glob("steps/*.parquet")) == visits[:-1]
+    assert not any(part.exists() for part in begun)
 
 
 def test_help_imports_nothing_heavy(tmp_path):

@@ -306,7 +306,7 @@ def test_the_clocks_are_held_against_each_other_where_nothing_came_between(monke
 
 
 def test_killed_the_windows_before_the_last_are_there(folders, tmp_path):
-    (found,) = read_processes(folders[2])
+    (found,) = read_processes(folders[2]).processes
     assert found.windows >= 2
     with RecordingWriter(tmp_path / "r", {"device": None}) as writer:
         merge_chunks(folders[2], writer)

@@ -45,7 +45,7 @@ class Bench(NamedTuple):
 
         backend = open_backend(args.backend, args.device)
         jobs = [(backend, sweep) for sweep in self.make_problems(args, backend)]
-        return measuring.show(args, measuring.collect(args, self.name, jobs))
+        return measuring.measure_and_show(args, self.name, jobs)
 
 
 _ALL = (

@@ -18,4 +18,4 @@ def run(args: argparse.Namespace) -> int:
 
     library = open_backend(args.backend, args.device)
     jobs = every_problem(measuring.own_kernels(library, args.device), library)
-    return measuring.show(args, measuring.collect(args, "all", jobs))
+    return measuring.measure_and_show(args, "all", jobs)

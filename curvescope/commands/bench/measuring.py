@@ -12,6 +12,7 @@ from ...analysis.render import terminal
 from ...analysis.render.tables import table
 from ...base.arguments import parse_share
 from ...base.counted import counted
+from ...base.endings import answered_if_interrupted
 from ...base.errors import BackendMissingError
 from ...base.numbers import duration
 from ...options import HOW, WHERE, add, check_time_limit, clocks
@@ -101,6 +102,7 @@ def collect(
     what: str,
     jobs: Sequence[tuple[Backend, Sweep]],
     ended: Callable[[int, MeasuredSweep], object] = lambda *_: None,
+    measured: list[MeasuredSweep] | None = None,
 ) -> list[MeasuredSweep]:
     """Measure and record; progress goes to standard error.
 
@@ -109,6 +111,7 @@ def collect(
         what: name of the benchmark.
         jobs: backend and sweep of each recording. A single recording is the output folder; several are folders in it.
         ended: takes the number of each job from 0 and its results, when it has ended.
+        measured: list that gets what is measured, also where this is interrupted.
     """
     from ...kernels.runner import run_sweep
     from ...profiling.recording.store import new_recording_path
@@ -125,13 +128,25 @@ def collect(
         f"{jobs[0][0].describe()['name']}, {method.cache} caches, timed by {timers}, at most about "
         f"{method.time_limit_s:g} s each, into {path}."
     )
-    measured: list[MeasuredSweep] = []
+    measured = [] if measured is None else measured
     with clocks(args, _device(args, jobs[0][0])), LiveResults(count, method.time_limit_s) as view:
         try:
             for backend, sweep in jobs:
                 folder = path if len(jobs) == 1 else path / _folder(sweep)
                 view.begin()
-                results = run_sweep(sweep, backend, method, folder, view.report)
+                so_far: dict[str, Result] = {}
+
+                def report(result: Result, so_far: dict[str, Result] = so_far) -> None:
+                    so_far[result.problem] = result
+                    view.report(result)
+
+                try:
+                    results = run_sweep(sweep, backend, method, folder, report)
+                except KeyboardInterrupt:
+                    if so_far:
+                        done = MeasuredSweep(folder, backend.name, sweep, [*so_far.values()])
+                        measured.append(done)
+                    raise
                 measured.append(MeasuredSweep(folder, backend.name, sweep, results))
                 ended(len(measured) - 1, measured[-1])
         except KeyboardInterrupt:
@@ -146,6 +161,14 @@ def _device(args: argparse.Namespace, backend: Backend) -> str:
     if backend.describe()["kind"] == "cpu":
         return "cpu"
     return args.device if args.device and ":" in args.device else "cuda:0"
+
+
+def measure_and_show(args: argparse.Namespace, what: str, jobs: Sequence[tuple[Backend, Sweep]]) -> int:
+    """Measure and print the results, also of what was measured before an interrupt; returns the exit code of `show`."""
+    measured: list[MeasuredSweep] = []
+    with answered_if_interrupted(lambda: show(args, measured) if measured else None):
+        collect(args, what, jobs, measured=measured)
+    return show(args, measured)
 
 
 def show(args: argparse.Namespace, measured: Sequence[MeasuredSweep]) -> int:

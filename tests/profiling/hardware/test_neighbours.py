@@ -1,5 +1,10 @@
 """Which processes on a GPU are neighbours: neither this one, nor what it started, nor what started it."""
 
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +12,7 @@ import pytest
 from curvescope.profiling.hardware import neighbours
 from curvescope.profiling.hardware.neighbours import find_neighbours, neighbours_on
 from curvescope.profiling.hardware.nvml import NvmlDevice
+from curvescope.profiling.hardware.register import registered
 from curvescope.profiling.measure import visit
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep import run_sweep
@@ -70,5 +76,62 @@ def test_a_neighbour_of_one_visit_is_a_warning_of_the_recording(tmp_path, monkey
     assert warnings == [neighbours_on(on_gpu(20, 40), 20).sentence]
 
 
-def test_a_cpu_has_its_own_way_to_notice():
-    assert find_neighbours("cpu") is None
+HOLDS = """
+import sys
+from curvescope.profiling.hardware.register import registered
+with registered("alexnet into runs/a"):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_measurement():
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", HOLDS], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        process.stdin.close()
+
+
+def test_on_a_cpu_other_measurements_of_curvescope_are_named():
+    with registered("mine"):
+        assert find_neighbours("cpu") is None
+        with another_measurement() as other:
+            assert find_neighbours("cpu").sentence == (
+                f"1 other measurement of Curvescope runs on this machine: alexnet into runs/a (process {other.pid}). "
+                "They disturb each other: run one at a time."
+            )
+        assert find_neighbours("cpu") is None
+
+
+def test_a_killed_measurement_is_no_neighbour():
+    with another_measurement() as other:
+        other.kill()
+        other.wait()
+        assert find_neighbours("cpu") is None
+        assert not Path(os.environ["XDG_RUNTIME_DIR"], "curvescope", str(other.pid)).exists()
+
+
+@pytest.mark.parametrize("how", ["a file", "of another user", "a pipe in it"])
+def test_a_register_that_cannot_be_used_is_none(tmp_path, monkeypatch, how):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    if how == "a file":
+        (tmp_path / "curvescope").write_text("")
+    elif how == "a pipe in it":
+        (tmp_path / "curvescope").mkdir()
+        os.mkfifo(tmp_path / "curvescope" / "4711")
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: 4711)
+    with registered("mine"):
+        assert find_neighbours("cpu") is None
+
+
+def test_a_measurement_beside_another_says_so_in_its_recording(tmp_path, monkeypatch):
+    monkeypatch.setattr(visit, "record_step", record_step)
+    clock = FakeClock()
+    protocol = Protocol("one round", (1, 1), 1, (1, 1), 0.0, 1, None)
+    with another_measurement() as other:
+        run_sweep(FakeWorkload(clock, lambda _: 1_000_000), (1, 2), protocol, tmp_path / "r", clock_s=clock.seconds)
+    (warning,) = open_recording(tmp_path / "r").meta["warnings"]
+    assert f"alexnet into runs/a (process {other.pid})" in warning

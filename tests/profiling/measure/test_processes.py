@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -47,6 +48,21 @@ class Loads:
     def parents_of(self, pid):
         with open(f"/proc/{pid}/stat") as stat:
             return int(stat.read().rpartition(")")[2].split()[1]), os.getpid()
+
+
+class Asked:
+    """A step whose process, and one that it starts, are asked to end."""
+
+    def ask(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return "goes on"
+
+    def ask_worker(self):
+        worker = multiprocessing.Process(target=_sleep, daemon=True)
+        worker.start()
+        worker.terminate()
+        worker.join()
+        return worker.exitcode
 
 
 def is_running(pid):
@@ -130,3 +146,29 @@ def test_processes_of_a_step_are_its_children_and_end_with_it(start, leaves):
     assert parent == step
     child.end()
     assert_ends(pid)
+
+
+def test_a_signal_to_the_whole_job_is_left_to_the_parent():
+    """Slurm and `timeout` signal every process: a visit must not be recorded as killed before the parent ends it."""
+    process = ChildProcess(Asked)
+    try:
+        assert process.call("ask") == "goes on"
+        assert process.call("ask_worker") == -signal.SIGTERM
+    finally:
+        process.end()
+
+
+def test_a_killed_process_leaves_no_temporary_folder(tmp_path):
+    program = (
+        "import os, signal\n"
+        "from curvescope.profiling.measure.processes import ChildProcess\n"
+        "ChildProcess(list).call('copy')\n"
+        "assert any(name.startswith('pymp-') for name in os.listdir(os.environ['TMPDIR']))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    assert done.returncode == -signal.SIGKILL
+    until = time.monotonic() + 120
+    while left := list(tmp_path.glob("pymp-*")):
+        assert time.monotonic() < until, left
+        time.sleep(0.1)

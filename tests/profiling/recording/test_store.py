@@ -104,6 +104,25 @@ def test_a_finished_recording_gets_parts_and_keeps_its_own(tmp_path, status):
     assert all(after[file] == content for file, content in before.items() if file.name != "recording.json")
 
 
+def test_a_sweep_whose_writer_was_killed_keeps_its_whole_visits_and_gets_more(tmp_path):
+    path = tmp_path / "r"
+    writer = RecordingWriter(path, {"recording_type": "sweep"})
+    writer.write("steps", steps(), part="whole")
+    for name in ("whole", "begun"):
+        rows = {"name": ["r"], "start_ns": [0], "duration_ns": [1], "kind": ["push_pop"], "source": ["torch"]}
+        writer.write("ranges", rows, part=name)
+    with pytest.raises(CurvescopeError, match="Another process adds to"):
+        RecordingWriter.extend(path)
+    del writer  # as by a kill: its lock ends, and its last entry stays
+    assert open_recording(path).meta["status"] == Status.RECORDING
+    with RecordingWriter.extend(path) as writer:
+        writer.write("experiments", EXPERIMENT_RUNS)
+    recording = open_recording(path)
+    assert recording.meta["status"] == Status.INTERRUPTED
+    assert [part.stem for part in recording.parts("ranges")] == ["whole"]
+    assert (recording.count_rows("steps"), recording.count_rows("experiments")) == (2, 1)
+
+
 def test_what_another_process_adds_to_or_is_still_recorded_or_old_gets_nothing(tmp_path):
     RecordingWriter(tmp_path / "r", {})
     with pytest.raises(CurvescopeError, match="not finished"):

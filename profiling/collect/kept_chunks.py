@@ -1,0 +1,188 @@
+"""The folder of chunk files of a recording, which lies in the recording until they are merged into its tables.
+
+So whatever ends the recording command, or fills the disk, leaves what was recorded: `recover` merges it later, and
+commands that read merge it into a temporary recording (`merged_meanwhile`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import CurvescopeError
+from ..readers import Options
+from ..recording.atomic_files import locked_folder, storage_error
+from ..recording.remote_store import AnyPath, RemotePath
+from ..recording.store import (
+    CHUNKS,
+    Recording,
+    RecordingWriter,
+    Status,
+    has_chunks,
+    new_recording_path,
+    open_recording,
+)
+from .merge import merge_chunks
+
+FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
+_OPTIONS = "options"  # in it, JSON: how names of ranges are read
+_COMPLETES = " completes it."
+_CUT = (
+    "The recording command was killed, or had no room on the disk: what its processes recorded in their last moments "
+    "(ranges of some 10 ms, buffers of GPU records) may be missing."
+)
+
+
+class NotMergedError(CurvescopeError):
+    """What was recorded could not be written as a recording; it is kept."""
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The chunk folder of a recording in progress, its writer, and how to read names of ranges."""
+
+    folder: Path
+    writer: RecordingWriter
+    options: Options
+    local: RecordingWriter | None = None  # for a remote store: of the local recording that has the folder
+
+    def merge(self, ended_by: str | None = None, **how: Any) -> None:
+        """Write the recording, finish it, and delete the chunk files; `how` is for `merge_chunks`.
+
+        `ended_by` is what ended the recording early, e.g. SIGTERM.
+
+        Raises:
+            NotMergedError: it could not be written; the chunk files are kept, as after any other exception.
+        """
+        home = self.folder.parent
+        kept = f"What was recorded is kept in {self.folder}, and `curvescope recover {home}` reads it"
+        try:
+            merge_chunks(self.folder, self.writer, self.options, **how)
+            self.writer.finish(Status.INTERRUPTED if ended_by else None)
+        except BaseException as error:
+            with suppress(CurvescopeError):  # on a full disk it stays as it is
+                self.writer.finish(Status.INTERRUPTED)
+            if not isinstance(error, Exception):
+                print(f"curvescope: {kept}.", file=sys.stderr)
+                raise
+            why = str(error) if isinstance(error, CurvescopeError) else f"{type(error).__name__}: {error}."
+            raise NotMergedError(f"{why} {kept} once there is room.") from error
+        self.discard()
+
+    def discard(self) -> None:
+        """Delete the chunk folder, as a whole or not at all; with the local recording of a remote store."""
+        folder = self.folder if self.local is None else self.folder.parent
+        merged = folder.with_name(f".{folder.name}.merged")
+        with suppress(OSError):
+            folder.rename(merged)
+            shutil.rmtree(merged, ignore_errors=True)
+
+
+def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -> Chunks:
+    """Create a recording with a folder for chunk files; of a remote store, the folder is in a local recording.
+
+    CurvescopeError: the recording's folder is taken or not writable.
+    """
+    options = options or Options()
+    writer, local = RecordingWriter(path, meta), None
+    home = path
+    if isinstance(home, RemotePath):
+        home = new_recording_path(home.name)
+        local = RecordingWriter(home, meta)
+    folder = home.resolve() / CHUNKS  # the program may change its working folder
+    try:
+        folder.mkdir()
+        given = {"batch": options.batch, "range_pattern": options.range_pattern}
+        (folder / _OPTIONS).write_text(json.dumps(given))
+    except OSError as error:
+        writer.finish(Status.INTERRUPTED)
+        raise storage_error(folder, error) from error
+    return Chunks(folder, writer, options, local)
+
+
+def processes_writing(folder: Path) -> list[int]:
+    """The processes that still record into a chunk folder, by their ids, as far as /proc says."""
+    named = {path.name.partition("-")[0] for path in folder.glob("*.chunks")}
+    wanted = os.fsencode(f"{FOLDER_VARIABLE}={folder.resolve()}")
+    found = []
+    for number in sorted(int(name) for name in named if name.isdigit()):
+        with suppress(OSError):  # it ended, or belongs to somebody else
+            if wanted in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
+                found.append(number)
+    return found
+
+
+def recover(path: Path) -> Recording:
+    """Merge what a recording command left that was killed, or had no room on the disk; returns the recording.
+
+    CurvescopeError: there is nothing to recover, or a process still records.
+    """
+    recording = open_recording(path)
+    if not has_chunks(path):
+        raise CurvescopeError(
+            f"{path} needs no recovery (status: {recording.meta['status']}): read it, e.g. with `curvescope explain`."
+        )
+    folder = path / CHUNKS
+    if running := processes_writing(folder):
+        raise CurvescopeError(
+            f"Process {', '.join(map(str, running))} still records into {folder}: wait until it has ended, or end it "
+            f"with `kill {running[0]}`. `curvescope explain {path}` reads what is there."
+        )
+    writer = RecordingWriter.again(path)
+    killed = "exit_code" not in writer.meta  # the command writes it before it merges
+    if killed:
+        _warn(writer, _CUT)
+    ended_by = writer.meta.get("ended_by", "SIGKILL" if killed else None)
+    Chunks(folder.resolve(), writer, _options_in(folder)).merge(ended_by, ends=[])
+    return open_recording(path)
+
+
+@contextmanager
+def merged_meanwhile(recording: Recording, say: Callable[[str], None]) -> Iterator[Recording]:
+    """Merge the chunk files of a recording into a temporary one for the block, and say why it has them."""
+    path = Path(str(recording.path))
+    why = _why_not_merged(path)
+    say(why)
+    with tempfile.TemporaryDirectory(prefix="curvescope-") as scratch:
+        # In a folder of the same name, by which views call it.
+        target = Path(scratch, "recording", path.resolve().name)
+        kept = {name: value for name, value in recording.meta.items() if name not in ("status", "lost")}
+        writer = RecordingWriter(target, kept)
+        if why.endswith(_COMPLETES):
+            _warn(writer, _CUT)
+        merge_chunks(path / CHUNKS, writer, _options_in(path / CHUNKS), ends=[])
+        writer.finish(Status.INTERRUPTED)
+        yield open_recording(target)
+
+
+def _why_not_merged(path: Path) -> str:
+    running = processes_writing(path / CHUNKS)
+    try:
+        with locked_folder(path):
+            if not running:
+                return f"{path} was cut: its recording command was killed. `curvescope recover {path}`{_COMPLETES}"
+    except CurvescopeError:
+        return f"{path} is still being recorded: this is what it has so far."
+    number = ", ".join(map(str, running))
+    return f"{path} was cut: its recording command was killed. Process {number} still records into it."
+
+
+def _warn(writer: RecordingWriter, sentence: str) -> None:
+    others = [one for one in writer.meta.get("warnings", []) if one != sentence]
+    writer.update(warnings=[*others, sentence])
+
+
+def _options_in(folder: Path) -> Options:
+    try:
+        given = json.loads((folder / _OPTIONS).read_bytes())
+        return Options(batch=given["batch"], range_pattern=given["range_pattern"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return Options()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .analysis.render.terminal import print_prose, progress_bars
 from .base.counted import counted
+from .base.errors import CurvescopeError
 from .base.escaping import escape_controls
 from .profiling.readers import Imported, Options, import_profile
 from .profiling.recording.lost import describe_lost
@@ -78,6 +79,24 @@ def notes(done: Imported) -> list[str]:
     if done.batch_from is not None:
         lines.append(f"Batch size from {done.batch_from}.")
     return [escape_controls(line) for line in lines]
+
+
+def advised_lines(path: AnyPath) -> list[str]:
+    """The first lines of `explain` on a recording of one profile; none where nothing ran."""
+    from .analysis.diagnosis.suggested import advise, device_kind, has_no_curve
+    from .analysis.render.advice import first_lines
+    from .experiments.factors import all_facts
+    from .profiling.recording.axis import axis_of
+    from .profiling.recording.experiments import Scope
+
+    recording = open_recording(path)
+    if not has_no_curve(recording):
+        return []
+    try:
+        advice = advise(recording, all_facts(Scope.STEP, device_kind(recording)))
+    except CurvescopeError:
+        return []
+    return [escape_controls(line) for line in first_lines(advice, axis_of(recording.meta))]
 
 
 @contextmanager

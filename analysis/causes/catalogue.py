@@ -15,6 +15,7 @@ from ..verdicts.rule import makes_faster
 from ..verdicts.words import Verdict
 from . import call_size, more_work, not_significant, slow_call
 from .case import Case, Claim, Intervention
+from .single_profile import ProfiledStep, Suggestion
 
 UNEXPLAINED = "unexplained"
 NOT_SIGNIFICANT = not_significant.CAUSE
@@ -25,7 +26,17 @@ _NAMES = (
     *("idle_threads", "threads_begin", "values", "copies", "precision", "slow_call", "call_size", "weights"),
     *("optimizer", "not_significant", "fixed_cost", "overhead"),
 )
+# Causes that one profile tells: of idle time and copies, which a sweep has as terms of their own.
+_OF_PROFILES = (
+    *("waiting_for_input", "one_gap", "host_copies", "host_waits", "exposed_communication", "first_use"),
+    *("compilation",),
+)
 _MODULES = [import_module(f".{name}", __package__) for name in _NAMES]
+_SUGGESTING = [
+    module
+    for module in (*_MODULES, *(import_module(f".{name}", __package__) for name in _OF_PROFILES))
+    if hasattr(module, "suggest")
+]
 CAUSES = (*(module.CAUSE for module in _MODULES), UNEXPLAINED)
 # Splitting removes every excess, whatever causes it: a more telling experiment goes before.
 LAST_OF_CONFIRMED = (call_size.CAUSE,)
@@ -117,6 +128,12 @@ def _guarded(plugin: plugins.Plugin) -> Callable[[Case], Claim | None]:
         return None
 
     return weigh
+
+
+def suggestions(step: ProfiledStep) -> tuple[Suggestion, ...]:
+    """What the causes suggest of a profiled step, the largest bound first."""
+    found = (module.suggest(step) for module in _SUGGESTING)
+    return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.at_most_ms))
 
 
 @dataclass(frozen=True)

@@ -280,9 +280,7 @@ def _host_calls(steps: pd.DataFrame, api_calls: pd.DataFrame | None) -> dict[str
     calls = timed[inside]
     if calls.empty:
         return {}
-    kinds = {
-        name: next((kind for kind, pattern in _HOST_KINDS if pattern.match(name)), None) for name in set(calls["name"])
-    }
+    kinds = {name: host_kind(name) for name in set(calls["name"])}
     kind = calls["name"].map(kinds)
     time_ms = calls["duration_ns"].astype("float64") / 1e6
     return {
@@ -314,3 +312,9 @@ def mean_clock(steps: pd.DataFrame, clocks: pd.DataFrame | None) -> tuple[float 
     sampled = clocks.loc[in_step | in_visit & ~of_gpu, "sm_clock_hz"].dropna()
     reasons |= reasons_in(map(str, clocks.loc[in_visit, "throttle_reasons"].dropna()))
     return float(sampled.mean()) if clock_hz is None and len(sampled) else clock_hz, reasons
+
+
+def host_kind(name: str) -> str | None:
+    """What a CUDA or HIP API call does to the host, see `_HOST_KINDS`; None for others."""
+    plain = name.replace("hip", "cuda", 1) if name.startswith("hip") else name
+    return next((kind for kind, form in _HOST_KINDS if form.match(plain)), None)

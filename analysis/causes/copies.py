@@ -10,6 +10,7 @@ import re
 
 from ..decompose.terms import OPTIMIZER
 from .case import Case, Claim, Intervention, Use, seen
+from .single_profile import ProfiledStep, Suggestion, fact
 
 CAUSE = "copies of operands"
 INTERVENTION = Intervention(
@@ -43,3 +44,28 @@ def weigh(case: Case) -> Claim | None:
 
 def _ms(uses: list[Use], batch: int) -> float:
     return math.fsum(use.time_ms for use in uses if use.batch == batch)
+
+
+_LAYOUT = re.compile(
+    r"nchwToNhwc|nhwcToNchw|batched_transpose|tensorTransformGeneric|SubTensorOpWithTransform|reorder", re.IGNORECASE
+)
+
+
+def suggest(step: ProfiledStep) -> Suggestion | None:
+    """Suggest the memory format that the kernels want, where images are converted for them."""
+    converting = step.groups[step.groups["name"].map(lambda name: _LAYOUT.search(str(name)) is not None)]
+    spent_ms = float(converting["ms"].sum())
+    if not step.enough(spent_ms):
+        return None
+    evidence = (
+        fact("kernels that convert the layout, per step", spent_ms, "ms", "kernels.name"),
+        fact("their calls per step", float(converting["calls"].sum()), "", "kernels"),
+    )
+    return Suggestion(
+        cause=CAUSE,
+        what="converts images between memory formats",
+        at_most_ms=spent_ms,
+        evidence=evidence,
+        where=step.place_of(converting),
+        factors=("channels_last",),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .case import Case, Claim, Evidence, Intervention, seen
+from .single_profile import ProfiledStep, Suggestion, fact, gap_ms, host_gaps
 
 CAUSE = "launch- or host-bound"
 INTERVENTION = Intervention(
@@ -52,3 +53,33 @@ def _idle(case: Case) -> Claim | None:
     refutation = "With the step replayed as one CUDA graph, or its input prefetched, idle does not shrink."
     amount = sum(use.share for use in case.uses)
     return Claim(CAUSE, amount, 0.6, tuple(evidence), refutation)
+
+
+_LONGEST_SHORT_NS = 1_000_000  # a longer gap has a reason of its own
+_MOST_KERNEL_MS = 0.1  # mean time of a kernel up to which launching it may be what takes long
+
+
+def suggest(step: ProfiledStep) -> Suggestion | None:
+    """Suggest one launch for many kernels, where the device is idle between short kernels."""
+    if step.on_host or (len(step.calls) and step.calls["name"].str.contains("GraphLaunch").any()):
+        return None
+    gaps = host_gaps(step)
+    long = gaps[gaps["end_ns"] - gaps["begin_ns"] > _LONGEST_SHORT_NS] if len(gaps) else gaps
+    short_ms = step.idle_ms - gap_ms(long, step.steps)
+    calls = float(step.groups["calls"].sum())
+    kernel_ms = float(step.groups["own_ms"].sum()) / calls if calls else 0.0
+    if not step.enough(short_ms) or not 0 < kernel_ms <= _MOST_KERNEL_MS:
+        return None
+    evidence = (
+        fact("idle time in gaps of at most 1 ms, per step", short_ms, "ms", "kernels.start_ns"),
+        fact("kernels and copies per step", calls, "", "kernels"),
+        fact("their mean time", 1e3 * kernel_ms, "µs", "kernels.duration_ns"),
+    )
+    return Suggestion(
+        cause=CAUSE,
+        what="launches short kernels more slowly than the device runs them",
+        at_most_ms=short_ms,
+        evidence=evidence,
+        where=None,
+        factors=("cuda_graph", "compiled"),
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from . import algorithm_switch
 from .case import Case, Claim, Evidence, HostCalls, Intervention, seen
+from .single_profile import ProfiledStep, Suggestion, fact
 
 CAUSE = "memory pressure"
 INTERVENTION = Intervention(
@@ -66,3 +67,30 @@ def memory_evidence(case: Case) -> list[Evidence]:
         seen("allocator retries", (one.allocator_retries for one in facts), "", "steps.allocator_retries"),
     )
     return [one for one in found if one.after or (one.unit and one.after is not None)]
+
+
+def suggest(step: ProfiledStep) -> Suggestion | None:
+    """Suggest to keep memory, where the host allocates it from the driver while nothing runs."""
+    calls = step.calls[step.calls["kind"].eq("allocation") & step.calls["in_used"]] if len(step.calls) else step.calls
+    if calls.empty:
+        return None
+    names = set(calls["name"])
+    waits_ms = step.idle_because(lambda reason: reason.removeprefix("host in ") in names)
+    if not step.enough(waits_ms):
+        return None
+    most = calls.groupby("name").size().sort_values(ascending=False)
+    evidence = (
+        fact("idle time in allocations and frees of the driver, per step", waits_ms, "ms", "api_calls"),
+        fact("most of these calls", f"{most.index[0]} ({most.iloc[0] / step.steps:g} per step)", "", "api_calls.name"),
+    )
+    return Suggestion(
+        cause=CAUSE,
+        what="allocates the device's memory from the driver",
+        at_most_ms=waits_ms,
+        evidence=evidence,
+        where=str(most.index[0]),
+        factors=("expandable_segments", "malloc_async"),
+        remedy="let the caching allocator keep the memory: warm up once with the largest shape",
+        how="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; no torch.cuda.empty_cache() in the loop; in the first "
+        "steps of a program allocations are usual",
+    )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+from ..decompose.terms import OPTIMIZER
 from .case import Case, Claim, Intervention, seen
+from .single_profile import ProfiledStep, Suggestion, fact
 
 CAUSE = "optimizer work"
 INTERVENTION = Intervention(
@@ -23,3 +27,31 @@ def weigh(case: Case) -> Claim | None:
     evidence = (seen("time per step", times, "ms", "kernels.duration_ns"),)
     refutation = "At other sizes its time grows with them."
     return Claim(CAUSE, case.share.value.value, 0.55, evidence, refutation)
+
+
+_FUSED = re.compile(r"fused_?(adam|sgd|adagrad|lamb|optim)|FusedAdam|FusedSgd|_fused_|LAMB", re.IGNORECASE)
+_LISTS = re.compile(r"multi_tensor_apply|_foreach_", re.IGNORECASE)
+
+
+def suggest(step: ProfiledStep) -> Suggestion | None:
+    """Suggest a fused optimizer, where the optimizer runs many kernels."""
+    mine = step.groups[step.groups["phase"].eq(OPTIMIZER)]
+    idle_ms = step.idle_because(lambda reason: "Optimizer.step" in reason)
+    whole_ms = float(mine["ms"].sum()) + idle_ms
+    texts = [*mine["name"].dropna(), *mine["op"].dropna()]
+    if not step.enough(whole_ms) or mine.empty or any(map(_FUSED.search, texts)):
+        return None
+    lists = any(map(_LISTS.search, texts))
+    evidence = (
+        fact("time of the optimizer, per step", whole_ms, "ms", "kernels.phase"),
+        fact("its operators" if step.on_host else "its kernels", float(mine["calls"].sum()), "", "kernels"),
+        fact("its form", "lists of parameters" if lists else "one parameter after another", "", "kernels.name"),
+    )
+    return Suggestion(
+        cause=CAUSE,
+        what="spends its time in an optimizer that is not fused",
+        at_most_ms=whole_ms,
+        evidence=evidence,
+        where="optimizer",
+        factors=("fused_optimizer",) if lists else ("fused_optimizer", "foreach_optimizer"),
+    )

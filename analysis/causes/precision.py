@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ...profiling.attribution.kernel_precision import kernel_precision
 from .case import Case, Claim, Evidence, Intervention
+from .single_profile import ProfiledStep, Suggestion, fact
 
 CAUSE = "precision"
 INTERVENTION = Intervention(
@@ -33,3 +35,37 @@ def _changed(case: Case, batch: int, other: int) -> list[str]:
     """The operators that have no type in common at two batch sizes."""
     types, others = case.operands(batch).dtypes, case.operands(other).dtypes
     return [op for op in types if op in others and types[op].isdisjoint(others[op])]
+
+
+_FASTER = 2.0  # peak of another precision over that of fp32, from which it is worth a word
+_OTHERS = ("tf32", "bf16", "fp16")
+
+
+def suggest(step: ProfiledStep) -> Suggestion | None:
+    """Suggest a shorter type, where products compute in fp32 beside tensor cores that are faster."""
+    fp32 = step.hardware.roof("compute", "fp32")
+    others = [roof for name in _OTHERS if (roof := step.hardware.roof("compute", name)) is not None]
+    products = step.groups[step.groups["name"].map(lambda name: kernel_precision(str(name)) == "fp32")]
+    spent_ms = float(products["ms"].sum())
+    if fp32 is None or not others or spent_ms <= 0:
+        return None
+    best = max(others, key=lambda roof: roof.per_s)
+    saved_ms = spent_ms * (1 - fp32.per_s / best.per_s)
+    if best.per_s < _FASTER * fp32.per_s or not step.enough(saved_ms):
+        return None
+    names = {roof.precision for roof in others if roof.per_s >= _FASTER * fp32.per_s}
+    evidence = (
+        fact("products in fp32, per step", spent_ms, "ms", "kernels.name"),
+        fact(f"peak of {best.precision} over that of fp32", best.per_s / fp32.per_s, "", "devices.toml"),
+    )
+    bf16_factor = ("bf16_autocast",) if names & {"bf16"} else ()
+    return Suggestion(
+        cause=CAUSE,
+        what="computes products in fp32, beside tensor cores that take shorter types",
+        at_most_ms=saved_ms,
+        evidence=evidence,
+        where=step.place_of(products),
+        factors=(*(("tf32",) if "tf32" in names else ()), *bf16_factor),
+        remedy=None if bf16_factor or "tf32" in names else "compute products in fp16 by autocast",
+        how=None if bf16_factor or "tf32" in names else "with torch.autocast('cuda', torch.float16): and a GradScaler",
+    )

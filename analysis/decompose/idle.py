@@ -9,7 +9,7 @@ for an event or for work that is not recorded, or goes from one kernel to the ne
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -214,29 +214,47 @@ def _host(recording: Recording, table: str, columns: Sequence[str]) -> StepHostS
     return StepHostSpans(spans.to_pandas(split_blocks=True, self_destruct=True))
 
 
-def idle_times(
+class _StepGaps(NamedTuple):
+    """The gaps of one step, divided at launches, with the code of each one's reason."""
+
+    step: int  # number of the step
+    gaps: Gaps
+    codes: Ints
+    after: Ints  # code of the layer of the work after each; -1 without one
+    layers: pd.Index
+
+
+def _step_gaps(
     work: Work, steps: pd.DataFrame, calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None
-) -> tuple[IdleTime, ...]:
-    """The idle time of a mean step by reason, the longest first; their times add up to all of it."""
+) -> Iterator[_StepGaps]:
     rows = _rows(work, steps)
     layer, layers = pd.factorize(rows["layer"])
     start_ns, process = rows["start_ns"].to_numpy(np.int64), rows["process"].to_numpy(np.float64, na_value=np.nan)
     end_ns = start_ns + rows["duration_ns"].to_numpy(np.int64)
     launched_ns = calls.ends_of(rows)
     edges = np.searchsorted(rows["step"].to_numpy(np.int64), np.arange(len(steps) + 1)).tolist()
-    windows = zip(steps["start_ns"].tolist(), steps["duration_ns"].tolist(), edges, edges[1:], strict=False)
-    collected: list[tuple[Ints, ...]] = []
-    count = 0
-    for first_ns, length_ns, low, high in windows:
+    windows = zip(
+        *(steps[name].tolist() for name in ("step", "start_ns", "duration_ns")), edges, edges[1:], strict=False
+    )
+    for step, first_ns, length_ns, low, high in windows:
         gaps = find_gaps(start_ns[low:high], end_ns[low:high], int(first_ns), int(first_ns + length_ns))
         gaps, launched = split_at_launch(gaps, np.append(launched_ns[low:high], _NO_LAUNCH))
         own_processes = np.unique(process[low:high])
         codes = _reason_codes(gaps, own_processes[~np.isnan(own_processes)].tolist(), calls, read_ranges)
-        length_ns = gaps.end_ns - gaps.begin_ns
-        codes[launched] = np.where(length_ns > _FOLLOWS_NS, _WAITS, _FOLLOWS)[launched]
-        after = np.append(layer[low:high], -1)[gaps.following]
-        collected.append((codes, after, length_ns, np.ones_like(codes)))
-        count += len(codes)
+        codes[launched] = np.where(gaps.end_ns - gaps.begin_ns > _FOLLOWS_NS, _WAITS, _FOLLOWS)[launched]
+        yield _StepGaps(int(step), gaps, codes, np.append(layer[low:high], -1)[gaps.following], layers)
+
+
+def idle_times(
+    work: Work, steps: pd.DataFrame, calls: StepHostSpans, read_ranges: Callable[[], StepHostSpans] | None
+) -> tuple[IdleTime, ...]:
+    """The idle time of a mean step by reason, the longest first; their times add up to all of it."""
+    collected: list[tuple[Ints, ...]] = []
+    count, layers = 0, pd.Index([])
+    for one in _step_gaps(work, steps, calls, read_ranges):
+        length_ns, layers = one.gaps.end_ns - one.gaps.begin_ns, one.layers
+        collected.append((one.codes, one.after, length_ns, np.ones_like(one.codes)))
+        count += len(one.codes)
         if count > _GAPS_AT_ONCE:
             collected, count = [_summed(collected)], 0
     if not collected:
@@ -250,6 +268,24 @@ def idle_times(
         time_ms, gaps_per_step = int(of_layers.sum()) / len(steps) / 1e6, int(of_text["gaps"].sum()) / len(steps)
         times.append(IdleTime(text or None, time_ms, gaps_per_step, None if before < 0 else str(layers[before])))
     return tuple(sorted(times, key=lambda idle: -idle.time_ms))
+
+
+def long_gaps(
+    work: Work,
+    steps: pd.DataFrame,
+    calls: StepHostSpans,
+    read_ranges: Callable[[], StepHostSpans] | None,
+    least_ns: int,
+) -> pd.DataFrame:
+    """The gaps of at least that length: step, begin_ns, end_ns, reason (None if unknown), and layer of what follows."""
+    found = [pd.DataFrame({"step": [], "begin_ns": [], "end_ns": [], "reason": [], "before": []})]
+    for one in _step_gaps(work, steps, calls, read_ranges):
+        rows = np.flatnonzero(one.gaps.end_ns - one.gaps.begin_ns >= least_ns)
+        reason = [_text(code, calls, read_ranges) for code in one.codes[rows].tolist()]
+        before = [None if code < 0 else str(one.layers[code]) for code in one.after[rows].tolist()]
+        facts = {"step": one.step, "begin_ns": one.gaps.begin_ns[rows], "end_ns": one.gaps.end_ns[rows]}
+        found.append(pd.DataFrame({**facts, "reason": reason, "before": before}))
+    return pd.concat([piece for piece in found if len(piece)] or found, ignore_index=True)
 
 
 def _summed(gaps: list[tuple[Ints, ...]]) -> tuple[Ints, ...]:

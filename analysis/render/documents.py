@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
+from ...profiling.recording.axis import axis_of
 from ...profiling.recording.disturbed import Disturbances
 from ...profiling.recording.store import Recording, Status, is_modelled
-from ..causes import Attribution
+from ..causes import Attribution, Evidence
 from ..compare import ComparedLine, Comparison
 from ..decompose.breakdown import Breakdown, Row
 from ..decompose.communication import Communication
@@ -29,11 +30,13 @@ from ..decompose.statistics import Estimate
 from ..decompose.terms import Share
 from ..diagnosis.answer import Answer
 from ..diagnosis.result import Diagnosis, Explanation
+from ..diagnosis.suggested import Advice, LongGap
 from ..ranks.difference import RankDifference
 from ..ranks.stragglers import Ranks
 from ..roofline import Roofline
 from ..scaling import Series
 from ..verdicts.outcome import Outcome
+from ..verdicts.words import Verdict
 from .causes import verdict_sentence
 from .headline import answer_on, headline
 from .remedies import RemedyTable, batch_sentence, remedy_table
@@ -107,6 +110,74 @@ class SplitAnomaly:
         answer = answer_on(one, diagnosis.answers)
         verdict = verdict_sentence(one.attribution) if answer is None else answer.sentence
         return cls(one.functional, one.value, one.shares, one.attribution, one.also, verdict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuggestedChange:
+    """What one cause suggests of a profile; nothing was tried."""
+
+    cause: str  # name of the cause
+    verdict: str  # untested
+    what: str  # what the step does or waits for, as a clause
+    do: str  # what to do, as an instruction
+    how: str | None  # how to do it; null if `do` says it
+    at_most_ms: float  # what it saves at most, per step
+    at_most_share: float | None  # the same as a share of the step; null for a step without time
+    where: str | None  # layer, operator, range or call with most of it; null if unknown
+    stack: Sequence[str]  # functions of the program, the outermost first; empty if unknown
+    factors: Sequence[str]  # factors of complete steps that `diagnose` tests it with
+    evidence: Sequence[Evidence]  # facts of the profile: each value is `after`
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviceDocument:
+    """What one profile, or one batch size, suggests: `explain` without a curve."""
+
+    recording: str  # folder or URL of the recording
+    headline: str  # how long a step takes, and where that goes, in a sentence
+    unit: str  # what the times are of: step, or recording where no step is known
+    batch: int | None  # samples in a step; null if unknown
+    time_ms: float  # mean time of the steps used
+    steps: int  # number of these steps
+    suggested: Sequence[SuggestedChange]  # the largest bound first; bounds do not add up
+    gaps: Sequence[LongGap]  # the longest gaps in the device work, one by one
+    families: Sequence[tuple[str, float, float]]  # kernel family, ms and calls per step
+    commands: Sequence[str]  # what to run next
+
+    @classmethod
+    def of(cls, path: object, recording: Recording, advice: Advice) -> AdviceDocument:
+        """The document of advice on the recording or profile that a user named by a path."""
+        from .advice import next_commands
+        from .breakdown import breakdown_verdict
+
+        whole_ms = advice.step.time_ms
+        return cls(
+            recording=str(path),
+            headline=breakdown_verdict(advice.breakdown, axis_of(recording.meta), advice.step.idle),
+            unit=advice.breakdown.unit,
+            batch=advice.breakdown.batch,
+            time_ms=whole_ms,
+            steps=advice.step.steps,
+            suggested=[
+                SuggestedChange(
+                    cause=one.suggestion.cause,
+                    verdict=Verdict.UNTESTED,
+                    what=one.suggestion.what,
+                    do=one.do,
+                    how=one.how,
+                    at_most_ms=one.suggestion.at_most_ms,
+                    at_most_share=one.suggestion.at_most_ms / whole_ms if whole_ms else None,
+                    where=one.suggestion.where,
+                    stack=one.suggestion.stack,
+                    factors=one.suggestion.factors,
+                    evidence=one.suggestion.evidence,
+                )
+                for one in advice.advised
+            ],
+            gaps=advice.gaps,
+            families=advice.families,
+            commands=[command for _, command in next_commands(path, advice)],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

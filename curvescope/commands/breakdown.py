@@ -36,7 +36,9 @@ def run(args: argparse.Namespace) -> int:
     with open_any(args.recording) as recording:
         work = device_work(recording, copied_bytes=True, device=args.device)
         breakdown = recorded_breakdown(recording, args.by, args.batch, by_instance=args.by_instance, device=args.device)
-        shared = communication(work, recording.frame("steps"), breakdown.batch)
+        steps = recording.frame("steps")
+        used = steps[steps["step"].isin(breakdown.used)] if len(steps) else steps
+        shared = communication(work, used, breakdown.batch)
         idle = explain_idle(recording, work, breakdown)
         modelled = is_modelled(recording.meta)
         hardware = hardware_of(recording.meta)

@@ -1,7 +1,8 @@
 """Explain a recording: its cost curve, its anomalies, and the terms of each anomaly.
 
 `--pair 4,8` splits the excess from batch 4 to 8, and `--at 8` the curvature at 8, whether significant or not. For a
-scaling run it prints the efficiency on more devices, and where the lost time goes.
+scaling run it prints the efficiency on more devices, and where the lost time goes. For a single profile, or one batch
+size, it says what the step waits for, what to do, and what that saves at most: suggested, as nothing was tried.
 """
 
 from __future__ import annotations
@@ -61,7 +62,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explain(recording: Recording, args: argparse.Namespace) -> int:
+    from ..analysis.diagnosis.suggested import device_kind, has_no_curve
     from ..analysis.render.show import show_diagnosis, show_table
+    from ..analysis.render.show_advice import show_advice
+    from ..experiments.factors import all_facts
+    from ..profiling.recording.experiments import Scope
 
     if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)
@@ -77,6 +82,9 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         show_energy(recording, **options.shown(args))
     elif args.of == "memory":
         show(recording, args)
+    elif args.pair is None and args.at is None and has_no_curve(recording):
+        facts = all_facts(Scope.STEP, device_kind(recording))
+        show_advice(recording, args.recording, facts, everything=args.all, as_json=args.json)
     else:
         which = {name: getattr(args, name) for name in ("by_instance", "pair", "at", "mode")}
         show_diagnosis(recording, **which, **options.shown(args))

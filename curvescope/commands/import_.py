@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     from ..base.arrow_alone import start_without_pandas
 
     start_without_pandas()
-    from ..profile_files import describe_imported, notes
+    from ..profile_files import advised_lines, describe_imported, notes
 
     done = _import(args)
     if args.json:
@@ -102,10 +102,10 @@ def run(args: argparse.Namespace) -> int:
     for line in notes(done):
         print_prose(line)
     print(escape_controls(f"Recorded in {done.path}."))
-    if args.table or args.kind == "sweep":
+    for line in advised_lines(done.path) if args.kind == "profile" and not args.table else ():
+        print_prose(line)
+    if args.table or args.kind == "sweep" or (done.rows["steps"] and (done.rows["kernels"] or done.rows["memory"])):
         print(escape_controls(f"Next:\n  curvescope explain {done.path}"))
-    elif done.rows["steps"] and (done.rows["kernels"] or done.rows["memory"]):
-        print(escape_controls(f"Next:\n  curvescope breakdown {done.path} --by kernel"))
     return 0
 
 

@@ -106,24 +106,15 @@ def describe(recording: Recording) -> None:
     elif meta.get("ended_by"):
         lines.append(f"the program was ended by {meta['ended_by']}: the recording has what it did before")
     if counts["kernels"]:
-        lines.append(f"next: curvescope breakdown {path} --by kernel")
+        lines.append(f"next: curvescope explain {path}")
     _say(recording, lines)
 
 
 def _say(recording: Recording, lines: Sequence[str]) -> None:
-    """Say where the time went, by layer if there are layers, else by kernel if one has a time; then these lines."""
-    from ..analysis.decompose.breakdown import recorded_breakdown
-    from ..analysis.decompose.terms import is_outside
-    from ..analysis.render.breakdown import breakdown_verdict
+    """Say where the time went, and what that suggests, then these lines."""
+    from ..profile_files import advised_lines
 
-    try:
-        found = recorded_breakdown(recording)
-        if not any(row.calls and not is_outside(row.label) for row in found.rows):
-            found = recorded_breakdown(recording, "kernel")
-        lines = [breakdown_verdict(found), *lines]
-    except CurvescopeError:
-        pass
-    for line in lines:
+    for line in (*advised_lines(recording.path), *lines):
         print_prose(f"curvescope: {line}", stderr=True)
 
 

@@ -17,6 +17,18 @@ def kind_of_copy(name: str) -> str | None:
     return next((kind for part, kind in _KINDS_IN_NAMES.items() if part in name), None)
 
 
+PAGEABLE, PINNED, MANAGED = HOST_MEMORY = ("pageable", "pinned", "managed")
+# ENUM_CUDA_MEM_KIND of Nsight Systems, and CUpti_ActivityMemoryKind.
+NSYS_MEMORY = {0: PAGEABLE, 1: PINNED, 4: MANAGED, 6: MANAGED}
+CUPTI_MEMORY = {1: PAGEABLE, 2: PINNED, 5: MANAGED, 7: MANAGED}
+
+
+def host_memory_of_copy(name: str) -> str | None:
+    """The memory of the host that a name of a memcpy tells, e.g. `Memcpy HtoD (Pageable -> Device)`; None without."""
+    lowered = name.lower()
+    return next((memory for memory in HOST_MEMORY if memory in lowered), None)
+
+
 # Columns of the `kernels` table, and members of CUPTI's kernel record; columns of SQLite files have the same names.
 LAUNCH_SHAPE = {f"{what}_{axis}": f"{what}{axis.upper()}" for what in ("grid", "block") for axis in "xyz"}
 LAUNCH_SHAPE |= {"registers_per_thread": "registersPerThread"}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..attribution.cupti_names import COPY_KINDS, LAUNCH_SHAPE
+from ..attribution.cupti_names import COPY_KINDS, CUPTI_MEMORY, LAUNCH_SHAPE
 from .sqlite_tables import SqliteTables
 
 # Columns of the neutral tables, and the columns of the files.
@@ -50,15 +50,28 @@ def scan_kernels(
 
 
 def scan_memory(
-    tables: SqliteTables, table: str, kind: str, needed: Sequence[str] | None, work: Mapping[str, str] = WORK
+    tables: SqliteTables,
+    table: str,
+    kind: str,
+    needed: Sequence[str] | None,
+    work: Mapping[str, str] = WORK,
+    memory: Mapping[int, str] = CUPTI_MEMORY,
 ) -> Iterator[Columns]:
-    """Columns of a table of memcpys or memsets (`kind`), batch by batch; arguments as of `scan_kernels`."""
+    """Columns of a table of memcpys or memsets (`kind`), batch by batch; arguments as of `scan_kernels`.
+
+    `memory` has the kinds of memory of the host by their numbers.
+    """
     columns = _select(work, {"bytes": "bytes", "address": "virtualAddress"}, needed)
     numbers = pa.array(list(_MEMCPY_KINDS), pa.int64())
-    for batch in tables.scan(table, dict.fromkeys((*columns.values(), "copyKind"), pa.int64())):
+    sides = pa.array(list(memory), pa.int64())
+    for batch in tables.scan(table, dict.fromkeys((*columns.values(), "copyKind", "srcKind", "dstKind"), pa.int64())):
         found = {ours: batch[theirs] for ours, theirs in columns.items()}
         found["kind"] = pa.repeat(kind, batch.num_rows)
         found["memcpy_kind"] = pa.array(list(_MEMCPY_KINDS.values())).take(pc.index_in(batch["copyKind"], numbers))
+        of_sides = (
+            pa.array(list(memory.values())).take(pc.index_in(batch[side], sides)) for side in ("srcKind", "dstKind")
+        )
+        found["host_memory"] = pc.coalesce(*of_sides)
         yield found
 
 

@@ -17,6 +17,7 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.columns import int_column
+from ..attribution.cupti_names import NSYS_MEMORY
 from ..attribution.graph_nodes import GraphNodes
 from ..attribution.nesting import Ints
 from ..attribution.profile import Profile
@@ -246,7 +247,7 @@ class _Export:
 
     def _memory(self, needed: Sequence[str] | None) -> Iterator[pa.Table]:
         for table, kind in ((_COPY, "memcpy"), (_SET, "memset")):
-            for found in scan_memory(self._tables, table, kind, needed, _WORK):
+            for found in scan_memory(self._tables, table, kind, needed, _WORK, NSYS_MEMORY):
                 yield self._work(found)
 
     def _work(self, found: Columns) -> pa.Table:

@@ -21,7 +21,7 @@ from ...base.errors import CurvescopeError
 from ..attribution.assemble import assemble
 from ..attribution.collectives import collective_of_torch, message_bytes
 from ..attribution.columns import factorize
-from ..attribution.cupti_names import kind_of_copy
+from ..attribution.cupti_names import host_memory_of_copy, kind_of_copy
 from ..attribution.library_calls import own_time
 from ..attribution.memory_peak import Allocations
 from ..attribution.nesting import NONE, Bools, Ints, nest
@@ -266,7 +266,12 @@ class _Rows:
         kinds = [kind_of_copy(self._texts[name]) for name in distinct.tolist()]
         copied = pa.array(np.where(device["kind"] == COPY, code, NONE), mask=device["kind"] != COPY)
         names = pa.array(["memcpy", "memset"]).take(pa.array((device["kind"] != COPY).astype(np.int32)))
-        return pa.table({**columns, "kind": names, "memcpy_kind": pa.array(kinds, pa.string()).take(copied)})
+        of_host = [host_memory_of_copy(self._texts[name]) for name in distinct.tolist()]
+        columns |= {
+            name: pa.array(values, pa.string()).take(copied)
+            for name, values in (("memcpy_kind", kinds), ("host_memory", of_host))
+        }
+        return pa.table({**columns, "kind": names})
 
     def _extents(self, text: int) -> tuple[int, ...]:
         """Extents of a grid or block; three times `NONE` if they are not three whole numbers."""

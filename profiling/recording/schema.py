@@ -165,6 +165,12 @@ MEMORY = Table(
     (
         _key("kind", _TEXT, "allocate, free, memcpy or memset.", nullable=False),
         _key("memcpy_kind", _TEXT, "HtoD, DtoH, DtoD, HtoH or PtoP; null for other rows."),
+        _key(
+            "host_memory",
+            _TEXT,
+            "Memory of the host that a memcpy reads or writes: pageable, pinned or managed; "
+            "null if unknown, and for other rows.",
+        ),
         _START,
         _DURATION,
         _sum("bytes", "B", "Bytes of the operation."),

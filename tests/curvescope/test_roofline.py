@@ -49,5 +49,7 @@ def test_a_batch_that_is_not_there_is_exit_code_2(run, refusal_of):
 def test_a_profile_has_its_roofs_without_an_import(document_of):
     profile = Path(__file__).parents[1] / "data/profiles/tl_mi300_ddp_resnet18.json.gz"
     document = document_of("roofline", profile, "--by", "layer")
-    assert {point["bound"] for point in document["points"]} >= {"compute", "neither"}
+    assert {point["bound"] for point in document["points"]} == {"memory", "neither"}
+    # In bf16: none is near its roof, and most were beyond that of fp32.
+    assert not any("compute" in point["exceeded_roofs"] for point in document["points"])
     assert document["device"] == "AMD Instinct MI300X"

@@ -1,0 +1,121 @@
+"""The input of causes without a curve: one profiled step, with everything recorded about it; and what they suggest.
+
+A cause that can tell from one profile has `suggest(step) -> Suggestion | None`. Nothing is tried: a suggestion has
+evidence and an upper bound of what its removal saves, and is never confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from ...profiling.hardware.limits import Hardware
+from ..decompose.communication import Communication
+from ..decompose.host_functions import HostCode
+from ..decompose.idle import FOLLOWS, WAITS, IdleTime
+from .case import Evidence
+
+LEAST_SHARE = 0.02  # of the step; what saves less is not suggested
+HOST_TO_DEVICE, DEVICE_TO_HOST = "HtoD", "DtoH"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    """What one cause suggests of a step."""
+
+    cause: str  # name of the cause
+    what: str  # what the step waits for or does, as a clause, e.g. "waits for the next batch"
+    at_most_ms: float  # what its removal saves at most, per step
+    evidence: tuple[Evidence, ...]  # facts of the profile; never empty
+    where: str | None = None  # layer, operator, range or call with most of it; None if unknown
+    stack: tuple[str, ...] = ()  # functions of the program, the outermost first; empty if unknown
+    factors: tuple[str, ...] = ()  # factors of complete steps that test it, the most telling first
+    remedy: str | None = None  # what to do, as an instruction; None if it is that of the first factor
+    how: str | None = None  # how to do it, e.g. the call; None as for `remedy`
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfiledStep:
+    """The mean step of one profile; times are in ms per step."""
+
+    time_ms: float
+    batch: int | None
+    steps: int  # number of steps behind the means
+    trains: bool  # whether it has a backward pass or an optimizer
+    on_host: bool  # whether operators of the host are the work
+    hardware: Hardware
+    # groups of kernels: name, op, layer, phase, kind, ms (shared out among what overlaps), own_ms, calls, flops
+    groups: pd.DataFrame
+    copies: pd.DataFrame  # memcpys: kind, host_memory, calls, bytes, own_ms
+    # time in which nothing but these runs: copies from and to the host, by direction, and communication
+    exposed_ms: Mapping[str, float] = field(default_factory=dict)
+    idle: tuple[IdleTime, ...] = ()
+    # gaps of at least `LONG_GAP_NS`: step, begin_ns, end_ns, reason, before
+    gaps: pd.DataFrame = field(default_factory=pd.DataFrame)
+    # calls of the host: name, step, start_ns, end_ns, waits (whether they wait for the device)
+    calls: pd.DataFrame = field(default_factory=pd.DataFrame)
+    communication: Communication | None = None
+    code_in: Callable[[int, int], HostCode | None] = lambda _begin, _end: None  # of the host, between two moments
+
+    @property
+    def idle_ms(self) -> float:
+        """Time in which nothing runs, and no launched work waits."""
+        return sum(time.time_ms for time in self.idle if time.reason not in (WAITS, FOLLOWS))
+
+    def idle_because(self, matches: Callable[[str], bool]) -> float:
+        """Idle time whose reason matches."""
+        return sum(time.time_ms for time in self.idle if time.reason is not None and matches(time.reason))
+
+    def enough(self, ms: float) -> bool:
+        """Whether it is worth a suggestion."""
+        return ms >= LEAST_SHARE * self.time_ms > 0
+
+    def place_of(self, groups: pd.DataFrame) -> str | None:
+        """The layer, else the operator, else the kernel with most of the time of some groups."""
+        for column in ("layer", "op", "name"):
+            sums = groups.groupby(column)["ms"].sum()
+            if len(sums) and sums.sum() > groups["ms"].sum() / 2:
+                return str(sums.idxmax())
+        return None
+
+    def longest_gap(self, gaps: pd.DataFrame) -> tuple[pd.Series | None, HostCode | None]:
+        """The longest of some gaps, and the code of the host in it."""
+        if gaps.empty:
+            return None, None
+        longest = gaps.loc[(gaps["end_ns"] - gaps["begin_ns"]).idxmax()]
+        return longest, self.code_in(int(longest["begin_ns"]), int(longest["end_ns"]))
+
+
+LONG_GAP_NS = 20_000
+
+
+def fact(what: str, value: float | str | None, unit: str, table: str) -> Evidence:
+    """One fact of a profile."""
+    return Evidence(what, None, value, unit, table)
+
+
+def stack_of(code: HostCode | None, most: int = 4) -> tuple[str, ...]:
+    """The innermost functions around a gap, then those that took most of it; empty without call stacks."""
+    if code is None:
+        return ()
+    own = [f"{name} ({time_ms:.3g} ms)" for name, time_ms in code.own_ms]
+    return (*code.path[-2:], *own)[:most] if own else tuple(code.path[-most:])
+
+
+def gap_ms(gaps: pd.DataFrame, steps: int) -> float:
+    """Length of some gaps per step, in ms."""
+    return float((gaps["end_ns"] - gaps["begin_ns"]).sum()) / 1e6 / max(steps, 1) if len(gaps) else 0.0
+
+
+def host_gaps(step: ProfiledStep, but: Sequence[str] = ()) -> pd.DataFrame:
+    """The long gaps in which the host was the reason; without those whose reason contains some words."""
+    gaps = step.gaps
+    if gaps.empty:
+        return gaps
+    reason = gaps["reason"].fillna("")
+    rows = ~reason.isin([WAITS, FOLLOWS])
+    for word in but:
+        rows &= ~reason.str.contains(word, regex=False)
+    return gaps[rows]

@@ -1,0 +1,77 @@
+"""What the program ran on the host in a gap, by the call stacks of a trace: own times of functions, and the path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ...profiling.recording.store import Recording
+
+COLUMNS = ("name", "start_ns", "duration_ns", "thread")
+_MOST = 4  # functions that are named
+_LEAST_SHARE = 0.05  # of the gap, of a function that is named
+_AROUND = 0.5  # of the gap that a function of the path is around
+
+
+@dataclass(frozen=True)
+class HostCode:
+    """The functions of the host in a gap."""
+
+    # functions with their own time in it, in ms, without that of functions inside them; the longest first
+    own_ms: tuple[tuple[str, float], ...]
+    path: tuple[str, ...]  # the functions around at least half of it, outermost first
+
+
+class HostFunctions:
+    """The functions of a recording by thread; without call stacks none."""
+
+    def __init__(self, recording: Recording) -> None:
+        table = recording.arrow("functions", list(COLUMNS)).to_pandas()
+        table["end_ns"] = table["start_ns"] + table["duration_ns"]
+        # Outer functions come before those inside that begin with them.
+        ordered = table.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
+        self._threads = [rows for _, rows in ordered.groupby("thread", dropna=False)]
+
+    def during(self, begin_ns: int, end_ns: int) -> HostCode | None:
+        """The functions in a time, of the thread that begins most of them in it; None if none is known."""
+        inside = [rows[(rows["start_ns"] < end_ns) & (rows["end_ns"] > begin_ns)] for rows in self._threads]
+        inside = [rows for rows in inside if len(rows)]
+        if not inside:
+            return None
+        # Threads that wait are in one function all the time.
+        busiest = max(inside, key=lambda rows: int((rows["start_ns"] >= begin_ns).sum()))
+        own: dict[str, int] = {}
+        for name, time_ns in _own(busiest, begin_ns, end_ns):
+            own[name] = own.get(name, 0) + time_ns
+        least = _LEAST_SHARE * (end_ns - begin_ns)
+        longest = sorted(((n, t) for n, t in own.items() if t >= least), key=lambda item: -item[1])[:_MOST]
+        overlap = np.minimum(busiest["end_ns"], end_ns) - np.maximum(busiest["start_ns"], begin_ns)
+        around = busiest.loc[overlap >= _AROUND * (end_ns - begin_ns), "name"]
+        return HostCode(tuple((name, time_ns / 1e6) for name, time_ns in longest), tuple(map(str, around)))
+
+
+def _own(rows: pd.DataFrame, begin_ns: int, end_ns: int) -> Iterator[tuple[str, int]]:
+    """Each function of one thread, in order, with its own time inside a window."""
+    open_: list[list[int | str]] = []  # name, end, own time so far, moment up to which that is known
+    moment = begin_ns
+
+    def pass_time(until: int) -> None:
+        nonlocal moment
+        if open_ and until > moment:
+            open_[-1][2] = int(open_[-1][2]) + until - moment
+        moment = max(moment, until)
+
+    for name, start, end in zip(*(rows[c].tolist() for c in ("name", "start_ns", "end_ns")), strict=True):
+        while open_ and int(open_[-1][1]) <= start:
+            pass_time(min(int(open_[-1][1]), end_ns))
+            closed = open_.pop()
+            yield str(closed[0]), int(closed[2])
+        pass_time(min(max(start, begin_ns), end_ns))
+        open_.append([name, end, 0])
+    while open_:
+        pass_time(min(int(open_[-1][1]), end_ns))
+        closed = open_.pop()
+        yield str(closed[0]), int(closed[2])

@@ -1,0 +1,216 @@
+"""Advice for a recording without a curve: one profile, or one batch size. Nothing was tried: it is suggested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.compute as pc
+
+from ...profiling.attribution.kernel_names import family
+from ...profiling.hardware.limits import hardware_of
+from ...profiling.recording.experiments import FactorFacts
+from ...profiling.recording.store import KERNEL, Recording
+from ..causes.catalogue import suggestions
+from ..causes.context import host_kind
+from ..causes.single_profile import DEVICE_TO_HOST, HOST_TO_DEVICE, LONG_GAP_NS, ProfiledStep, Suggestion
+from ..decompose.breakdown import Breakdown, recorded_breakdown
+from ..decompose.communication import communication
+from ..decompose.exclusive import layered_exclusive_ns
+from ..decompose.host_functions import HostCode, HostFunctions
+from ..decompose.idle import explain_idle, host_spans, long_gaps
+from ..decompose.kernel_times import device_work, kernel_times, kernel_totals, of_steps, profiled_steps
+from ..decompose.terms import IDLE, is_outside
+
+_KEYS = ("layer", "phase", "op", "name")
+_WAITING = ("synchronisation", "synchronous copy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advised:
+    """One suggestion, with what to do about it."""
+
+    suggestion: Suggestion
+    do: str  # an instruction
+    how: str | None  # how to do it; None if `do` says it
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongGap:
+    """One of the longest gaps."""
+
+    step: int  # number of the step that it is in
+    time_ms: float
+    reason: str | None  # what the host did; None if unknown
+    before: str | None  # layer of the work that follows; None if that has no layer
+    code: HostCode | None  # functions of the program in it; None without call stacks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """What one profile suggests."""
+
+    breakdown: Breakdown  # of the largest batch size, by layer, else by kernel
+    step: ProfiledStep
+    advised: tuple[Advised, ...]  # the largest bound first
+    gaps: tuple[LongGap, ...]  # the longest gaps of the steps used, one by one
+    families: tuple[tuple[str, float, float], ...] = field(default=())  # kernel family, ms and calls per step
+
+
+def has_no_curve(recording: Recording) -> bool:
+    """Whether a recording has no timed step, and profiled steps of one batch size, or of unknown ones, at most."""
+    steps = recording.frame("steps")
+    return steps.empty or bool(steps["profiled"].astype(bool).all() and steps["batch"].nunique() < 2)
+
+
+def device_kind(recording: Recording) -> str:
+    """The kind of device whose words the instructions take: cpu or cuda."""
+    return "cuda" if recording.work == KERNEL else "cpu"
+
+
+def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
+    """Ask every cause what one profile suggests; `facts` are those of the factors of complete steps, by name.
+
+    CurvescopeError: nothing of the device, or of operators, was recorded.
+    """
+    breakdown = recorded_breakdown(recording, by_instance=False)
+    if not any(row.calls and not is_outside(row.label) for row in breakdown.rows):
+        breakdown = recorded_breakdown(recording, "kernel")
+    step = profiled_step(recording, breakdown)
+    advised = tuple(_advised(one, facts) for one in suggestions(step))
+    gaps, families = _longest(step), _families(step.groups)
+    return Advice(breakdown=breakdown, step=step, advised=advised, gaps=gaps, families=families)
+
+
+def _advised(suggestion: Suggestion, facts: Mapping[str, FactorFacts]) -> Advised:
+    known = next((facts[name] for name in suggestion.factors if name in facts and facts[name].remedy), None)
+    if suggestion.remedy is not None or known is None or known.remedy is None:
+        return Advised(suggestion=suggestion, do=suggestion.remedy or "", how=suggestion.how)
+    return Advised(suggestion=suggestion, do=known.remedy.format(where="the step"), how=known.how)
+
+
+def profiled_step(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
+    """The mean of the steps that a breakdown uses, as causes examine it."""
+    work = device_work(recording, copied_bytes=True)
+    every = recording.frame("steps")
+    steps = profiled_steps(every, breakdown.batch) if len(every) else every
+    used = steps[steps["step"].isin(breakdown.used)] if len(every) else every
+    count = max(len(used), 1)
+    if len(used):
+        groups = kernel_times(work, used, _KEYS, ("flops", "duration_ns"))
+        groups = groups[groups["name"] != IDLE]
+    else:
+        groups = kernel_totals(work, _KEYS, ("flops", "duration_ns"))
+    per_step = {"ms": groups["exclusive_ms"], "own_ms": groups["duration_ns"].fillna(0.0) / 1e6}
+    per_step |= {"calls": groups["calls"].astype(float), "flops": groups["flops"]}
+    groups = groups[[*_KEYS, "kind"]].assign(**{name: values / count for name, values in per_step.items()})
+    phases = set(groups["phase"].dropna())
+    functions = cache(lambda: HostFunctions(recording))
+    facts: dict[str, Any] = {}
+    if len(used) and not recording.count_rows("marks"):
+        spans = host_spans(recording)
+        facts = {"gaps": long_gaps(work, used, *spans, LONG_GAP_NS), "calls": _calls(recording, used)}
+    return ProfiledStep(
+        time_ms=breakdown.time_ms,
+        batch=breakdown.batch,
+        steps=count,
+        trains=bool(phases & {"backward", "optimizer"}),
+        on_host=recording.work != KERNEL,
+        hardware=hardware_of(recording.meta),
+        groups=groups.reset_index(drop=True),
+        copies=_copies(recording, used, count),
+        exposed_ms=_exposed(recording, used, count),
+        idle=explain_idle(recording, work, breakdown),
+        communication=communication(work, used, breakdown.batch) if len(used) else None,
+        code_in=lambda begin_ns, end_ns: functions().during(begin_ns, end_ns),
+        **facts,
+    )
+
+
+def _calls(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
+    """Calls of the host: name, start_ns, end_ns, kind (see `host_kind`), waits, and whether they lie in a step used."""
+    table = recording.arrow("api_calls", ["name", "start_ns", "duration_ns"]).to_pandas()
+    table = table.dropna(subset=["start_ns", "duration_ns"])
+    kinds = {name: host_kind(str(name)) for name in table["name"].unique()}
+    kind = table["name"].map(kinds)
+    table = table.assign(end_ns=table["start_ns"] + table["duration_ns"], kind=kind, waits=kind.isin(_WAITING))
+    table = table[table["kind"].notna()]
+    begin, length = (used[name].to_numpy(np.int64) for name in ("start_ns", "duration_ns"))
+    at = np.searchsorted(begin, table["start_ns"].to_numpy(np.int64), side="right") - 1
+    inside = (at >= 0) & (table["start_ns"].to_numpy(np.int64) < (begin + length)[np.maximum(at, 0)])
+    return table.assign(in_used=inside)
+
+
+def _memory(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:
+    wanted = ["kind", "memcpy_kind", "host_memory", "step", "start_ns", "duration_ns", "bytes"]
+    table = recording.arrow("memory", wanted)
+    table = table.filter(pc.and_(pc.equal(table["kind"], "memcpy"), table["duration_ns"].is_valid()))
+    rows = table.to_pandas()
+    return rows[rows["step"].isin(used["step"])] if len(used) else rows
+
+
+def _copies(recording: Recording, used: pd.DataFrame, count: int) -> pd.DataFrame:
+    """Memcpys by kind and memory of the host, per step."""
+    rows = _memory(recording, used)
+    sums = rows.groupby(["memcpy_kind", "host_memory"], dropna=False).agg(
+        calls=("bytes", "size"), bytes=("bytes", "sum"), own_ms=("duration_ns", "sum")
+    )
+    sums["own_ms"] /= 1e6
+    return (sums / count).reset_index().rename(columns={"memcpy_kind": "kind"})
+
+
+def _exposed(recording: Recording, used: pd.DataFrame, count: int) -> dict[str, float]:
+    """Time per step in which nothing but copies from or to the host runs, by their direction."""
+    moved = _memory(recording, used)
+    found: dict[str, float] = {}
+    if moved.empty or used.empty:
+        return found
+    kernels = [
+        of_steps(piece, used["step"].to_numpy(np.int64))[0].select(["step", "start_ns", "duration_ns"]).to_pandas()
+        for piece in recording.pieces("kernels", ["step", "start_ns", "duration_ns"])
+    ]
+    others = pd.concat([*kernels, moved[["step", "start_ns", "duration_ns"]]], ignore_index=True)
+    for kind in (HOST_TO_DEVICE, DEVICE_TO_HOST):
+        is_kind = np.zeros(len(others), np.int64)
+        is_kind[len(others) - len(moved) :] = moved["memcpy_kind"].eq(kind)
+        total_ns = 0.0
+        if not is_kind.any():
+            continue
+        for step, start_ns, length_ns in zip(
+            *(used[name].tolist() for name in ("step", "start_ns", "duration_ns")), strict=True
+        ):
+            rows = (others["step"] == step).to_numpy()
+            times = (others[name].to_numpy(np.int64)[rows] for name in ("start_ns", "duration_ns"))
+            exclusive, _ = layered_exclusive_ns(*times, is_kind[rows], int(start_ns), int(length_ns))
+            total_ns += float(exclusive[is_kind[rows] == 1].sum())
+        found[kind] = total_ns / 1e6 / count
+    return found
+
+
+_MOST_GAPS = 5
+
+
+def _longest(step: ProfiledStep) -> tuple[LongGap, ...]:
+    if step.gaps.empty:
+        return ()
+    length_ms = (step.gaps["end_ns"] - step.gaps["begin_ns"]) / 1e6
+    return tuple(
+        LongGap(
+            step=int(row["step"]),
+            time_ms=float(length_ms[index]),
+            reason=row["reason"],
+            before=None if pd.isna(row["before"]) else str(row["before"]),
+            code=step.code_in(int(row["begin_ns"]), int(row["end_ns"])),
+        )
+        for index, row in step.gaps.loc[length_ms.nlargest(_MOST_GAPS).index].iterrows()
+    )
+
+
+def _families(groups: pd.DataFrame) -> tuple[tuple[str, float, float], ...]:
+    named = groups["name"].map({name: family(str(name)) for name in groups["name"].unique()})
+    sums = groups.groupby(named)[["ms", "calls"]].sum().sort_values("ms", ascending=False)
+    return tuple((str(name), float(row["ms"]), float(row["calls"])) for name, row in sums.iterrows())

@@ -1,0 +1,171 @@
+"""Advice from one profile as text for a terminal: what the step waits for, what to do, and what that saves at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ...base.numbers import number
+from ...profiling.recording.axis import Axis
+from ...profiling.recording.store import RECORDING, STEP
+from ..causes.case import Evidence
+from ..diagnosis.suggested import Advice, Advised, LongGap
+from .breakdown import breakdown_verdict
+from .tables import Indented, table
+from .words import SAMPLES, UNITS, share
+
+_TITLE = "What to do: suggested by this profile; nothing was tried"
+_NOTHING = (
+    "Nothing is suggested: no wait of the host, copy, allocation, conversion or exposed communication makes 2 % of "
+    "the time or more."
+)
+_SUM = "Savings are upper bounds, and do not add up: two may be of the same time."
+_MOST_FAMILIES = 6
+_LEAST_GAP = 0.005  # share of the time of a gap that is listed
+_FIRST_LINES = 3  # of advice after a recording or an import
+
+
+def first_lines(advice: Advice, axis: Axis = SAMPLES) -> list[str]:
+    """The verdict and the largest suggestions, for the end of another command."""
+    lines = [breakdown_verdict(advice.breakdown, axis, advice.step.idle)]
+    lines += [f"Suggested: {_do(one)}: {_saves(one, advice)}." for one in advice.advised]
+    return lines[:_FIRST_LINES]
+
+
+def render_advice(advice: Advice, axis: Axis = SAMPLES, *, everything: bool = False) -> RenderableType:
+    """The verdict, what to do, each suggestion with its evidence, the longest gaps, and the sum by kernel family."""
+    blocks: list[RenderableType] = [Text(breakdown_verdict(advice.breakdown, axis, advice.step.idle), "bold"), Text()]
+    if not advice.advised:
+        blocks.append(Text(_NOTHING))
+    else:
+        blocks.append(Text(_TITLE, "bold"))
+        rows = table("do", "saves at most", "of it")
+        for at, one in enumerate(advice.advised, 1):
+            most_ms = one.suggestion.at_most_ms
+            rows.add_row(f"{at}. {_do(one)}", f"{number(most_ms)} ms", share(most_ms, advice.step.time_ms))
+        blocks += [rows, Text()]
+        blocks += [_detail(at, one, advice) for at, one in enumerate(advice.advised, 1)]
+        if len(advice.advised) > 1:
+            blocks.append(Text(_SUM, "dim"))
+    if gaps := [gap for gap in advice.gaps if gap.time_ms >= _LEAST_GAP * advice.step.time_ms]:
+        blocks += [Text(), _gaps(gaps, advice.breakdown.unit)]
+    families = advice.families if everything else advice.families[:_MOST_FAMILIES]
+    if len(families) > 1:
+        blocks += [Text(), _families(families, advice)]
+    return Group(*blocks)
+
+
+def _do(one: Advised) -> str:
+    return one.do[:1].upper() + one.do[1:]
+
+
+def _saves(one: Advised, advice: Advice) -> str:
+    most_ms = one.suggestion.at_most_ms
+    return f"saves at most {number(most_ms)} ms ({share(most_ms, advice.step.time_ms)})"
+
+
+def _detail(at: int, one: Advised, advice: Advice) -> RenderableType:
+    told = one.suggestion
+    what = UNITS[STEP if advice.breakdown.unit == STEP else RECORDING].capitalize()
+    lines: list[RenderableType] = [Text(f"{what} {told.what} ({told.cause}: suggested, not tested).")]
+    lines.append(
+        Indented(Text("; ".join(_fact(fact, advice.breakdown.unit) for fact in told.evidence) + "."), label="Seen:  ")
+    )
+    if told.where or told.stack:
+        where = " > ".join((*((told.where,) if told.where else ()), *told.stack))
+        lines.append(Indented(Text(where), label="Where: "))
+    lines.append(Indented(Text(f"{_do(one)}: {_saves(one, advice)}."), label="Do:    "))
+    if one.how:
+        lines.append(Indented(Text(one.how), label="How:   "))
+    return Indented(*lines, label=Text(f"{at}. ", "bold"))
+
+
+def _fact(one: Evidence, unit: str) -> str:
+    what = one.what if unit == STEP else one.what.replace(", per step", "").replace(" per step", "")
+    if one.after is None:
+        return f"{what}: unknown"
+    if isinstance(one.after, str):
+        return f"{what}: {one.after}"
+    if one.unit == "1":
+        return f"{what}: {share(one.after, 1)}"
+    amount = f"{one.after:.0f}" if abs(one.after - round(one.after)) < 1e-6 else number(one.after)
+    return f"{what}: {amount}{f' {one.unit}' if one.unit else ''}"
+
+
+def _gaps(gaps: Sequence[LongGap], unit: str) -> RenderableType:
+    """The longest gaps, one by one."""
+    known = any(gap.code is not None for gap in gaps)
+    rows = table("longest gaps", "ms", "in step", "before", "functions of the program", left=("before",),
+                 words=("functions of the program",))  # fmt: skip
+    for gap in gaps:
+        functions = ""
+        if gap.code is not None:
+            functions = ", ".join(f"{name} {number(ms)} ms" for name, ms in gap.code.own_ms) or " > ".join(
+                gap.code.path[-2:]
+            )
+        step = str(gap.step) if unit == STEP else ""
+        rows.add_row(gap.reason or "unknown", number(gap.time_ms), step, gap.before or "", functions)
+    note = "Functions: own time in the gap, with that of calls under 0.1 ms inside." if known else (
+        "The profile has no call stacks; torch.profiler.profile(with_stack=True) records them."
+    )  # fmt: skip
+    return Group(rows, Text(note, "dim"))
+
+
+def _families(families: Sequence[tuple[str, float, float]], advice: Advice) -> RenderableType:
+    whole_ms = sum(time_ms for _, time_ms, _ in advice.families)
+    rows = table("operator" if advice.step.on_host else "kernel family", "ms", "of busy", "calls")
+    for name, time_ms, calls in families:
+        rows.add_row(name, number(time_ms), share(time_ms, whole_ms), f"{calls:g}")
+    return rows
+
+
+def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
+    """What to run next, each with a sentence before it: how to try a suggestion, and where to look further.
+
+    `path` is that of the recording or profile, as the user named it.
+    """
+    batch = advice.breakdown.batch
+    sizes = "" if batch is None else f" --batch {batch}"
+    found: list[tuple[str, str]] = []
+    if any(one.suggestion.factors for one in advice.advised):
+        found.append(
+            (
+                "Diagnose tries such changes on a step of your own (docs/guides/own-step.md):",
+                f"curvescope diagnose --step FILE.py:make_step{sizes}",
+            )
+        )
+    if any(not one.suggestion.factors for one in advice.advised):
+        found.append(
+            (
+                "For the others: change the program, record it again, and compare:",
+                f"curvescope compare {path} NEW",
+            )
+        )
+    found.append(("Where the time goes:", f"curvescope breakdown {path} --by {_grouping(advice)}"))
+    if replayed(advice):
+        found.append(
+            (
+                "Kernels of replayed graphs have no operator; a trace of the capture gives them theirs:",
+                "curvescope import PROFILE --capture TRACE_OF_THE_CAPTURE",
+            )
+        )
+    return found
+
+
+def replayed(advice: Advice) -> bool:
+    """Whether most kernels come from graph launches and have no operator."""
+    calls = advice.step.calls
+    launches = len(calls) and calls["name"].str.contains("GraphLaunch").any()
+    groups = advice.step.groups
+    without = groups.loc[groups["op"].isna(), "calls"].sum()
+    return bool(launches and without > groups["calls"].sum() / 2)
+
+
+def _grouping(advice: Advice) -> str:
+    """Layers if some are known, else operators, else kernels."""
+    groups = advice.step.groups
+    if groups["layer"].notna().any():
+        return "layer"
+    return "op" if groups["op"].notna().any() else "kernel"

@@ -1,0 +1,171 @@
+"""What single profiles suggest: each cause in a file that others recorded, and in files in which it must not be."""
+
+import gzip
+import json
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from curvescope.analysis.causes import compilation, host_waits
+from curvescope.analysis.causes.single_profile import ProfiledStep
+from curvescope.analysis.decompose.host_functions import HostCode
+from curvescope.analysis.diagnosis.suggested import advise
+from curvescope.experiments.factors import FACTORS, all_facts
+from curvescope.profiling.hardware.limits import Hardware
+from curvescope.profiling.recording.experiments import Scope
+from curvescope.profiling.recording.store import open_recording
+
+from ...shared import PROFILES
+
+RESNET = "kineto_resnet50_w0_a.pt.trace.json.gz"
+LOADER = "param_resnet.json.gz"
+OFFLOAD = "nsysai_h100_2gpu_1s.sqlite.gz"
+VIDEO = "tl_h100_timesformer.json.gz"
+DDP = "tl_mi300_ddp_resnet18.json.gz"
+CHECKPOINTED = "tl_mi300_resnet_act.json.gz"
+DECODE = "tl_vllm_decode.json.gz"
+HPC = "pipit_cloverleaf.sqlite.gz"
+EAGER = "tl_b200_eager.json.gz"
+FIRST = "syed-ahmed_tf_out.nvvp.gz"
+ALEXNET = "hta_alexnet_trace.json.gz"
+SMALL = "hta_amd_mi250_kineto.json.gz"
+
+# Each cause, a file that shows it with the bound in ms per step, and files that must not.
+SHOWN = [
+    ("waiting for input", RESNET, 59.05, (VIDEO, EAGER, OFFLOAD)),
+    ("waiting for input", LOADER, 175.6, (CHECKPOINTED, HPC)),
+    ("host code in one gap", VIDEO, 218.1, (RESNET, LOADER, OFFLOAD)),
+    ("copies from and to the host", OFFLOAD, 909.8, (RESNET, DECODE, VIDEO)),
+    ("copies from and to the host", LOADER, 20.86, (EAGER, DDP)),
+    ("host waits for the device", HPC, 3.62, (RESNET, VIDEO, FIRST)),
+    ("memory pressure", DDP, 980.0, (RESNET, EAGER, VIDEO)),
+    ("memory pressure", ALEXNET, 11966.0, (LOADER, DECODE)),
+    ("launch- or host-bound", EAGER, 63.96, (DECODE, OFFLOAD, LOADER)),
+    ("optimizer work", SMALL, 0.379, (RESNET, EAGER, VIDEO)),
+    ("copies of operands", CHECKPOINTED, 0.585, (RESNET, VIDEO, OFFLOAD)),
+    ("precision", RESNET, 57.48, (VIDEO, DDP, EAGER)),
+    ("precision", LOADER, 67.73, (OFFLOAD, DECODE)),
+    ("exposed communication", CHECKPOINTED, 10.72, (RESNET, OFFLOAD, DDP)),
+    ("work of a first use", FIRST, 1865.4, (RESNET, EAGER, VIDEO)),
+    ("work of a first use", ALEXNET, 824.2, (LOADER, DDP)),
+]
+
+
+@pytest.fixture(scope="module")
+def advice(imported_profile):
+    """Advice on a profile."""
+    found = {}
+
+    def get(name):
+        if name not in found:
+            found[name] = advise(open_recording(imported_profile(name)), all_facts(Scope.STEP, "cuda"))
+        return found[name]
+
+    return get
+
+
+@pytest.mark.parametrize(("cause", "name", "at_most_ms", "not_in"), SHOWN)
+def test_a_profile_suggests_a_cause_with_its_bound(cause, name, at_most_ms, not_in, advice):
+    causes = {one.suggestion.cause: one for one in advice(name).advised}
+    assert causes[cause].suggestion.at_most_ms == pytest.approx(at_most_ms, rel=0.005)
+    assert causes[cause].do
+    assert causes[cause].suggestion.evidence
+    for other in not_in:
+        assert cause not in {one.suggestion.cause for one in advice(other).advised}, other
+
+
+@pytest.mark.parametrize("name", sorted({name for _, name, _, _ in SHOWN}))
+def test_no_bound_is_more_than_the_step(name, advice):
+    found = advice(name)
+    for one in found.advised:
+        assert 0 < one.suggestion.at_most_ms <= found.step.time_ms
+        assert set(one.suggestion.factors) <= set(FACTORS)
+    bounds = [one.suggestion.at_most_ms for one in found.advised]
+    assert bounds == sorted(bounds, reverse=True)
+
+
+def test_copies_that_nothing_hides_by_hand(advice):
+    """Time in which a copy from the host runs and nothing else, by a sweep over the file's own events."""
+    trace = json.loads(gzip.decompress((PROFILES / LOADER).read_bytes()))["traceEvents"]
+    steps = sorted(e["ts"] + e["dur"] for e in trace if e["name"] == "Optimizer.step#SGD.step")
+    edges = []
+    for event in trace:
+        if event["cat"] in ("kernel", "gpu_memcpy"):
+            copies = event["cat"] == "gpu_memcpy" and "HtoD" in event["name"]
+            edges += [(event["ts"], 1, copies), (event["ts"] + event["dur"], -1, copies)]
+    exposed_us, running, copying, last = 0.0, 0, 0, 0.0
+    for at, change, copies in sorted(edges):
+        if running and running == copying:
+            exposed_us += max(0.0, min(at, steps[-1]) - max(last, steps[0]))
+        running += change
+        copying += change * copies
+        last = at
+    assert advice(LOADER).step.exposed_ms["HtoD"] == pytest.approx(exposed_us / 1e3 / 29, rel=0.01)
+
+
+def test_the_longest_gap_names_the_program(advice):
+    first, *_ = advice(VIDEO).gaps
+    assert (round(first.time_ms, 1), first.step) == (218.1, 0)
+    own = dict(first.code.own_ms)
+    assert own["image_transforms.py(390): normalize"] == pytest.approx(106.2, abs=0.1)
+    assert any(name.endswith("read_video_pyav") for name in own)
+    assert advice(RESNET).gaps[0].code is None
+
+
+def test_families_add_up_to_the_busy_time(advice):
+    found = advice(RESNET)
+    busy = sum(row.time_ms for row in found.breakdown.groups)
+    assert sum(time_ms for _, time_ms, _ in found.families) == pytest.approx(busy)
+
+
+def step_of(gaps, calls=(), code=None):
+    """A step of 100 ms with some gaps, each a begin and an end in ms, and waiting calls alike."""
+    million = 1_000_000
+    rows = [
+        {"step": 0, "begin_ns": a * million, "end_ns": b * million, "reason": None, "before": None} for a, b in gaps
+    ]
+    made = [
+        {
+            "name": "cudaStreamSynchronize",
+            "start_ns": a * million,
+            "end_ns": b * million,
+            "waits": True,
+            "in_used": True,
+        }
+        for a, b in calls
+    ]
+    groups = pd.DataFrame({c: [] for c in ("layer", "op", "name", "phase", "ms", "own_ms", "calls")})
+    return ProfiledStep(
+        time_ms=100.0,
+        batch=None,
+        steps=1,
+        trains=True,
+        on_host=False,
+        hardware=Hardware(None, None),
+        groups=groups,
+        copies=pd.DataFrame(),
+        gaps=pd.DataFrame(rows),
+        calls=pd.DataFrame(made),
+        code_in=lambda _begin, _end: code,
+    )
+
+
+def test_a_wait_saves_no_more_than_it_took():
+    """A program that computes for 40 ms after a wait of 3 ms would still compute without it."""
+    suggested = host_waits.suggest(step_of([(10, 50)], [(7, 10)]))
+    assert suggested.at_most_ms == pytest.approx(3)
+    assert host_waits.suggest(step_of([(10, 50)], [(5, 6)])) is None
+
+
+def test_a_gap_in_which_the_compiler_runs_is_compilation():
+    code = HostCode((("convert_frame.py(1061): _compile", 25.0),), ("train.py(9): step",))
+    compiling = step_of([(10, 40)], code=code)
+    suggested = compilation.suggest(compiling)
+    assert (suggested.at_most_ms, suggested.stack[-1]) == (
+        pytest.approx(30),
+        "convert_frame.py(1061): _compile (25 ms)",
+    )
+    plain = HostCode((("loader.py(3): read", 25.0),), ())
+    assert compilation.suggest(replace(compiling, code_in=lambda _begin, _end: plain)) is None
+    assert compilation.suggest(replace(compiling, code_in=lambda _begin, _end: None)) is None

@@ -325,9 +325,10 @@ class _Groups:
         columns = {key: self._encoded(key, table[key]) for key in self._keys}
         for bit, amount in enumerate(self._amounts):
             known |= np.left_shift(table[amount].is_valid().to_numpy().astype(np.int16), bit)
-            columns[amount] = table[amount].cast(pa.float64())
+            columns[amount] = table[amount].cast(pa.float64(), safe=False)  # FLOPs may be over 2^53
             if amount in _MEANS:
-                columns[amount] = pc.multiply(columns[amount], table["exclusive_ns"].cast(pa.float64()))
+                times = table["exclusive_ns"].cast(pa.float64(), safe=False)
+                columns[amount] = pc.multiply(columns[amount], times)
         # A call of a host operator counts once, however often others interrupt it.
         first = pc.fill_null(pc.equal(table[_PART], 0), True) if _PART in table.column_names else np.ones_like(known)
         calls = pc.cast(first, pa.int16()) if _PART in table.column_names else pa.array(first)

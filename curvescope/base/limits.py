@@ -19,6 +19,21 @@ META_BYTES = 16 << 20  # a `recording.json`; the largest of ours, of a hundred e
 UNPACKED_RATIO = 200  # unpacked bytes of one packed byte
 UNPACKED_FREE_BYTES = 1 << 30  # below this the ratio does not matter
 UNPACKED_BYTES = 1 << 36
+# A part of a table: rows packed to nothing take 8 bytes for each column in memory. Ours take 3 bytes and more on disk.
+PART_FREE_ROWS = 1 << 18
+PART_ROWS_PER_BYTE = 1
+# Its text, as often as rows name it: 300 characters of a name take half a byte on disk where rows repeat it.
+PART_FREE_TEXT_BYTES = 1 << 28
+PART_TEXT_PER_BYTE = 200
+# Messages of an XSpace: an empty one takes 2 bytes, and hundreds in memory. Events of profilers take 20 and more.
+XSPACE_FREE_EVENTS = 1 << 19
+XSPACE_BYTES_PER_EVENT = 12
+XSPACE_FREE_EMPTY = 1 << 16  # messages without a field
+# A pickle: a list of nothing takes one byte, and 60 in memory. Memory snapshots have one for each 40 bytes.
+PICKLE_BYTES = 1 << 31
+PICKLE_FREE_CONTAINERS = 1 << 20
+PICKLE_BYTES_PER_CONTAINER = 8
+PICKLE_OTHER_KEYS = 1000  # keys of dictionaries that are no texts
 
 
 def times(limit: int) -> int:
@@ -36,9 +51,14 @@ def check_limit(amount: float, limit: int, what: str) -> None:
     """
     if amount > times(limit):
         raise CurvescopeError(
-            f"it has {int(amount):,} {what}; at most {times(limit):,} are read, because no recorder writes more. If "
-            f"you trust the file, set {VARIABLE}=10 in the environment, which makes every limit 10 times as large."
+            f"it has {int(amount):,} {what}; at most {times(limit):,} are read, because no recorder writes more. "
+            f"{raising()}"
         )
+
+
+def raising() -> str:
+    """How to raise the limits, a sentence."""
+    return f"If you trust the file, set {VARIABLE}=10 in the environment, which makes every limit 10 times as large."
 
 
 def check_regular(path: Path) -> None:

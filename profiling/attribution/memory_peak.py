@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...base.errors import CurvescopeError
 from ..recording.schema import BACKWARD, INPUT, OPTIMIZER
 from .nesting import NONE, Ints
 from .placement import HostSpans, Placement
@@ -22,6 +23,7 @@ INPUTS, ACTIVATIONS, ACTIVATION_GRADIENTS = "input", "activations", "activation 
 WORKSPACE, HELD, UNUSED, CACHED = "workspace", "other", "not used in the step", "cached"
 KINDS = (PARAMETERS, GRADIENTS, STATE, INPUTS, ACTIVATIONS, ACTIVATION_GRADIENTS, WORKSPACE, HELD, UNUSED, CACHED)
 LASTING = (PARAMETERS, GRADIENTS, STATE)  # kinds whose layer says all: which phase allocated them is chance
+_MOST_BYTES = 1 << 60
 _BEFORE = -1  # position of what was allocated before the first event
 
 
@@ -72,6 +74,7 @@ def peak_rows(
 ) -> list[dict[str, Any]]:
     """Rows of the table `peaks` of the step from start to end of `window`, without `batch`; none without allocation."""
     blocks = _blocks(allocations)
+    check_total(sum(abs(block.size_bytes) for block in blocks))
     count = len(allocations.time_ns)
     change = np.zeros(count + 2, np.int64)  # the first entry is of what was there before, the last of what stays
     for block in blocks:
@@ -112,6 +115,12 @@ def peak_rows(
         rows[(CACHED,)] = {"kind": CACHED, "bytes": cached, "tensors": None, "makes_peak": False}
     found = sorted(rows.values(), key=lambda row: -row["bytes"])
     return [{**row, "available_bytes": allocations.available_bytes} for row in found]
+
+
+def check_total(size_bytes: int) -> None:
+    """Refuse allocations whose sum no device ever gave out, and no 64-bit number may hold; CurvescopeError."""
+    if size_bytes > _MOST_BYTES:
+        raise CurvescopeError("its allocations add up to more than 2^60 bytes, which no device gives; record it again.")
 
 
 def _blocks(allocations: Allocations) -> list[_Block]:

@@ -111,6 +111,8 @@ def profile_of_tables(
 
 def describe_steps(writer: RecordingWriter, rows: list[dict[str, Any]], steps_from: str | None) -> None:
     """Write the steps, and how they were found (`steps_from`)."""
+    writer.count_lost("steps_without_length", sum(row["duration_ns"] < 1 for row in rows))
+    rows = [{**row, "duration_ns": max(row["duration_ns"], 1)} for row in rows]
     if rows:
         writer.write("steps", pa.Table.from_pylist(rows, TABLES["steps"].arrow))
     batches = sorted({row["batch"] for row in rows if row["batch"] is not None})

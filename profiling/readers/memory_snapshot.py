@@ -1,12 +1,12 @@
 """Reads memory snapshots of PyTorch (`torch.cuda.memory._dump_snapshot`): what held a GPU's memory at its peak.
 
-A snapshot is a pickle; one with objects is refused, because reading it would run code. Its events lead back from the
-blocks at its end to those at the peak. Stacks tell the line and likely kind of a block: the backward pass has none.
+A snapshot is a pickle; one with objects is refused, because reading it would run code (`plain_pickle`). Its events
+lead back from the blocks at its end to those at the peak. Stacks tell the line and likely kind of a block: the backward
+pass has none.
 """
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import CurvescopeError
+from ...base.limits import PICKLE_BYTES
 from ..attribution.events import spans_of
 from ..attribution.memory_peak import (
     ACTIVATION_GRADIENTS,
@@ -25,6 +26,7 @@ from ..attribution.memory_peak import (
     WORKSPACE,
     Allocations,
     KnownTensor,
+    check_total,
     peak_rows,
 )
 from ..attribution.placement import place
@@ -32,6 +34,7 @@ from ..attribution.profile import describe_steps
 from ..attribution.source_lines import SourceLine
 from ..recording.store import NO_STEP, RecordingWriter, columns_of
 from . import Options
+from .plain_pickle import load
 from .source import Source
 
 NAME = "PyTorch memory snapshot"
@@ -44,21 +47,16 @@ _INSTALLED = re.compile(r"(?:site|dist)-packages/|/lib/python3|^<")
 Frames = Sequence[Mapping[str, Any]]
 
 
-class _Plain(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        raise CurvescopeError(f"it is a pickle with an object of Python ({module}.{name}), and no memory snapshot.")
-
-
 def recognises(source: Source) -> bool:
     return source.head.startswith(_PICKLE) and b"segments" in source.head[:100]
 
 
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     """Read the peak of one device, by default of that with most events."""
+    snapshot = load(source.read_all(PICKLE_BYTES))
     try:
-        with source.open() as stream:
-            _write(_Plain(stream).load(), writer, options)
-    except (pickle.UnpicklingError, EOFError, IndexError, KeyError, MemoryError) as error:
+        _write(snapshot, writer, options)
+    except (IndexError, KeyError) as error:
         raise CurvescopeError(f"it is a damaged memory snapshot ({error!r}); record it again.") from error
 
 
@@ -83,6 +81,11 @@ def _write(snapshot: Mapping[str, Any], writer: RecordingWriter, options: Option
 
 def _allocations(segments: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> Allocations:
     """The allocations, with numbers of events for times: between two, the tensors are known that the first one made."""
+    sizes = [event["size"] for event in events] + [segment["total_size"] for segment in segments]
+    if min(sizes) < 0:
+        raise CurvescopeError("it has an event of less than 0 bytes; record it again.")
+    check_total(sum(sizes))
+    stacks = _Stacks()
     changes = np.array([np.multiply(_CHANGES[one["action"]], one["size"]) for one in events], np.int64)
     blocks = list(_blocks(segments))
     at_end = np.array([sum(size for _, size, _ in blocks), sum(segment["total_size"] for segment in segments)])
@@ -92,18 +95,16 @@ def _allocations(segments: Sequence[Mapping[str, Any]], events: Sequence[Mapping
     for index in reversed(range(len(events))):
         event, address = events[index], int(events[index]["addr"])
         if event["action"] == "alloc":
-            frames = event.get("frames", ())
-            kind = _kind(frames, stays=address not in freed_at)
-            tensors.append(KnownTensor(2 * index + 1, address, event["size"], kind, line=_line(frames)))
+            kind, line = stacks.about(event.get("frames", ()), stays=address not in freed_at)
+            tensors.append(KnownTensor(2 * index + 1, address, event["size"], kind, line=line))
             freed_at.pop(address, None)
         elif event["action"] == "free_requested":
             freed_at[address] = index
     in_trace = {tensor.address for tensor in tensors}
-    tensors += [
-        KnownTensor(2 * len(events), address, size, _kind(frames, stays=True), line=_line(frames))
-        for address, size, frames in blocks
-        if address not in in_trace
-    ]
+    for address, size, frames in blocks:
+        if address not in in_trace:
+            kind, line = stacks.about(frames, stays=True)
+            tensors.append(KnownTensor(2 * len(events), address, size, kind, line=line))
     given_out = changes[:, 0] != 0
     address = np.array([event["addr"] for event in events], np.int64)[given_out]
     time_ns = 2 * np.flatnonzero(given_out)
@@ -113,12 +114,26 @@ def _allocations(segments: Sequence[Mapping[str, Any]], events: Sequence[Mapping
 
 def _blocks(segments: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, Frames]]:
     """Address, size and stack of the blocks that are allocated at the end; old versions give no address of a block."""
-    for segment in segments:
+    for segment in {id(one["blocks"]): one for one in segments}.values():  # a snapshot may name one twice
         address = segment["address"]
         for block in segment["blocks"]:
             if block["state"] == "active_allocated":
                 yield block.get("address", address), block["size"], block.get("frames", ())
             address += block["size"]
+
+
+class _Stacks:
+    """What stacks tell of their blocks; each is looked at once, since snapshots share stacks between events."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, bool], tuple[str, SourceLine | None]] = {}
+
+    def about(self, frames: Frames, *, stays: bool) -> tuple[str, SourceLine | None]:
+        """Likely kind and line of a block, see `_kind` and `_line`; the stack lives as long as the snapshot."""
+        key = id(frames), stays
+        if key not in self._known:
+            self._known[key] = _kind(frames, stays=stays), _line(frames)
+        return self._known[key]
 
 
 def _kind(frames: Frames, *, stays: bool) -> str:

@@ -22,14 +22,11 @@ from typing import BinaryIO
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
+from ...base.limits import UNPACKED_BYTES, UNPACKED_FREE_BYTES, UNPACKED_RATIO, check_regular, raising, times
 from ..attribution.range_names import scrub
 from .sqlite_tables import PRAGMAS, SqliteTables
 
 HEAD_BYTES = 1 << 20
-# gzip packs at most 1,032 times; profiles 10 to 40 times. A file beyond both limits is a decompression bomb.
-MOST_RATIO = 200
-FREE_BYTES = 1 << 30  # unpacked; the ratio does not matter below
-MOST_BYTES = 1 << 36  # unpacked, 64 GiB
 
 _SQLITE = b"SQLite format 3\x00"
 _GZIP = b"\x1f\x8b"
@@ -93,7 +90,8 @@ class Source:
         with self._open_raw() as file:
             checked = _Checked(file, math.inf)
             if self.packed:
-                most_bytes = min(MOST_BYTES, max(FREE_BYTES, MOST_RATIO * self.size_bytes))
+                in_proportion = max(UNPACKED_FREE_BYTES, UNPACKED_RATIO * self.size_bytes)
+                most_bytes = times(min(UNPACKED_BYTES, in_proportion))
                 checked = _Checked(gzip.GzipFile(fileobj=file), most_bytes)
             yield io.BufferedReader(checked, 1 << 20)
 
@@ -104,8 +102,10 @@ class Source:
             while block := stream.read(1 << 20):  # one large read of a gzip file takes its memory at once
                 blocks.append(block)
                 size += len(block)
-                if size > most_bytes:
-                    raise CurvescopeError(f"it holds more than {most_bytes >> 20} MiB unpacked; record fewer steps.")
+                if size > times(most_bytes):
+                    raise CurvescopeError(
+                        f"it holds more than {times(most_bytes) >> 20} MiB unpacked; record fewer steps. {raising()}"
+                    )
         return b"".join(blocks)
 
     @contextmanager
@@ -129,6 +129,7 @@ class Source:
     @contextmanager
     def _open_raw(self) -> Iterator[BinaryIO]:
         try:
+            check_regular(self.path)
             file = self.path.open("rb")
         except OSError as error:
             raise CurvescopeError(f"it cannot be read ({error.strerror}); check the path.") from error
@@ -170,8 +171,7 @@ class _Checked(io.RawIOBase):
         self._seen += size
         if self._seen > self._most:
             raise CurvescopeError(
-                f"it holds more than {int(self._most) >> 20} MiB unpacked: no profile packs like that. Unpack it by "
-                "hand if you trust it."
+                f"it holds more than {int(self._most) >> 20} MiB unpacked: no profile packs like that. {raising()}"
             )
         return size
 

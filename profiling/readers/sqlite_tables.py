@@ -22,6 +22,8 @@ from ...base.prefetch import map_ahead, read_ahead
 
 BATCH_ROWS = 1 << 17
 PRAGMAS = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON")
+_LONGEST_DEFAULT = 1000  # characters
+_LEAST_ROW_BYTES = 2  # of a row in the file: a cell has a pointer
 _READERS = 2  # threads that read a large table
 _TYPED_ROW = {pa.int64(): "0", pa.string(): "''"}
 
@@ -31,17 +33,19 @@ class _UnreadError(Exception):
 
 
 class SqliteTables:
-    """The real tables of a database. Views and virtual tables are ignored: they can run any code.
+    """The real tables of a database. Views and virtual tables are no tables here: they can run any code.
 
-    Every method raises `CurvescopeError` if the database is damaged. ADBC's driver needs the path of the file.
+    Every method raises `CurvescopeError` if the database is damaged, or where a view or a computed column stands in
+    place of data. ADBC's driver needs the path of the file.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
         self._connection, self._path = connection, path
-        rows = self._query("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+        rows = self._query("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view')")
         real = [row for row in rows if isinstance(row[1], str) and row[1].lstrip()[:12].upper() == "CREATE TABLE"]
         self._names = {name for name, _ in real}
-        self._info = cache(lambda name: self._query(f'PRAGMA table_xinfo("{name}")') if name in self else [])
+        self._others = {name for name, _ in rows} - self._names
+        self._info = cache(self._columns)
         self._with_row_ids = {name for name, sql in real if "WITHOUT" not in sql.upper()}
         self.count = cache(self._count)
 
@@ -55,6 +59,22 @@ class SqliteTables:
         """Names of a table's columns; none for an absent table."""
         return frozenset(row[1] for row in self._info(name))  # cached: a profile has a hundred tables
 
+    def _columns(self, name: str) -> list[tuple[Any, ...]]:
+        """Rows of `PRAGMA table_xinfo`; none for an absent table."""
+        if name in self._others:
+            raise CurvescopeError(f"{name} is a view or a virtual table, which no profiler writes; export it again.")
+        if name not in self:
+            return []
+        columns = self._query(f'PRAGMA table_xinfo("{name}")')
+        for _, column, _, _, default, _, hidden in columns:
+            # Either makes any amount of text out of a small file.
+            if hidden or len(str(default or "")) > _LONGEST_DEFAULT:
+                raise CurvescopeError(
+                    f"column {column} of table {name} is computed, or has a default of any length, which no profiler "
+                    "writes; export it again."
+                )
+        return columns
+
     def scan(self, name: str, wanted: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
         """The wanted columns of a table, in the order of its rows; a column it lacks is null, an absent table empty.
 
@@ -66,10 +86,11 @@ class SqliteTables:
         listed = ", ".join(f'"{column}"' for column in present)
         # NOT INDEXED: rows in the order of the table for both libraries.
         sql = f'SELECT {listed} FROM "{name}" NOT INDEXED'  # noqa: S608 - names from our own lists
-        done = 0
+        done, most = 0, None if self._path is None else self._path.stat().st_size // _LEAST_ROW_BYTES
         try:
             for batch in self._in_ranges(name, sql, {column: wanted[column] for column in present}):
                 done += batch.num_rows
+                _check_count(name, done, most)
                 if batch.num_rows:
                     yield _complete(batch, wanted)
         except _UnreadError:
@@ -83,6 +104,8 @@ class SqliteTables:
                 rows = cursor.fetchmany(BATCH_ROWS)
             if not rows:
                 return
+            done += len(rows)
+            _check_count(name, done, most)
             found = zip(present, zip(*rows, strict=True), strict=True)
             try:
                 yield _complete(pa.table({name: pa.array(values, wanted[name]) for name, values in found}), wanted)
@@ -171,6 +194,7 @@ class SqliteTables:
 
     def about(self, name: str) -> int:
         """Number of rows, exact if none was deleted; fast, since unlike `count` it does not read the table."""
+        self.columns(name)  # refuses a view
         if name not in self._with_row_ids:
             return self.count(name)
         return int(self._query(f'SELECT max(rowid) FROM "{name}"')[0][0] or 0)  # noqa: S608 - the same
@@ -183,6 +207,15 @@ class SqliteTables:
     def _query(self, sql: str) -> list[tuple[Any, ...]]:
         with _readable():
             return self._connection.execute(sql).fetchall()
+
+
+def _check_count(name: str, rows: int, most: int | None) -> None:
+    """Refuse more rows than the file has room for: its pages refer to each other in circles."""
+    if most is not None and rows > most:
+        raise CurvescopeError(
+            f"it is a damaged SQLite database (table {name} has more rows than the file has room for); copy or export "
+            "it again."
+        )
 
 
 def _next(reader: pa.RecordBatchReader, names: list[str]) -> pa.Table | None:

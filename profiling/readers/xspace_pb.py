@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from ...base.errors import CurvescopeError
+from ...base.limits import XSPACE_BYTES_PER_EVENT, XSPACE_FREE_EMPTY, XSPACE_FREE_EVENTS, check_limit
 from ..recording.store import RecordingWriter
 from . import Options
 from .source import Source
@@ -23,6 +24,7 @@ NAME = "TensorFlow or JAX XSpace"
 _PLANES = (b"/host:", b"/device:", b"/job:")
 _MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 _PS_PER_NS = 1000
+_EMPTY = (b"\x0a\x00", b"\x1a\x00", b"\x22\x00")  # planes, lines, events or metadata
 # Message, and its fields: number, name and kind (a message's name for messages); `*` if repeated.
 _MESSAGES = {
     "XSpace": "1 planes XPlane*",
@@ -46,10 +48,16 @@ def recognises(source: Source) -> bool:
 def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     from google.protobuf.message import DecodeError
 
+    data = source.read_all(_MOST_BYTES)
+    empty = sum(data.count(message) for message in _EMPTY)
+    check_limit(empty, max(XSPACE_FREE_EMPTY, len(data) // 16), "messages without a field")
     try:
-        planes = _message_type("XSpace").FromString(source.read_all(_MOST_BYTES)).planes
+        planes = _message_type("XSpace").FromString(data).planes
     except DecodeError as error:
         raise CurvescopeError(f"it is a damaged XSpace ({error}); copy it again, or record it again.") from error
+    events = sum(len(line.events) for plane in planes for line in plane.lines)
+    check_limit(events, max(XSPACE_FREE_EVENTS, len(data) // XSPACE_BYTES_PER_EVENT), f"events in {len(data):,} bytes")
+    del data
     trace = FrameworkTrace()
     for number, plane in enumerate(planes):
         _take_plane(trace, number, plane)

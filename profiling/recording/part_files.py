@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from ...base.errors import CurvescopeError
+from ...base.limits import (
+    PART_FREE_ROWS,
+    PART_FREE_TEXT_BYTES,
+    PART_ROWS_PER_BYTE,
+    PART_TEXT_PER_BYTE,
+    check_limit,
+    check_regular,
+)
 from .atomic_files import atomic_file, storage_error
 from .remote_store import AnyPath, RemotePath
 from .schema import Table, conform, former_names, modernise
@@ -39,13 +49,49 @@ def read_part(part: AnyPath, schema: Table, columns: Collection[str] | None = No
     wanted = schema.only(columns)
     with _report_damage(part), _opened(part) as source:
         file = pq.ParquetFile(source, pre_buffer=True)
+        size = source.size()
+        _check_unpacked(file.metadata, size)
         there = file.metadata.schema.names
         former = former_names(schema, there)
         text = [column.name for column in wanted.columns if column.dtype == pa.string() and column.name in there]
-        if encoded and text:
+        if text:
             file = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=text, pre_buffer=True)
         stored = None if columns is None else [old for name in columns if (old := former.get(name, name)) in there]
-        return conform(wanted, modernise(wanted, file.read(stored), former))
+        rows = file.read(stored)
+        return conform(wanted, modernise(wanted, rows if encoded else _decoded(rows, size), former))
+
+
+def read_parts(parts: Sequence[AnyPath], schema: Table, columns: Collection[str] | None = None) -> Iterator[pa.Table]:
+    """The rows of some parts, as `read_part` gives them; CurvescopeError also if they are too many together."""
+    rows = size = 0
+    for part in parts:
+        piece = read_part(part, schema, columns)
+        rows, size = rows + piece.num_rows, size + (part.stat().st_size if isinstance(part, Path) else piece.nbytes)
+        with _report_damage(part.parent):
+            check_limit(rows, max(4 * PART_FREE_ROWS, PART_ROWS_PER_BYTE * size), f"rows in {size:,} bytes")
+        yield piece
+
+
+def _check_unpacked(metadata: pq.FileMetaData, size: int) -> None:
+    """Refuse a part that says to be out of proportion to its file."""
+    check_limit(metadata.num_rows, max(PART_FREE_ROWS, PART_ROWS_PER_BYTE * size), f"rows in {size:,} bytes")
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    most = max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * size)
+    check_limit(sum(group.total_byte_size for group in groups), most, f"unpacked bytes in {size:,}")
+
+
+def _decoded(rows: pa.Table, size: int) -> pa.Table:
+    """The rows with plain text; a text of a million rows is as many copies of it."""
+    total = 0
+    for place, name in enumerate(rows.column_names):
+        column = rows[name]
+        if pa.types.is_dictionary(column.type):
+            for chunk in column.chunks:
+                lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
+                total += pc.sum(lengths.cast(pa.int64())).as_py() or 0
+            check_limit(total, max(PART_FREE_TEXT_BYTES, PART_TEXT_PER_BYTE * size), f"bytes of text in {size:,}")
+            rows = rows.set_column(place, name, column.cast(column.type.value_type))
+    return rows
 
 
 def count_rows(part: AnyPath) -> int:
@@ -54,12 +100,34 @@ def count_rows(part: AnyPath) -> int:
         return int(pq.read_metadata(source).num_rows)
 
 
+def check_copies(parts: Sequence[AnyPath]) -> None:
+    """Refuse a part that is a copy of another, whose rows would count twice; CurvescopeError names both.
+
+    Only parts with start times can be told from honest ones, and only those on a disk are compared.
+    """
+    by_size: dict[int, list[Path]] = {}
+    for part in parts:
+        if isinstance(part, Path) and part.parent.name in _TIMED:
+            with suppress(OSError):  # the error is reported when the part is read
+                by_size.setdefault(part.stat().st_size, []).append(part)
+    for alike in by_size.values():
+        seen: dict[bytes, Path] = {}
+        for part in alike if len(alike) > 1 else ():
+            with _report_damage(part):
+                check_regular(part)
+                first = seen.setdefault(hashlib.sha256(part.read_bytes()).digest(), part)
+            if first is not part and count_rows(part):
+                raise CurvescopeError(f"{part} is a copy of {first}: its rows would count twice. Remove the copy.")
+
+
 def _opened(part: AnyPath) -> pa.NativeFile:
     if isinstance(part, RemotePath):
         return PyFileSystem(FSSpecHandler(part.filesystem)).open_input_file(part.key)
+    check_regular(part)
     return pa.OSFile(str(part))
 
 
+_TIMED = ("kernels", "ranges", "memory", "api_calls", "launches", "clocks")  # tables whose rows have start times
 _LONGEST_ERROR = 300  # characters: an error may hold a value of the file
 _NO_THREAD = "Failed to launch worker thread"  # Arrow's message if there is no memory for another stack
 
@@ -68,6 +136,8 @@ _NO_THREAD = "Failed to launch worker thread"  # Arrow's message if there is no 
 def _report_damage(part: AnyPath) -> Iterator[None]:
     try:
         yield
+    except CurvescopeError as error:
+        raise CurvescopeError(f"{part}: {error}") from error
     except (pa.ArrowException, ValueError, OSError) as error:
         # Do not report a file as damaged if the system had no memory to read it.
         if isinstance(error, MemoryError) or getattr(error, "errno", None) in (errno.ENOMEM, errno.EAGAIN):

@@ -35,6 +35,15 @@ class Aggregate(Enum):
     KEY = "key"  # identifies the row: grouped by, never combined
 
 
+_MOST_NS = 1 << 50
+_LATEST_NS = 1 << 62
+_MOST = 1 << 60
+
+
+def _is_number(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype))
+
+
 @dataclass(frozen=True)
 class Column:
     """One column: its Arrow type, whether null is allowed, its unit ("" for none), aggregation, a sentence."""
@@ -45,6 +54,23 @@ class Column:
     unit: str
     aggregate: Aggregate
     doc: str
+    least: int | None = None  # least possible number; None for the usual one, see `bounds`
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The numbers that a column can hold, both ends included; None for any, e.g. ids and addresses.
+
+        What lies outside is no measurement, and would make sums overflow: 2^50 ns are thirteen days.
+        """
+        if self.name == "batch":
+            return 1, 1 << 40
+        if self.name == "start_ns":
+            return -_LATEST_NS, _LATEST_NS
+        if self.aggregate is Aggregate.KEY or not _is_number(self.dtype):
+            return None
+        if pa.types.is_floating(self.dtype):
+            return -1e30, 1e30
+        return self.least or 0, _MOST_NS if self.unit == "ns" else _MOST
 
 
 @dataclass(frozen=True)
@@ -245,7 +271,8 @@ STEPS = Table(
         _key("mode", _TEXT, "What one step runs: training, forward, forward+backward or operator; of an inference "
             "server prefill, decode or mixed; null if unknown."),
         _START,
-        Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Wall time of the step, including its device work."),
+        Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Wall time of the step, including its device work.",
+            least=1),
         _key("profiled", pa.bool_(), "Whether the step was profiled; profiled steps give terms, never T(b).",
             nullable=False),
         *_STEP_RESOURCES,
@@ -423,7 +450,7 @@ def conform(table: Table, data: pa.Table) -> pa.Table:
     """Bring data into the form of the table: its columns in order, absent nullable columns filled with null.
 
     Text stays dictionary-encoded. ValueError: a column is unknown, or a required one absent or null, or a cast loses
-    data.
+    data, or a number is out of its bounds.
     """
     unknown = set(data.column_names) - {c.name for c in table.columns}
     if unknown:
@@ -438,6 +465,24 @@ def conform(table: Table, data: pa.Table) -> pa.Table:
             array = pa.nulls(data.num_rows, column.dtype)
         if not column.nullable and array.null_count:
             raise ValueError(f"{table.name}.{column.name} must not be null; {array.null_count} rows are")
+        _check_numbers(table, column, array)
         arrays.append(array)
     fields = [field.with_type(array.type) for field, array in zip(table.arrow, arrays, strict=True)]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, table.arrow.metadata))
+
+
+def _check_numbers(table: Table, column: Column, values: pa.ChunkedArray) -> None:
+    """Refuse numbers out of a column's bounds, also NaN, and a total that no 64-bit number holds."""
+    if column.bounds is None or values.null_count == len(values):
+        return
+    least, most = column.bounds
+    ends = pc.min_max(values)
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    if not least <= low <= high <= most or (pa.types.is_floating(column.dtype) and pc.any(pc.is_nan(values)).as_py()):
+        right = pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most))
+        row = pc.index(pc.fill_null(right, True), False).as_py()
+        raise ValueError(f"{table.name}.{column.name} is {values[row]} in row {row}, and can be {least:,} to {most:,}")
+    if column.name not in ("batch", "start_ns") and high * len(values) > most:
+        total = pc.sum(values.cast(pa.float64(), safe=False)).as_py()
+        if total > most:
+            raise ValueError(f"{table.name}.{column.name} adds up to {total:.3g} {column.unit}, which nothing reaches")

@@ -33,7 +33,7 @@ from ...base.words import Word
 from .atomic_files import atomic_file, claim, locked_folder, storage_error
 from .entries import check_entries
 from .lost import Severity, loss
-from .part_files import count_rows, read_part, write_part
+from .part_files import check_copies, count_rows, read_part, read_parts, write_part
 from .remote_store import AnyPath, RemotePath, as_path
 from .schema import EXPERIMENTS, FORMER_TABLES, SCHEMA_VERSION, TABLES, conform, modernise_meta
 
@@ -295,12 +295,18 @@ class Recording:
 
     def arrow(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Read a table as Arrow, with all columns of the schema, or these, even if nothing was recorded."""
-        pieces = [read_part(part, TABLES[table], columns) for part in self.parts(table)]
-        return pa.concat_tables(pieces) if pieces else TABLES[table].only(columns).arrow.empty_table()
+        parts = self.parts(table)
+        check_copies(parts)
+        pieces = list(read_parts(parts, TABLES[table], columns))
+        rows = pa.concat_tables(pieces) if pieces else TABLES[table].only(columns).arrow.empty_table()
+        if table == "steps" and "step" in rows.column_names:
+            _check_numbered_once(self.path, rows["step"])
+        return rows
 
     def pieces(self, table: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Read a table as Arrow part by part, with dictionary-encoded text: for tables too large for memory."""
         parts = self.parts(table)
+        check_copies(parts)
         pieces = (read_part(part, TABLES[table], columns, encoded=True) for part in parts)
         # The next part is read while one is used; a single one is faster without a thread.
         yield from pieces if len(parts) < 2 else read_ahead(next(pieces), lambda: next(pieces, None))
@@ -360,6 +366,16 @@ class Recording:
 
 def _now_utc() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _check_numbered_once(path: AnyPath, numbers: pa.ChunkedArray) -> None:
+    """Refuse steps of one number, which would share each other's kernels."""
+    if pc.count_distinct(numbers).as_py() < len(numbers):
+        twice = pc.value_counts(numbers).filter(pc.greater(pc.value_counts(numbers).field("counts"), 1))
+        raise CurvescopeError(
+            f"{path}/steps holds step {twice[0]['values']} {twice[0]['counts']} times: a part was copied or written "
+            "twice. Remove the copy."
+        )
 
 
 class NoRecordingError(CurvescopeError):

@@ -77,10 +77,8 @@ def damage(number, target):
             _damage_values(target / "recording.json", random)
         elif kind < 0.6:
             _damage_text(target / "recording.json", random)
-        elif kind < 0.9:
-            _damage_part(random.choice(sorted(target.glob("*/*.parquet"))), random)
-        else:
-            _damage_file(random.choice(sorted(target.glob("*/*.parquet"))), random)
+        elif parts := [part for part in sorted(target.glob("*/*.parquet")) if part.is_file()]:
+            (_damage_part if kind < 0.9 else _damage_file)(random.choice(parts), random)
     return command
 
 

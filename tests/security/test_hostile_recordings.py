@@ -2,7 +2,10 @@
 
 import json
 import os
+import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from curvescope.base.errors import CurvescopeError
@@ -98,3 +101,58 @@ def test_a_limit_is_raised_by_the_environment(store, monkeypatch):
     monkeypatch.setenv(VARIABLE, "much")
     with pytest.raises(CurvescopeError, match="CURVESCOPE_LIMITS is 'much': set it to a whole number"):
         open_recording(store / "b")
+
+
+def change(recording, table, column, values):
+    """Replace values of a column in all rows of the first part of a table."""
+    part = recording / table / "00000.parquet"
+    rows = pq.read_table(part)
+    made = pa.array([values(index, value) for index, value in enumerate(rows[column].to_pylist())])
+    pq.write_table(rows.set_column(rows.column_names.index(column), column, made), part)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "said"),
+    [
+        ("steps", "duration_ns", -1, "steps.duration_ns is -1 in row 3, and can be 1 to 1,125,899,906,842,624"),
+        ("steps", "duration_ns", 0, "steps.duration_ns is 0 in row 3"),
+        ("steps", "duration_ns", 2**63 - 1, "steps.duration_ns is 9223372036854775807 in row 3"),
+        ("steps", "batch", 0, "steps.batch is 0 in row 3, and can be 1 to"),
+        ("steps", "batch", -4, "steps.batch is -4 in row 3"),
+        ("kernels", "duration_ns", -(10**9), "kernels.duration_ns is -1000000000 in row 3"),
+        ("kernels", "duration_ns", 2**62, "kernels.duration_ns is 4611686018427387904 in row 3"),
+        ("kernels", "start_ns", 2**63 - 1, "kernels.start_ns is 9223372036854775807 in row 3"),
+        ("kernels", "flops", -1, "kernels.flops is -1 in row 3"),
+        ("kernels", "tensor_pipe_use", float("nan"), "kernels.tensor_pipe_use is nan in row 3"),
+        ("kernels", "tensor_pipe_use", float("inf"), "kernels.tensor_pipe_use is inf in row 3"),
+    ],
+)
+def test_a_number_that_nothing_reaches_is_refused_by_row(table, column, value, said, store, refusal_of):
+    change(store / "a", table, column, lambda row, old: value if row == 3 else old)
+    with pytest.raises(CurvescopeError) as refused:
+        open_recording(store / "a").frame(table)
+    assert f"{store}/a/{table}/00000.parquet is damaged" in str(refused.value)
+    assert said in str(refused.value)
+    if column not in ("flops", "tensor_pipe_use"):
+        assert said in refusal_of("breakdown", store / "a")
+
+
+def test_times_whose_sum_nothing_reaches_are_refused(store):
+    change(store / "a", "kernels", "duration_ns", lambda *_: 2**49)
+    with pytest.raises(CurvescopeError, match=r"kernels\.duration_ns adds up to .* ns, which nothing reaches"):
+        open_recording(store / "a").frame("kernels")
+
+
+@pytest.mark.parametrize("command", ["breakdown", "explain"])
+def test_a_copied_part_is_refused(command, store, refusal_of):
+    steps, kernels = (store / "a" / table / "00000.parquet" for table in ("steps", "kernels"))
+    shutil.copy(steps, steps.with_name("00001.parquet"))
+    assert "steps holds step 0 2 times: a part was copied" in refusal_of(command, store / "a")
+    steps.with_name("00001.parquet").unlink()
+    shutil.copy(kernels, kernels.with_name("00001.parquet"))
+    assert f"00001.parquet is a copy of {kernels}" in refusal_of(command, store / "a")
+
+
+def test_a_pipe_in_place_of_a_part_is_refused(store, refusal_of):
+    os.mkfifo(store / "a" / "kernels" / "00001.parquet")
+    assert "00001.parquet: it is no regular file" in refusal_of("breakdown", store / "a")

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import time
 
 import pytest
 
@@ -99,10 +100,36 @@ def test_a_pickle_with_an_object_is_refused_and_runs_nothing(tmp_path, monkeypat
         ),
         ({"segments": [{"device": 0}], "device_traces": [[{"action": "alloc"}]]}, None, "damaged memory snapshot"),
         ({"segments": [], "device_traces": 3}, None, "values that fit no column"),
-        (snapshot(), -20, "damaged memory snapshot"),
+        (snapshot(), -20, "it is a damaged pickle"),
     ],
 )
 def test_a_snapshot_without_what_is_needed_is_refused(tmp_path, content, cut, message):
     (tmp_path / "snapshot.pickle").write_bytes(pickle.dumps(content)[:cut])
     with pytest.raises(CurvescopeError, match=message):
         import_profile(tmp_path / "snapshot.pickle", tmp_path / "run")
+
+
+def import_in_seconds(tmp_path, content):
+    """CPU seconds to import a snapshot, protocol 4 of which shares what its objects share."""
+    file = write(tmp_path / "snapshot.pickle", content)
+    began = time.process_time()
+    import_profile(file, tmp_path / "run")
+    return time.process_time() - began
+
+
+def test_what_events_share_is_looked_at_once(tmp_path):
+    """A stack of ten thousand frames of ten thousand events, and a segment of as many blocks ten thousand times."""
+    stack = [{"filename": "x.py", "name": "y", "line": 1}] * 10_000
+    event = {"action": "alloc", "size": 1, "addr": 1, "stream": 0, "time_us": 1, "frames": stack}
+    block = {"size": 1, "state": "inactive"}
+    segment = {"device": 0, "address": 1, "total_size": 10_000, "blocks": [block] * 10_000}
+    content = {"segments": [segment] * 10_000, "device_traces": [[event] * 10_000]}
+    assert import_in_seconds(tmp_path, content) < 10  # 10^8 of each took minutes
+
+
+@pytest.mark.parametrize(("size", "said"), [(2**62, "more than 2\\^60 bytes"), (-100, "less than 0 bytes")])
+def test_sizes_that_no_device_has_are_refused(tmp_path, size, said):
+    events = [{"action": "alloc", "size": size, "addr": at, "stream": 0, "time_us": 1} for at in (1, 2, 3)]
+    content = {"segments": [{"device": 0, "address": 1, "total_size": 1, "blocks": []}], "device_traces": [events]}
+    with pytest.raises(CurvescopeError, match=said):
+        import_profile(write(tmp_path / "snapshot.pickle", content), tmp_path / "run")

@@ -222,7 +222,7 @@ def test_command_imports_and_breakdown_says_what_is_not_known(tmp_path, document
 
 
 def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(source, "UNPACKED_FREE_BYTES", 1 << 20)
     bomb = tmp_path / "bomb.json.gz"
     bomb.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * (8 << 20) + b"]}"))
     with pytest.raises(CurvescopeError, match="unpacked"):

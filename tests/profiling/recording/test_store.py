@@ -25,16 +25,16 @@ from curvescope.profiling.recording.store import (
 )
 
 
-def steps(count=2, batch=4):
-    numbers, unmeasured = list(range(count)), {"start_ns": [None] * count, "profiled": [False] * count}
+def steps(count=2, batch=4, first=0):
+    numbers, unmeasured = list(range(first, first + count)), {"start_ns": [None] * count, "profiled": [False] * count}
     same = {"batch": [batch] * count, "round": [0] * count, "mode": ["training"] * count, **unmeasured}
     return {"step": numbers, "index": numbers, "duration_ns": [1_000_000 + i for i in numbers], **same}
 
 
 def record(path, parts=1):
     with RecordingWriter(path, {"network": "tiny"}) as writer:
-        for _ in range(parts):
-            writer.write("steps", steps())
+        for part in range(parts):
+            writer.write("steps", steps(first=2 * part))
     return path
 
 
@@ -55,12 +55,12 @@ def test_what_was_written_reads_back_here_in_sql_and_by_any_parquet_reader(tmp_p
 
     recording = open_recording(record(tmp_path / "r", parts=3))
     frame = recording.frame("steps")
-    assert frame["duration_ns"].tolist() == [1_000_000, 1_000_001] * 3
+    assert frame["duration_ns"].tolist() == [1_000_000 + i for i in range(6)]
     assert frame["start_ns"].isna().all()  # missing stays missing
     assert recording.complete
     assert recording.frame("kernels").empty
     assert "registers_per_thread" in recording.frame("kernels").columns
-    assert recording.sql.sql("select sum(duration_ns) from steps").fetchall() == [(6_000_003,)]
+    assert recording.sql.sql("select sum(duration_ns) from steps").fetchall() == [(6_000_015,)]
     assert recording.sql.sql("select count(*) from kernels").fetchall() == [(0,)]  # where nothing was recorded
     assert duckdb.sql(f"select count(*) from '{tmp_path}/r/steps/*.parquet'").fetchall() == [(6,)]
 

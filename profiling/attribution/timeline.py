@@ -127,7 +127,7 @@ class Timeline:
             if outside.any():
                 launched_ns = self._launched(placed.launch[outside], start_ns[outside])
                 self.marked.hold(process[outside], launched_ns, end_ns[outside])
-            self._add_time(end_ns - start_ns, placed.step)
+            self._add_time((end_ns - start_ns)[timed], placed.step[timed])
 
     def _launched(self, launch: Codes, start_ns: Ints) -> Ints:
         """When device work was launched; without a launch when it began."""
@@ -184,7 +184,7 @@ class Timeline:
         at = np.searchsorted(low, work.start_ns, side="right") - 1
         inside = timed & (at >= 0) & (work.start_ns <= high[-1])
         work.step = np.where(inside, at, NONE).astype(np.int32)
-        self._add_time(work.end_ns - work.start_ns, work.step)
+        self._add_time((work.end_ns - work.start_ns)[timed], work.step[timed])
         self.lost["device_work_outside_steps"] = int(np.count_nonzero(timed & ~inside))
         self.lost["device_work_cut_by_steps"] = int(np.count_nonzero(inside & (work.end_ns > high[work.step])))
         self._describe([steps.Window(NONE, NONE, 0, *window) for window in found])

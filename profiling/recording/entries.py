@@ -225,7 +225,7 @@ class RecordingJson:
     batches: tuple[Size, ...] | None = None  # the batch sizes
     batch_from: str | None = None  # source of imported batch sizes
     steps_from: str | None = None  # source of the steps of a recorded program or profile
-    device_time_in_steps: Number | None = None  # share of the device time that lies in steps
+    device_time_in_steps: Share | None = None  # share of the device time that lies in steps
     protocol: ProtocolEntry | None = None  # how the steps were measured
     unmeasured: tuple[UnmeasuredEntry, ...] | None = None  # batch sizes without a measurement
     warnings: tuple[str, ...] | None = None  # disturbances that were noticed

@@ -221,6 +221,7 @@ def test_times_that_are_none_are_no_times(tmp_path):
     assert rows(recording, "kernels", "duration_ns") == [(None,)] * 6 + [(0,), (30,)]
     assert lost(recording) == {"without_time": 5, "negative_durations": 1}
     assert rows(recording, "steps", "start_ns", "duration_ns") == [(100, 30)]
+    assert recording.meta["device_time_in_steps"] == 1
     recording = imported(write_export(tmp_path / "none", kernels=kernels[:6]), tmp_path)
     assert (recording.count_rows("kernels"), recording.count_rows("steps")) == (6, 0)
 

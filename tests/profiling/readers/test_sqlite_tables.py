@@ -124,7 +124,6 @@ def test_far_apart_row_ids_are_read_at_once(tmp_path, used, monkeypatch):
     "schema",
     [
         "a INTEGER PRIMARY KEY, t TEXT, b INTEGER, id INTEGER) WITHOUT ROWID --",
-        "a INTEGER, t TEXT, b INTEGER, id INTEGER AS (a + 1)",
         "a INTEGER, t TEXT, b INTEGER, id INTEGER DEFAULT 7",
         "a INTEGER, t TEXT, b REAL, id INTEGER",
     ],
@@ -132,6 +131,13 @@ def test_far_apart_row_ids_are_read_at_once(tmp_path, used, monkeypatch):
 def test_any_table_is_read_alike(schema, tmp_path):
     write(tmp_path / "p", [(1, "x", 2), (3, None, 4)], schema=schema)
     assert read(tmp_path / "p", WANTED, adbc=True).equals(read(tmp_path / "p", WANTED, adbc=False))
+
+
+@pytest.mark.parametrize("adbc", [False, True])
+def test_a_computed_column_is_refused(adbc, tmp_path):
+    write(tmp_path / "p", [(1, "x", 2)], schema="a INTEGER, t TEXT, b INTEGER, id INTEGER AS (a + 1)")
+    with pytest.raises(CurvescopeError, match="column id of table x is computed"):
+        read(tmp_path / "p", WANTED, adbc=adbc)
 
 
 def test_columns_added_after_the_rows_are_null_there(tmp_path, used):

@@ -159,3 +159,67 @@ def test_a_pageable_copy_holds_the_host_and_a_pinned_one_does_not(answer_of):
     )
     assert pageable_ns == pytest.approx((64 << 20) / 6e9 * 1e9, rel=0.05)
     assert pinned_ns < 20_000
+
+
+def test_a_graph_launches_what_two_streams_captured(answer_of):
+    program = """
+        import json, time, torch
+        a, b = (torch.ones(1 << 22, device="cuda") for _ in range(2))
+        side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+
+        def step():
+            side.wait_stream(torch.cuda.current_stream())
+            for _ in range(20):
+                a.add_(1)
+            with torch.cuda.stream(side):
+                b.mul_(2)
+            torch.cuda.current_stream().wait_stream(side)
+
+        def timed(run):
+            torch.cuda.synchronize()
+            began = time.perf_counter_ns()
+            run()
+            torch.cuda.synchronize()
+            return time.perf_counter_ns() - began
+
+        step()
+        eager_ns = timed(step)
+        with torch.cuda.graph(graph):
+            step()
+        with torch.autograd.profiler.profile(use_device="cuda", use_kineto=True) as profiler:
+            graph.replay()
+            torch.cuda.synchronize()
+        events = profiler.kineto_results.events()
+        calls = [e.name() for e in events if e.device_type().name == "CPU"]
+        kernels = [e.name() for e in events if e.device_type().name != "CPU"]
+        print(json.dumps([eager_ns, timed(graph.replay), calls, kernels]))
+    """
+    eager_ns, graphed_ns, calls, kernels = answer_of(Card(virtual_time=True), program)
+    assert "cudaGraphLaunch" in calls
+    assert "cudaLaunchKernel" not in calls
+    assert len([name for name in kernels if "OnSelf_add<" in name]) == 20
+    assert len([name for name in kernels if "mul" in name.lower()]) == 1
+    assert graphed_ns < eager_ns
+
+
+@pytest.mark.parametrize(
+    ("name", "forward", "filter_gradient"),
+    [("h100", "sm90_xmma_fprop_implicit_gemm", "xmma_wgrad"), ("gtx1080", "maxwell_scudnn", "stridedB_splitK")],
+)
+def test_convolutions_run_by_cudnns_backend(answer_of, name, forward, filter_gradient):
+    kernels = answer_of(
+        Card([name]),
+        """
+        import json, torch
+        net = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3), torch.nn.BatchNorm2d(64), torch.nn.ReLU()).cuda()
+        a = torch.randn(16, 3, 32, 32, device="cuda")
+        net(a).sum().backward()
+        with torch.autograd.profiler.profile(use_device="cuda", use_kineto=True) as profiler:
+            net(a).sum().backward()
+            torch.cuda.synchronize()
+        print(json.dumps([e.name() for e in profiler.kineto_results.events() if e.device_type().name != "CPU"]))
+        """,
+    )
+    text = " ".join(kernels)
+    for family in (forward, filter_gradient, "cudnn::bn_fw_tr_1C11_kernel_NCHW", "cudnn::bn_bw_1C11_kernel_new"):
+        assert family in text

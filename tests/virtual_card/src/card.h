@@ -95,8 +95,6 @@ void spend(double host_ns);  // the host's time in a call
 
 // ---- streams.cpp: devices, streams, events and the order of work
 
-enum class Engine { kKernels, kToDevice, kFromDevice };
-
 // What is submitted to a stream.
 struct Work {
   enum Kind { kKernel, kCopy, kSet } kind = kKernel;

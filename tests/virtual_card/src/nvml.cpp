@@ -37,7 +37,7 @@ struct PciInfo {
   char id[32];
 };
 
-Device* of(void* handle) { return static_cast<Device*>(handle); }
+Device* device_of(void* handle) { return static_cast<Device*>(handle); }
 
 double clock_share(const Device& on) { return now() < on.clock_until + kRemembers ? on.clock : locked_share(on); }
 
@@ -99,30 +99,30 @@ NvmlReturn nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
 }
 
 NvmlReturn nvmlDeviceGetName(void* handle, char* text, unsigned int bytes) {
-  std::snprintf(text, bytes, "%s", card::of(handle)->facts->name.c_str());
+  std::snprintf(text, bytes, "%s", card::device_of(handle)->facts->name.c_str());
   return kSuccess;
 }
 
 NvmlReturn nvmlDeviceGetUUID(void* handle, char* text, unsigned int bytes) {
-  std::snprintf(text, bytes, "GPU-virtual-%d", card::of(handle)->index);
+  std::snprintf(text, bytes, "GPU-virtual-%d", card::device_of(handle)->index);
   return kSuccess;
 }
 
 NvmlReturn nvmlDeviceGetPciInfo_v3(void* handle, card::PciInfo* info) {
   *info = card::PciInfo{};
-  card::bus_id(info->id, sizeof info->id, card::of(handle)->index);
-  info->bus = static_cast<unsigned int>(card::of(handle)->index) + 1;
+  card::bus_id(info->id, sizeof info->id, card::device_of(handle)->index);
+  info->bus = static_cast<unsigned int>(card::device_of(handle)->index) + 1;
   return kSuccess;
 }
 
 NvmlReturn nvmlDeviceGetCudaComputeCapability(void* handle, int* major, int* minor) {
-  *major = card::of(handle)->facts->major;
-  *minor = card::of(handle)->facts->minor;
+  *major = card::device_of(handle)->facts->major;
+  *minor = card::device_of(handle)->facts->minor;
   return kSuccess;
 }
 
 NvmlReturn nvmlDeviceGetMemoryInfo(void* handle, card::MemoryInfo* memory) {
-  const card::Device& on = *card::of(handle);
+  const card::Device& on = *card::device_of(handle);
   memory->total = on.facts->memory_bytes;
   memory->used = on.used_bytes;
   memory->free = memory->total - memory->used;
@@ -130,35 +130,35 @@ NvmlReturn nvmlDeviceGetMemoryInfo(void* handle, card::MemoryInfo* memory) {
 }
 
 NvmlReturn nvmlDeviceGetClockInfo(void* handle, int kind, unsigned int* mhz) {
-  const card::Device& on = *card::of(handle);
+  const card::Device& on = *card::device_of(handle);
   if (!card::is_sm_clock(kind)) return card::give(mhz, card::memory_clock_khz(*on.facts) / 1e3);
   return card::give(mhz, on.facts->clock_hz * card::clock_share(on) / 1e6);
 }
 
 NvmlReturn nvmlDeviceGetMaxClockInfo(void* handle, int kind, unsigned int* mhz) {
-  const card::DeviceFacts& facts = *card::of(handle)->facts;
+  const card::DeviceFacts& facts = *card::device_of(handle)->facts;
   return card::give(mhz, card::is_sm_clock(kind) ? facts.clock_hz / 1e6 : card::memory_clock_khz(facts) / 1e3);
 }
 
 NvmlReturn nvmlDeviceGetDefaultApplicationsClock(void* handle, int kind, unsigned int* mhz) {
-  const card::DeviceFacts& facts = *card::of(handle)->facts;
+  const card::DeviceFacts& facts = *card::device_of(handle)->facts;
   return card::give(mhz, card::is_sm_clock(kind) ? facts.base_clock_hz / 1e6 : card::memory_clock_khz(facts) / 1e3);
 }
 
 NvmlReturn nvmlDeviceSetGpuLockedClocks(void* handle, unsigned int, unsigned int most_mhz) {
   LOCK();
-  card::of(handle)->locked_hz = most_mhz * 1e6;
+  card::device_of(handle)->locked_hz = most_mhz * 1e6;
   return kSuccess;
 }
 
 NvmlReturn nvmlDeviceResetGpuLockedClocks(void* handle) {
   LOCK();
-  card::of(handle)->locked_hz = 0;
+  card::device_of(handle)->locked_hz = 0;
   return kSuccess;
 }
 
 NvmlReturn nvmlDeviceGetCurrentClocksThrottleReasons(void* handle, unsigned long long* reasons) {
-  const card::Device& on = *card::of(handle);
+  const card::Device& on = *card::device_of(handle);
   *reasons = card::clock_share(on) < card::locked_share(on) ? card::kSoftwarePowerCap : 0;
   if (card::now() >= on.clock_until) *reasons |= card::kIdle;
   return kSuccess;
@@ -166,7 +166,7 @@ NvmlReturn nvmlDeviceGetCurrentClocksThrottleReasons(void* handle, unsigned long
 
 NvmlReturn nvmlDeviceGetPowerUsage(void* handle, unsigned int* milliwatts) {
   const card::Costs& costs = card::config().costs;
-  const bool busy = card::now() < card::ready_of(*card::of(handle));
+  const bool busy = card::now() < card::ready_of(*card::device_of(handle));
   return card::give(milliwatts, (busy ? costs.watts_busy : costs.watts_idle) * 1e3);
 }
 
@@ -178,7 +178,7 @@ NvmlReturn nvmlDeviceGetEnforcedPowerLimit(void*, unsigned int* milliwatts) {
 NvmlReturn nvmlDeviceGetTotalEnergyConsumption(void* handle, unsigned long long* millijoules) {
   static const card::Ns began = card::now();
   const card::Costs& costs = card::config().costs;
-  const double busy_s = static_cast<double>(card::of(handle)->busy_ns) / 1e9;
+  const double busy_s = static_cast<double>(card::device_of(handle)->busy_ns) / 1e9;
   const double all_s = static_cast<double>(card::now() - began) / 1e9;
   *millijoules = static_cast<unsigned long long>(
       1e3 * (all_s * costs.watts_idle + busy_s * (costs.watts_busy - costs.watts_idle)));
@@ -188,7 +188,7 @@ NvmlReturn nvmlDeviceGetTotalEnergyConsumption(void* handle, unsigned long long*
 NvmlReturn nvmlDeviceGetTemperature(void*, int, unsigned int* celsius) { return card::give(celsius, 50); }
 
 NvmlReturn nvmlDeviceGetUtilizationRates(void* handle, card::Utilization* rates) {
-  const bool busy = card::now() < card::ready_of(*card::of(handle));
+  const bool busy = card::now() < card::ready_of(*card::device_of(handle));
   *rates = {busy ? 100u : 0u, 0};
   return kSuccess;
 }
@@ -215,7 +215,7 @@ NvmlReturn nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned int* c
   const bool fits = processes != nullptr && *count >= found;
   *count = found;
   if (!fits) return card::kInsufficientSize;
-  processes[0] = {static_cast<unsigned int>(getpid()), card::of(handle)->used_bytes, 0, 0};
+  processes[0] = {static_cast<unsigned int>(getpid()), card::device_of(handle)->used_bytes, 0, 0};
   if (found > 1) processes[1] = {static_cast<unsigned int>(neighbour), 1ull << 30, 0, 0};
   return kSuccess;
 }

@@ -39,24 +39,11 @@ const Tile& choose(const DeviceFacts& on, const Product& p) {
                            [&](const Tile& a, const Tile& b) { return cost(a) < cost(b); });
 }
 
-std::string types_of(Precision precision) {
-  switch (precision) {
-    case Precision::kFp64:
-      return "f64f64_f64f64_f64";
-    case Precision::kTf32:
-      return "f32f32_tf32f32_f32";
-    case Precision::kFp16:
-      return "f16f16_f16f32_f32";
-    case Precision::kBf16:
-      return "bf16bf16_bf16f32_f32";
-    default:
-      return "f32f32_f32f32_f32";
-  }
-}
+std::string in_words(const Tile& tile) { return std::to_string(tile.m) + "x" + std::to_string(tile.n); }
 
 // The names of one library's kernels by architecture.
 std::string name_of(const DeviceFacts& on, const Product& p, const Tile& tile) {
-  const std::string size = std::to_string(tile.m) + "x" + std::to_string(tile.n);
+  const std::string size = in_words(tile);
   const bool single = p.precision == Precision::kFp32 || p.precision == Precision::kFp64;
   const std::string letter = p.precision == Precision::kFp64 ? "dgemm" : "sgemm";
   if (on.major >= 9)
@@ -93,8 +80,24 @@ double fmas_per_clock(const DeviceFacts& on, Precision precision) {
   }
 }
 
-void launch_product(const Product& p, Stream* stream) {
-  const DeviceFacts& on = *stream->device->facts;
+std::string types_of(Precision precision) {
+  switch (precision) {
+    case Precision::kFp64:
+      return "f64f64_f64f64_f64";
+    case Precision::kTf32:
+      return "f32f32_tf32f32_f32";
+    case Precision::kFp16:
+      return "f16f16_f16f32_f32";
+    case Precision::kBf16:
+      return "bf16bf16_bf16f32_f32";
+    default:
+      return "f32f32_f32f32_f32";
+  }
+}
+
+std::string tile_of(const Product& p, const DeviceFacts& on) { return in_words(choose(on, p)); }
+
+Work work_of(const Product& p, const DeviceFacts& on) {
   const Tile& tile = choose(on, p);
   Work work;
   work.name = keep(name_of(on, p, tile).c_str());
@@ -106,7 +109,9 @@ void launch_product(const Product& p, Stream* stream) {
   work.flops_per_sm_clock = fmas_per_clock(on, p.precision);
   work.bytes = (p.m * p.k + p.k * p.n + p.m * p.n) * p.batch * element_bytes(p.precision);
   std::copy(std::begin(p.operands), std::end(p.operands), work.touched);
-  submit(stream, work);
+  return work;
 }
+
+void launch_product(const Product& p, Stream* stream) { submit(stream, work_of(p, *stream->device->facts)); }
 
 }  // namespace card

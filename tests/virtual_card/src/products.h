@@ -20,6 +20,9 @@ struct Product {
 double fmas_per_clock(const DeviceFacts& on, Precision precision);
 double element_bytes(Precision precision);
 
+std::string types_of(Precision precision);                           // in a kernel's name
+std::string tile_of(const Product& product, const DeviceFacts& on);  // e.g. 128x64
+Work work_of(const Product& product, const DeviceFacts& on);
 void launch_product(const Product& product, Stream* stream);
 
 }  // namespace card

@@ -1,0 +1,81 @@
+#include "convolutions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "../../native/fake_cupti_emit.h"
+
+namespace card {
+
+namespace {
+
+// Of the arithmetic of a product of that size; layouts that do not fit the tensor cores are converted on the way.
+constexpr double kImplicitEfficiency = 0.75, kPrecomputedEfficiency = 0.9, kOtherLayout = 0.8;
+
+double product_of(const std::vector<std::int64_t>& sizes, std::size_t from = 0) {
+  return std::accumulate(sizes.begin() + static_cast<std::ptrdiff_t>(std::min(from, sizes.size())), sizes.end(), 1.0,
+                         [](double product, std::int64_t size) { return product * static_cast<double>(size); });
+}
+
+// The product that a convolution is; each group is one of a batch.
+Product as_product(const Convolution& c, const DeviceFacts& on) {
+  const auto groups = std::max(1.0, static_cast<double>(c.image[1]) / static_cast<double>(c.filter[1]));
+  const double images = static_cast<double>(c.image[0]);
+  const double filters = static_cast<double>(c.filter[0]) / groups, channels = static_cast<double>(c.filter[1]);
+  const double taps = product_of(c.filter, 2);
+  const double pixels = images * product_of(c.result, 2), inputs = images * product_of(c.image, 2);
+  Product p{pixels, filters, channels * taps, groups};
+  if (c.direction == Direction::kData) p = {inputs, channels, filters * taps, groups};
+  if (c.direction == Direction::kFilter) {
+    // Few tiles with long sums: parts of the sum run side by side.
+    constexpr double kTile = 128, kLeastPart = 1024;
+    const double tiles = std::ceil(filters / kTile) * std::ceil(channels * taps / kTile) * groups;
+    const double parts = std::clamp(std::floor(2 * on.sm_count / tiles), 1.0, std::max(1.0, pixels / kLeastPart));
+    p = {filters, channels * taps, std::ceil(pixels / parts), groups * parts};
+  }
+  p.precision = c.precision;
+  return p;
+}
+
+std::string name_of(const DeviceFacts& on, const Convolution& c, const Engine& engine, const std::string& tile) {
+  const char* const kTitles[] = {"fprop", "dgrad", "wgrad"};
+  const std::string title = kTitles[static_cast<int>(c.direction)];
+  const bool precomputed = engine.algorithm == Algorithm::kPrecomputed;
+  const Precision precision = engine.tf32 ? Precision::kTf32 : c.precision;
+  const bool single = precision == Precision::kFp32 || precision == Precision::kFp64;
+  const std::string layout = c.channels_last ? "nhwckrsc_nhwc" : "nchwkcrs_nchw";
+  if (on.major >= 8)
+    return std::string(on.major >= 9 && !single ? "sm90" : "sm80") + "_xmma_" + title + "_implicit_gemm_" +
+           (precomputed ? "indexed_" : "") + types_of(precision) + "_" + layout + "_tilesize" + tile +
+           (single ? "x8_stage3_warpsize2x2x1_g1_ffma" : "x32_stage4_warpsize2x2x1_g1_tensor") +
+           "_execute_kernel_cudnn";
+  if (on.major == 7 && !single)
+    return "volta_fp16_s884cudnn_fp16_" + tile + "_ldg8_" + title + "_f2f_exp_small_nhwc_tn_v1";
+  const std::string family = on.major >= 5 ? (on.major == 7 ? "volta_scudnn_" : "maxwell_scudnn_") : "scudnn_";
+  const char* const kTails[] = {"_relu_medium_nn_v1", "_stridedB_medium_nn_v1", "_stridedB_splitK_small_nn_v1"};
+  return family + tile + (precomputed ? "_interior" : "") + kTails[static_cast<int>(c.direction)];
+}
+
+}  // namespace
+
+std::int64_t workspace_bytes(const Convolution& c, const Engine& engine) {
+  if (engine.algorithm == Algorithm::kImplicitGemm) return 0;
+  return static_cast<std::int64_t>(product_of(c.result) * element_bytes(c.precision));
+}
+
+void launch_convolution(const Convolution& c, const Engine& engine, Stream* stream) {
+  const DeviceFacts& on = *stream->device->facts;
+  Product product = as_product(c, on);
+  if (engine.tf32) product.precision = Precision::kTf32;
+  Work work = work_of(product, on);
+  work.name = keep(name_of(on, c, engine, tile_of(product, on)).c_str());
+  double efficiency = engine.algorithm == Algorithm::kPrecomputed ? kPrecomputedEfficiency : kImplicitEfficiency;
+  const bool on_tensor_cores = product.precision != Precision::kFp32 && product.precision != Precision::kFp64;
+  if (on_tensor_cores && !c.channels_last) efficiency *= kOtherLayout;
+  work.flops_per_sm_clock *= efficiency;
+  work.bytes = (product_of(c.image) + product_of(c.filter) + product_of(c.result)) * element_bytes(c.precision);
+  submit(stream, work);
+}
+
+}  // namespace card

@@ -44,7 +44,7 @@ struct Attribute {
   std::uint32_t number;
   std::uint8_t value;
   std::uint8_t usual;  // the header's default, where CUPTI does not tell its value
-  bool any_time;       // whether it may change while records are collected
+  bool any_time;       // whether it may change while records are collected, also by the client that a pause lets in
 };
 
 // By number: the header may be older or newer. A libcupti that does not know one refuses it and does without.
@@ -159,11 +159,12 @@ void set_attribute(const CuptiApi& api, const Attribute& attribute, std::uint8_t
     api.ActivitySetAttribute(static_cast<CUpti_ActivityAttribute>(attribute.number), &bytes, &value);
 }
 
-void set_attributes(Session* s) noexcept {
+void set_attributes(Session* s, bool after_pause) noexcept {
   const CuptiApi& api = s->found.api;
   for (std::size_t i = 0; i < std::size(kAttributes); ++i) {
     const Attribute& attribute = kAttributes[i];
-    std::uint8_t before[sizeof(std::size_t)] = {};  // as wide as the widest attribute
+    if (after_pause && !attribute.any_time) continue;  // a pause leaves it
+    std::uint8_t before[sizeof(std::size_t)] = {};     // as wide as the widest attribute
     std::size_t bytes = sizeof(before);
     const bool is_known = api.ActivityGetAttribute != nullptr &&
                           api.ActivityGetAttribute(static_cast<CUpti_ActivityAttribute>(attribute.number), &bytes,
@@ -174,9 +175,10 @@ void set_attributes(Session* s) noexcept {
 }
 
 // For the next client, whose buffers are not zeroed.
-void restore_attributes(const Session* s) noexcept {
+void restore_attributes(const Session* s, bool for_pause) noexcept {
   for (std::size_t i = 0; i < std::size(kAttributes); ++i) {
-    if (kAttributes[i].any_time || !s->taken) set_attribute(s->found.api, kAttributes[i], s->attributes_before[i]);
+    if (kAttributes[i].any_time || !(s->taken || for_pause))
+      set_attribute(s->found.api, kAttributes[i], s->attributes_before[i]);
   }
 }
 
@@ -196,11 +198,11 @@ void unsubscribe(Session* s) noexcept {
 }
 
 // The status in words.
-std::string begin(Session* s) {
+std::string begin(Session* s, bool after_pause) {
   const CuptiApi& api = s->found.api;
   CUptiResult result = s->subscriber != nullptr ? graphs::watch(api, s->subscriber) : kOtherSubscriber;
   if (result != CUPTI_SUCCESS) facts::add("cupti.refused", failure(api, "nodes of CUDA graphs", result));
-  set_attributes(s);
+  set_attributes(s, after_pause);
   if (api.ActivityRegisterTimestampCallback != nullptr) {
     const std::string error = failure(api, "timestamps", api.ActivityRegisterTimestampCallback(monotonic_ns));
     if (!error.empty()) facts::add("cupti.refused", error);
@@ -211,7 +213,7 @@ std::string begin(Session* s) {
   if (result != CUPTI_SUCCESS) facts::add("cupti.refused", failure(api, "thread ids", result));
   result = api.ActivityRegisterCallbacks(give_buffer, take_buffer);
   if (result != CUPTI_SUCCESS) {
-    restore_attributes(s);
+    restore_attributes(s, after_pause);
     unsubscribe(s);
     return in_words(result) + " " + failure(api, "cuptiActivityRegisterCallbacks", result);
   }
@@ -334,7 +336,7 @@ bool flush(Session* s, ChunkWriter* writer) noexcept {
 }
 
 // Waits for the device, writes all records and leaves CUPTI to others.
-void end(Session* s, ChunkWriter* writer) noexcept {
+void end(Session* s, ChunkWriter* writer, bool for_pause) noexcept {
   driver::wait_for_contexts();
   const std::uint64_t answered = s->reader.probes();
   probe(s);
@@ -347,7 +349,7 @@ void end(Session* s, ChunkWriter* writer) noexcept {
     }
     flush(s, writer);
   }
-  restore_attributes(s);
+  restore_attributes(s, for_pause);
   unsubscribe(s);
   s->active = false;
 }
@@ -407,7 +409,7 @@ std::string start_first(Names* names) {
       Session* s = made.release();
       s->buffers.prepare();
       session.store(s, std::memory_order_release);
-      return begin(s);
+      return begin(s, false);
     }
     why_not = in_words(result) + " " + failure(made->found.api, "cuptiSubscribe", result);
     if (helps_no_other(result)) break;
@@ -417,10 +419,10 @@ std::string start_first(Names* names) {
   return why_not;
 }
 
-std::string start_again(Session* s, bool other_is_idle) {
+std::string start_again(Session* s, bool other_is_idle, bool after_pause) {
   const CUptiResult result = subscribe(s, other_is_idle);
   if (result != CUPTI_SUCCESS) return in_words(result) + " " + failure(s->found.api, "cuptiSubscribe", result);
-  return begin(s);
+  return begin(s, after_pause);
 }
 
 }  // namespace
@@ -433,7 +435,7 @@ void start(Names* names) noexcept try {
     facts::add("cupti.version", std::to_string(s->found.version));
     s->buffers.prepare();
   }
-  facts::add("cupti.status", s == nullptr ? start_first(names) : start_again(s, shared));
+  facts::add("cupti.status", s == nullptr ? start_first(names) : start_again(s, shared, false));
 } catch (...) {
   // Without memory, nothing is recorded and no reason can be given.
 }
@@ -479,7 +481,7 @@ void finish(ChunkWriter* writer) noexcept {
 void stop(ChunkWriter* writer) noexcept {
   Session* s = session;
   if (s != nullptr && s->active) {
-    end(s, writer);
+    end(s, writer, false);
     write_remarks(s, writer);
   } else if (s != nullptr && s->is_paused) {
     end_pause(s);
@@ -491,7 +493,7 @@ void stop(ChunkWriter* writer) noexcept {
 bool pause(ChunkWriter* writer) noexcept {
   Session* s = session;
   if (s == nullptr || !s->active || s->taken) return false;
-  end(s, writer);
+  end(s, writer, true);
   s->is_paused = true;
   s->paused_since_ns = curvescope_clock_ns();
   ++s->pauses;
@@ -503,7 +505,7 @@ bool resume() noexcept try {
   if (s == nullptr || !s->is_paused) return false;
   end_pause(s);
   // The client that was let in may be subscribed for good.
-  const std::string status = start_again(s, true);
+  const std::string status = start_again(s, true, true);
   if (!s->active) facts::add("cupti.status", status);
   return s->active;
 } catch (...) {

@@ -68,6 +68,8 @@ NvmlReturn nvmlSystemGetDriverVersion(char* text, unsigned int bytes) {
   return kSuccess;
 }
 
+NvmlReturn nvmlSystemGetNVMLVersion(char* text, unsigned int bytes) { return nvmlSystemGetDriverVersion(text, bytes); }
+
 NvmlReturn nvmlSystemGetCudaDriverVersion_v2(int* version) {
   *version = CUDA_VERSION;
   return kSuccess;

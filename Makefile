@@ -117,13 +117,17 @@ virtual: $(VIRTUAL)/.installed  ## run the CUDA path on a virtual card, without 
 gpu:  ## on a CUDA machine: measure all that only a GPU can show (PYTHON with curvescope, or ARGS='--wheels .wheels')
 	$(PYTHON) benchmarks/gpu/campaign.py $(ARGS)
 
+.PHONY: rehearse
+rehearse: $(INSTALLED)  ## rehearse the first fifteen minutes on a real card: its software, on a virtual card (6 GB, 12 minutes)
+	$(BIN)/python benchmarks/gpu/rehearse.py $(ARGS)
+
 .PHONY: gpu-wheels
 gpu-wheels:  ## the folder .wheels, with which `make gpu` runs on a CUDA machine without a network (ARGS=--help)
 	$(PYTHON) benchmarks/gpu/wheels.py $(ARGS)
 
 .PHONY: clean
 clean:  ## remove what was built; recordings in runs/ stay
-	rm -rf $(VENV) .venv-virtual build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-virtual .replica build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .PHONY: help
 help:  ## this text

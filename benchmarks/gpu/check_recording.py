@@ -1,7 +1,7 @@
-"""What recordings contain, as Markdown; fails if a recording lacks what its recorder should have recorded.
+"""What recordings contain, a row each; fails if a recording lacks what its recorder should have recorded.
 
-Arguments: device, file to write, recordings. A recording on a GPU needs kernels, all with their geometry, API calls,
-and a collector that recorded; one on a CPU needs kernels.
+Arguments: file of the rows, recordings. A recording needs kernels, all with their geometry, API calls, and a collector
+that recorded.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import scripts
@@ -17,15 +18,11 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.attribution.cupti_names import GPU_COPIES
 from curvescope.profiling.recording.store import Recording, open_recording
 
-_HEAD = ("recording", "kernels", "with geometry", "with a layer", "API calls", "clock samples in visits", "lost")
 
-
-def faults(recording: Recording, on_gpu: bool) -> Iterator[str]:
+def faults(recording: Recording) -> Iterator[str]:
     kernels = recording.frame("kernels")
     if kernels.empty:
         yield "no kernel was recorded"
-        return
-    if not on_gpu:
         return
     on_device = kernels[kernels["device"].notna() & ~kernels["name"].str.startswith(GPU_COPIES)]
     if on_device.empty:
@@ -39,18 +36,18 @@ def faults(recording: Recording, on_gpu: bool) -> Iterator[str]:
         yield f"the collector did not record: {', '.join(statuses) or 'no process used CUDA'}"
 
 
-def row(name: str, recording: Recording) -> tuple[str, ...]:
+def row(name: str, recording: Recording) -> dict[str, Any]:
     kernels, steps, clocks = (recording.frame(table) for table in ("kernels", "steps", "clocks"))
     lost = ", ".join(f"{what} {entry['count']}" for what, entry in recording.meta["lost"].items())
-    counts = (len(kernels), kernels["grid_x"].notna().sum(), kernels["layer"].notna().sum())
-    inside = _samples_in_visits(clocks, steps)
-    return (
-        name,
-        *map(str, counts),
-        str(recording.count_rows("api_calls")),
-        f"{inside} of {len(clocks)}",
-        lost or "none",
-    )
+    return {
+        "recording": name,
+        "kernels": len(kernels),
+        "with geometry": int(kernels["grid_x"].notna().sum()),
+        "with a layer": int(kernels["layer"].notna().sum()),
+        "API calls": recording.count_rows("api_calls"),
+        "clock samples in visits": f"{_samples_in_visits(clocks, steps)} of {len(clocks)}",
+        "lost": lost or "none",
+    }
 
 
 def _samples_in_visits(clocks: pd.DataFrame, steps: pd.DataFrame) -> int:
@@ -63,20 +60,19 @@ def _samples_in_visits(clocks: pd.DataFrame, steps: pd.DataFrame) -> int:
 
 
 def main() -> int:
-    device, target, *paths = sys.argv[1:]
-    lines = [f"| {' | '.join(_HEAD)} |", f"| --- {'| ---: ' * 5}| --- |"]
-    found = []
+    target, *paths = sys.argv[1:]
+    bad = False
     for path in paths:
         try:
             recording = open_recording(Path(path))
         except CurvescopeError as error:
-            found.append(f"{path}: there is no recording ({error})")
-            continue
-        lines.append(f"| {' | '.join(row(path, recording))} |")
-        found += [f"{path}: {fault}" for fault in faults(recording, device != "cpu")]
-    Path(target).write_text("\n".join([*lines, "", *(f"- **{fault}**" for fault in found)]) + "\n")
-    print("\n".join(found))
-    return int(bool(found))
+            found, said = {"recording": path}, [f"there is no recording ({error})"]
+        else:
+            found, said = row(path, recording), list(faults(recording))
+        scripts.add_row(target, {**found, "faults": "; ".join(said) or "none"})
+        bad |= bool(said)
+        print(*(f"{path}: {one}" for one in said), sep="\n")
+    return int(bad)
 
 
 if __name__ == "__main__":

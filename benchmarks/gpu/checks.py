@@ -1,7 +1,8 @@
-"""Questions that only a card can answer, each by a small experiment in a process of its own; answers as Markdown.
+"""Questions that only a card can answer, each by a small experiment; a row each.
 
-Arguments: name of the check, device, network, batch size, file that gets a row. An answer states figures and judges
-nothing; a check that broke says with what, and then the exit code is 1.
+Arguments: names of checks with commas between them, device, network, batch size, file of the rows. Checks of one
+process run in that order. An answer states figures and judges nothing; a check that broke says with what, the others
+run, and then the exit code is 1.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,16 +113,23 @@ def first_work(context: Context) -> str:
 
 
 def event_pair(context: Context) -> str:
-    """What does a pair of events read around nothing, and around an empty kernel?"""
+    """What does a pair of events read around nothing and around an empty kernel, and how long is that by CUPTI?"""
     from curvescope.kernels.backends import open_backend
 
-    timer, number = open_backend("torch", context.device).timer, import_torch().zeros(1, device=context.device)
-    answers = []
+    backend, number = open_backend("torch", context.device), import_torch().zeros(1, device=context.device)
+    answers, medians_ns = [], []
     for what, run in (("nothing", lambda: None), ("the smallest kernel", lambda: number.add_(1))):
-        samples = timer.take(run, 1, 200, None)
+        samples = backend.timer.take(run, 1, 200, None)
         low, middle, high = statistics.quantiles([sample.duration_ns for sample in samples], n=4)
+        medians_ns.append(middle)
         answers.append(f"{what} {middle:.0f} ns ({low:.0f} to {high:.0f})")
-    return "; ".join(answers)
+    rows = backend.record(lambda: [number.add_(1) for _ in range(50)], None, None)
+    durations_ns = [row["duration_ns"] for row in rows.kernels]
+    if not durations_ns:
+        return f"{'; '.join(answers)}; CUPTI recorded no kernel"
+    of_kernel_ns = statistics.median(durations_ns)
+    answers.append(f"the kernel itself {of_kernel_ns:.0f} ns by CUPTI (n {len(durations_ns)})")
+    return f"{'; '.join(answers)}: the pair adds {medians_ns[1] - of_kernel_ns:.0f} ns"
 
 
 def nvml_latency(context: Context) -> str:
@@ -316,13 +325,17 @@ def collective_operator(_: Context) -> str:
 
 def dirty_lines(context: Context) -> str:
     """What does a cold read cost beyond a hot one, far beyond the L2? 1 is right; more is write-back of the flush."""
-    from datasheet import measure
-
     from curvescope.kernels.backends import open_backend
     from curvescope.kernels.memory import Memory
+    from curvescope.kernels.method import BenchMeasurement, Method
 
-    backend = open_backend("cupy", context.device)
-    hot_ns, cold_ns = (measure(backend, Memory("read", 1 << 30), cache) for cache in ("hot", "cold"))
+    backend, times_ns = open_backend("cupy", context.device), {}
+    for cache in ("hot", "cold"):
+        measurement, method = BenchMeasurement(Memory("read", 1 << 30)), Method(cache=cache)
+        while not measurement.done(method):
+            measurement.visit(backend, method)
+        times_ns[cache] = statistics.median(measurement.durations_ns())
+    hot_ns, cold_ns = times_ns["hot"], times_ns["cold"]
     return f"{cold_ns / hot_ns:.3f} times"
 
 
@@ -378,23 +391,28 @@ CHECKS: tuple[Callable[[Context], str], ...] = (
     graph_in_second_block, capture_under_recording, range_profiler, energy_updates, many_threads, workspace_cap,
     dirty_lines, collective_operator,
 )  # fmt: skip
-ON_A_CPU = (idle_before_step, earlier_profiler)
 
 
-def main() -> int:
-    name, device, network, batch, path = sys.argv[1:]
+def answer(name: str, context: Context, path: str) -> bool:
+    """Run a check and write its row; returns whether it broke."""
     check = {check.__name__: check for check in CHECKS}[name]
     broke = None
     try:
-        answer = check(Context(device, network, int(batch)))
+        said = check(context)
     except Exception as error:  # whatever breaks is the answer
         broke = error
-        answer = f"broke: {type(error).__name__}: {error}"
-    row = f"| {name} | {check.__doc__} | {' '.join(answer.replace('|', ' ').split())} |"
-    scripts.add_row(path, ("| check | question | answer |", "| --- | --- | --- |"), row)
-    if broke:
-        raise broke
-    return 0
+        said = f"broke: {type(error).__name__}: {error}"
+        traceback.print_exc()
+    scripts.add_row(path, {"check": name, "question": check.__doc__, "answer": said})
+    return broke is not None
+
+
+def main() -> int:
+    names, device, network, batch, path = sys.argv[1:]
+    answered = {row["check"] for row in scripts.read_rows(Path(path))}  # by a call that ended
+    left = [name for name in names.split(",") if name not in answered]
+    broke = [answer(name, Context(device, network, int(batch)), path) for name in left]
+    return int(any(broke))
 
 
 if __name__ == "__main__":

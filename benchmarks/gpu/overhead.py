@@ -1,8 +1,8 @@
-"""What watching adds to a training step: ranges, the native collector, torch.profiler; ratios as Markdown.
+"""What watching costs: of a training step, and in nanoseconds for each record; a row for each watcher.
 
-Arguments: network, device, batch size, file to write. Every sample is a process of its own, because profilers leave
-something attached to the process. Every round has one process per watcher, so drift affects all of them alike. A sample
-whose watcher recorded no kernel fails.
+Arguments: network, device, batch size, file of the rows, file of the answer to `ranges`. Every sample is a process of
+its own, because profilers leave something attached to the process. Every round has one process of each watcher, so
+drift affects all of them alike. A watcher that recorded no kernel fails.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,71 +23,120 @@ import scripts
 import curvescope
 from curvescope.base.errors import CurvescopeError
 from curvescope.base.torch_runtime import import_torch
+from curvescope.profiling.hardware.cuda_driver import KERNEL_NAME, CudaDriver
 from curvescope.profiling.workload.network_step import Workload
 from curvescope.profiling.workload.networks import get_network
 
-_ROUNDS = 7
+_ROUNDS = 3
 _STEPS = 20
-# On a slow or busy machine there are fewer rounds, so that the stage ends with a result: a quartile takes two. A CPU is
-# measured once, as a rehearsal, by those watchers that do all that the others do.
-_LEAST_ROUNDS = 2
-_TIME_LIMIT_S = 140.0
-WATCHERS = (
-    "none",
-    "ranges, nobody listening",
-    "collector",
-    "collector and ranges",
-    "torch.profiler",
-    "torch.profiler with shapes",
-)
-REHEARSED = ("none", "collector and ranges", "torch.profiler with shapes")
+# Watchers, and how many empty kernels each watches; torch.profiler makes Python objects of its records.
+WATCHERS = {"none": 100_000, "collector": 100_000, "collector and ranges": 100_000, "torch.profiler": 20_000}
+_RANGES = "What do ranges of every layer add to a step that the collector records?"
 
 
 @contextlib.contextmanager
 def watched(watcher: str, workload: Workload, folder: Path) -> Iterator[dict[str, Any]]:
-    """The watcher around a block; its count of kernels is in the dictionary after the block."""
-    counts: dict[str, Any] = {}
+    """The watcher around a block; what it recorded is in the dictionary after the block."""
+    seen: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
-        if watcher.startswith("torch.profiler"):
-            profiler = import_torch().profiler.profile(record_shapes=watcher.endswith("shapes"))
+        if watcher == "torch.profiler":
+            profiler = import_torch().profiler.profile()
             stack.enter_context(profiler)
         if watcher.startswith("collector"):
             recording = stack.enter_context(curvescope.record(folder))
         if "ranges" in watcher:
             stack.enter_context(curvescope.annotate(workload.model))
-        yield counts
-    if watcher.startswith("torch.profiler"):
-        counts["kernels"] = sum("CUDA" in str(event.device_type) for event in profiler.events())
+        yield seen
+    if watcher == "torch.profiler":
+        on_device = [event for event in profiler.events() if "CUDA" in str(event.device_type)]
+        seen["launched"] = sum(event.name == KERNEL_NAME for event in on_device)
+        seen["kernels"] = len(on_device) - seen["launched"]
     elif watcher.startswith("collector"):
-        counts["kernels"] = recording.count_rows("kernels")
-        counts["status"] = [one.get("cupti_status") for one in recording.meta["collectors"]]
+        names = recording.frame("kernels")["name"]
+        seen["launched"] = int((names == KERNEL_NAME).sum())
+        seen["kernels"] = len(names) - seen["launched"]
+        seen["records"] = len(names) + recording.count_rows("api_calls") + recording.count_rows("ranges")
+        seen["lost"] = sum(entry["count"] for entry in recording.meta["lost"].values())
+        seen["status"] = [one.get("cupti_status") for one in recording.meta["collectors"]]
 
 
 def sample(watcher: str, network: str, device: str, batch: int, folder: Path) -> dict[str, Any]:
-    """Time steps in this process under one watcher; returns its median in milliseconds and what was recorded."""
+    """Time steps and empty kernels in this process under one watcher; what it returns is one JSON document."""
     workload = Workload(get_network(network), device)
     workload.load(batch)
-    for _ in range(5 if workload.cuda else 1):
+    for _ in range(5):
         workload.time_step()
-    with watched(watcher, workload, folder) as counts:
-        workload.time_step()
-        step_ms = statistics.median(workload.time_step()[1] / 1e6 for _ in range(_STEPS if workload.cuda else 3))
-    if workload.cuda:
-        check(watcher, counts)
-    return {"step_ms": step_ms, **counts}
+    count = WATCHERS[watcher]
+    with CudaDriver().empty_kernel() as start:
+        start()
+        with watched(watcher, workload, folder) as seen:
+            workload.time_step()
+            step_ms = statistics.median(workload.time_step()[1] / 1e6 for _ in range(_STEPS))
+            began_ns = time.perf_counter_ns()
+            for _ in range(count):
+                start()
+            import_torch().cuda.synchronize()
+            launch_ns = (time.perf_counter_ns() - began_ns) / count
+    check(watcher, seen)
+    return {"step_ms": step_ms, "launch_ns": launch_ns, "steps": _STEPS + 1, "launches": count, **seen}
 
 
-def check(watcher: str, counts: dict[str, Any]) -> None:
+def check(watcher: str, seen: dict[str, Any]) -> None:
     """Refuse the time of a watcher that did not watch."""
-    if counts.get("kernels") == 0 or "recording" not in counts.get("status", ["recording"]):
-        raise CurvescopeError(f"{watcher} recorded {counts.get('kernels')} kernels: {counts.get('status')}")
+    if seen.get("kernels") == 0 or "recording" not in seen.get("status", ["recording"]):
+        raise CurvescopeError(f"{watcher} recorded {seen.get('kernels')} kernels: {seen.get('status')}")
+
+
+def row(watcher: str, samples: Sequence[dict[str, Any]], plain: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of a watcher: medians over its processes, differences to the unwatched ones of the same rounds."""
+
+    def median(name: str) -> float | None:
+        values = [one[name] for one in samples if one.get(name) is not None]
+        return float(statistics.median(values)) if values else None
+
+    pairs = list(zip(samples, plain, strict=False))
+    ratios = sorted(one["step_ms"] / other["step_ms"] for one, other in pairs)
+    kernels = median("kernels")
+    kernels_per_step = kernels and kernels / samples[0]["steps"]
+    added_ms = statistics.median(one["step_ms"] - other["step_ms"] for one, other in pairs)
+    added_ns = statistics.median(one["launch_ns"] - other["launch_ns"] for one, other in pairs)
+    seen = watcher != "none"
+    return {
+        "watched by": watcher,
+        "processes": len(samples),
+        "step_ms": median("step_ms"),
+        "ratio to none": statistics.median(ratios),
+        "lowest ratio": ratios[0],
+        "highest ratio": ratios[-1],
+        "kernels_per_step": kernels_per_step,
+        "step's ns per kernel": added_ms * 1e6 / kernels_per_step if seen and kernels_per_step else None,
+        "ns of an empty launch": median("launch_ns"),
+        # A launch leaves two records: the call and the kernel.
+        "ns per record": added_ns / 2 if seen else None,
+        "launches": samples[0]["launches"],
+        "launches recorded": median("launched"),
+        "lost": median("lost"),
+    }
 
 
 def run_sample(watcher: str, words: list[str]) -> dict[str, Any]:
     command = [sys.executable, __file__, "--sample", watcher, *words]
-    return dict(
-        json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
-    )
+    ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return dict(json.loads(ended.stdout.splitlines()[-1]))
+
+
+def write(samples: dict[str, list[dict[str, Any]]], path: Path, answers: Path) -> None:
+    """Write the tables anew, from the samples so far."""
+    for target in (path, answers):
+        target.unlink(missing_ok=True)
+    rows = {watcher: row(watcher, taken, samples["none"]) for watcher, taken in samples.items() if taken}
+    for one in rows.values():
+        scripts.add_row(path, one)
+    if {"collector", "collector and ranges"} <= set(rows):
+        with_ranges, without = rows["collector and ranges"], rows["collector"]
+        added = with_ranges["step_ms"] / without["step_ms"]
+        answer = f"{added:.4f} times; {with_ranges['processes']} processes each"
+        scripts.add_row(answers, {"check": "ranges", "question": _RANGES, "answer": answer})
 
 
 def main() -> int:
@@ -96,25 +145,12 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(sample(watcher, network, device, int(batch), Path(folder, "r"))))
         return 0
-    *words, path = sys.argv[1:]
-    rehearsed = words[1] == "cpu"
-    times_ms: dict[str, list[float]] = {watcher: [] for watcher in (REHEARSED if rehearsed else WATCHERS)}
-    began_s = time.monotonic()
-    for done in range(1 if rehearsed else _ROUNDS):
-        if done >= _LEAST_ROUNDS and (time.monotonic() - began_s) * (done + 1) / done > _TIME_LIMIT_S:
-            break
-        for watcher in times_ms:
-            times_ms[watcher].append(run_sample(watcher, words)["step_ms"])
-    plain = times_ms["none"]
-    lines = ["| watched by | step ms | ratio to none | quartiles | processes |", "| --- | ---: | ---: | ---: | ---: |"]
-    for watcher, values in times_ms.items():
-        ratios = [w / p for w, p in zip(values, plain, strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-        step_ms = statistics.median(values)
-        lines.append(f"| {watcher} | {step_ms:.3f} | {middle:.4f} | {low:.4f} … {high:.4f} | {len(values)} |")
-    network, device, batch = words
-    lines += ["", f"{network} training step, batch size {batch}, {device}; each process gives the median of its steps."]
-    Path(path).write_text("\n".join(lines) + "\n")
+    *words, path, answers = sys.argv[1:]
+    samples: dict[str, list[dict[str, Any]]] = {watcher: [] for watcher in WATCHERS}
+    for _ in range(_ROUNDS):
+        for watcher, taken in samples.items():
+            taken.append(run_sample(watcher, words))
+            write(samples, Path(path), Path(answers))
     return 0
 
 

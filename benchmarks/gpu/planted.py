@@ -1,4 +1,4 @@
-"""Steps with a cause that was planted at one batch size, and what `explain` says of them, as a row of Markdown.
+"""Steps with a cause that was planted at one batch size, and what `explain` says of them, as a row.
 
 Arguments: name of the plant, device, seconds to measure, seconds of experiments, file that gets the row. The steps are
 matrix products in proportion to the batch size; at the largest size but one, and only there, something is added.
@@ -21,7 +21,7 @@ BATCHES = (16, 32, 64, 128)
 PLANTED_AT = 64
 # Experiments make the steps again in other processes.
 _DEVICE = os.environ.setdefault("PLANTED_DEVICE", sys.argv[2] if __name__ == "__main__" else "cuda:0")
-_WIDTH, _ROWS = (32, 1) if _DEVICE == "cpu" else (2048, 64)  # of a product for each sample; a CPU only rehearses
+_WIDTH, _ROWS = 2048, 64  # of a product for each sample
 Step = Callable[[], object]
 
 
@@ -49,8 +49,7 @@ def allocation(batch: int) -> Step:
 
     def planted() -> None:
         torch.empty(_WIDTH << 17, dtype=torch.uint8, device=_DEVICE)
-        if _DEVICE != "cpu":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     return _with(batch, planted)
 
@@ -73,7 +72,7 @@ class Rows(nn.Module):
 
 def wave(batch: int) -> Step:
     """A batch one block past a wave: two blocks of 1,024 threads fit an SM."""
-    sms = 1 if _DEVICE == "cpu" else torch.cuda.get_device_properties(_DEVICE).multi_processor_count
+    sms = torch.cuda.get_device_properties(_DEVICE).multi_processor_count
     rows = 2 * sms * batch // PLANTED_AT + (batch == PLANTED_AT)
     x = torch.randn(rows, 16_384, device=_DEVICE)
     return _step(nn.Sequential(Rows()), lambda: x)
@@ -100,7 +99,7 @@ EXPECTED = {
 }
 
 
-def row(plant: Callable[[int], Step], seconds: float, experiments_s: float) -> str:
+def row(plant: Callable[[int], Step], seconds: float, experiments_s: float) -> dict[str, str]:
     try:
         found = curvescope.diagnose(
             plant, BATCHES, device=_DEVICE, time_limit_s=seconds, experiments_s=experiments_s, output=plant.__name__
@@ -108,14 +107,19 @@ def row(plant: Callable[[int], Step], seconds: float, experiments_s: float) -> s
         answers = [f"{one.name}: {one.cause} ({one.verdict})" for one in found.answers][:3]
     except CurvescopeError as error:
         answers = [str(error)]
-    return f"| {plant.__name__} | {plant.__doc__} | {EXPECTED[plant]} | {'; '.join(answers) or 'no answer'} |"
+    said = "; ".join(answers) or "no answer"
+    return {
+        "planted": plant.__name__,
+        "what": str(plant.__doc__),
+        "causes": EXPECTED[plant],
+        "`explain` says": said,
+    }
 
 
 def main() -> int:
     name, _, seconds, experiments_s, path = sys.argv[1:]
     plants = {plant.__name__: plant for plant in EXPECTED}
-    head = ("| planted | what | causes | `explain` says |", "| --- | --- | --- | --- |")
-    scripts.add_row(path, head, row(plants[name], float(seconds), float(experiments_s)))
+    scripts.add_row(path, row(plants[name], float(seconds), float(experiments_s)))
     return 0
 
 

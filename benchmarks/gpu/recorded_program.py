@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,10 +119,15 @@ def main() -> int:
     if words[0] == "blocks":
         blocks(Path(words[1]))
         return 0
+    broke = False
     for name in words:
         with nvtx.annotate(f"{STEP_RANGE}:batch size=1"), nvtx.annotate(name):
-            PARTS[name]()
-    return 0
+            try:
+                PARTS[name]()
+            except Exception:  # the records of the other parts are worth having
+                traceback.print_exc()
+                broke = True
+    return int(broke)
 
 
 if __name__ == "__main__":

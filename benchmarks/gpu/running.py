@@ -14,17 +14,15 @@ from pathlib import Path
 from campaign import TIMED_OUT
 from stages import Command
 
-GRACE_S = 20  # for the end of a command that was interrupted
-_MISSING_CODE = 2  # something is missing here; a GPU machine has it, or the command says what it needs
+GRACE_S = 20.0  # for the end of a command that was interrupted; a tenth of a shorter limit
 _MOST_REASON = 200  # characters
 
 
-def run_command(command: Command, folder: Path, data: Path, limit_s: float, *, rehearsal: bool) -> str:
+def run_command(command: Command, folder: Path, data: Path, limit_s: float) -> str:
     """Run one command; returns ok, timed out, or failed or skipped with the reason after a colon."""
+    grace_s = min(GRACE_S, limit_s / 10)
     with (folder / "log.txt").open("a") as log:
         print(f"$ {command.line}", file=log, flush=True)
-        if command.cuda and rehearsal:
-            return "skipped: needs a GPU"
         if command.needs and shutil.which(command.needs) is None:
             return f"skipped: {command.needs} is not on PATH"
         if command.package and find_spec(command.package) is None:
@@ -49,16 +47,14 @@ def run_command(command: Command, folder: Path, data: Path, limit_s: float, *, r
                 signal.signal(signal.SIGTERM, handler)
                 if waiting:
                     signal.raise_signal(signal.SIGTERM)
-                code = process.wait(None if math.isinf(limit_s) else limit_s - min(GRACE_S, limit_s / 10))
+                code = process.wait(None if math.isinf(limit_s) else limit_s - grace_s)
             except BaseException as error:
-                stop(process)
+                stop(process, grace_s)
                 if isinstance(error, subprocess.TimeoutExpired):
                     return TIMED_OUT
                 raise
     if code == 0:
         return "ok"
-    if code == _MISSING_CODE and rehearsal:
-        return f"skipped: {last_line(folder)}"
     return f"failed: {code}, {last_line(folder)}"
 
 
@@ -67,11 +63,11 @@ def last_line(folder: Path) -> str:
     return "it said nothing" if lines[-1].startswith("$ ") else lines[-1].strip()[:_MOST_REASON]
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes], grace_s: float) -> None:
     """End a command and its children; interrupt it first, so that its recording stays readable."""
     with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(timeout=GRACE_S)
+        process.wait(timeout=grace_s)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""One factor of complete steps, in a process of its own: its start, its times and its kernels, as a row of Markdown.
+"""One factor of complete steps, in a process of its own: its start, its times and its kernels, as a row.
 
 Arguments: recording of a sweep, name of the factor or `unmodified`, file that gets the row. Kernels are those of one
 profiled step by name: how many names it has, and which the step without the factor does not have.
@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import scripts
 
@@ -25,13 +26,9 @@ from curvescope.profiling.recording.store import Recording, open_recording
 
 _STEPS = 5
 _UNMODIFIED = "unmodified"
-_HEAD = (
-    "| factor | start s | median ms by batch size | kernel names | names that the unmodified step lacks |",
-    "| --- | ---: | --- | ---: | --- |",
-)
 
 
-def measure(recording: Recording, factor: str, known: set[str]) -> tuple[list[str], set[str]]:
+def measure(recording: Recording, factor: str, known: set[str]) -> tuple[dict[str, Any], set[str]]:
     began_s = time.monotonic()
     change = step_change(None if factor == _UNMODIFIED else factor)
     configuration = configuration_of(recording.meta)
@@ -56,7 +53,8 @@ def measure(recording: Recording, factor: str, known: set[str]) -> tuple[list[st
     record_step(workload)  # the profiler's first start
     names = {str(row["name"]) for row in record_step(workload).kernels}
     new = ", ".join(f"`{name[:60]}`" for name in sorted(names - (known or names))[:5])
-    return [f"{start_s:.1f}", ", ".join(times_ms), str(len(names)), new or "none"], names
+    row = {"start_s": start_s, "median ms": ", ".join(times_ms), "kernel names": len(names), "new names": new or "none"}
+    return row, names
 
 
 def main() -> int:
@@ -64,12 +62,12 @@ def main() -> int:
     kept = path.with_name(f"{path.stem}-{_UNMODIFIED}.json")
     known = set(json.loads(kept.read_text())) if kept.exists() else set()
     try:
-        cells, names = measure(open_recording(recording), factor, known)
+        row, names = measure(open_recording(recording), factor, known)
         if factor == _UNMODIFIED:
             kept.write_text(json.dumps(sorted(names)))
     except CurvescopeError as error:
-        cells = ["-", str(error), "-", "-"]
-    scripts.add_row(path, _HEAD, f"| {factor} | {' | '.join(cells)} |")
+        row = {"median ms": str(error)}
+    scripts.add_row(path, {"factor": factor, **row})
     return 0
 
 

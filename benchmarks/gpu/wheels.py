@@ -1,8 +1,8 @@
 """Makes the folder of wheels that a CUDA machine without a network needs: `make gpu-wheels`, where there is a network.
 
 Downloads the packages that Curvescope needs, in the versions of constraints.txt and for the Python of that machine,
-and builds Curvescope's own wheel. `--present` names packages that the machine has. `campaign.py --wheels DIR` installs
-the wheels.
+and builds the collector, a library that any Python loads. Curvescope itself is taken from the tree. `--present` names
+packages that the machine has. `campaign.py --wheels DIR` installs the wheels.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
 if sys.version_info >= (3, 11):
@@ -41,6 +42,13 @@ def needed(present: tuple[str, ...] | list[str]) -> list[str]:
     return [f"{name}=={pins[name]}" for name in names if name not in (*present, *NOT_THERE)]
 
 
+def take_collector(wheel: Path, folder: Path) -> None:
+    """Put the library of Curvescope's wheel into a folder."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".so"))
+        (folder / Path(name).name).write_bytes(archive.read(name))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=Path(".wheels"), help="default: .wheels")
@@ -51,7 +59,7 @@ def main() -> int:
     )
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    for path in args.folder.glob("*.whl"):
+    for path in [*args.folder.glob("*.whl"), *args.folder.glob("*.so")]:
         path.unlink()
     constraints = dict.fromkeys(("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"), str(ROOT / "constraints.txt"))
     platforms = [f"manylinux_2_{minor}_{args.machine}" for minor in _GLIBC]
@@ -63,9 +71,10 @@ def main() -> int:
         pip = [str(Path(tools, "bin", "python")), "-m", "pip", "--quiet", "--disable-pip-version-check"]
         for requirement in needed(args.present):
             subprocess.run([*pip, "download", "--no-deps", *where, "--dest", args.folder, requirement], check=True)
-        own = [*pip, "wheel", "--no-deps", "--wheel-dir", str(args.folder), str(ROOT)]
+        own = [*pip, "wheel", "--no-deps", "--wheel-dir", tools, str(ROOT)]
         subprocess.run(own, check=True, env={**os.environ, **constraints})
-    made = sorted(args.folder.glob("*.whl"))
+        take_collector(next(Path(tools).glob("*.whl")), args.folder)
+    made = sorted([*args.folder.glob("*.whl"), *args.folder.glob("*.so")])
     for path in made:
         print(f"{path.stat().st_size / 1e6:6.1f} MB  {path.name}")
     print(f"{sum(path.stat().st_size for path in made) / 1e6:6.1f} MB  in {args.folder}")

@@ -1,4 +1,4 @@
-"""Records of a real device, replayed: `tests/data/h200`, as the stage `records` of the GPU campaign leaves them.
+"""Records of real devices, replayed: `tests/data/h100` and the like, as the GPU campaign leaves them, by their card.
 
 What is absent is skipped by name. The same checks run on a folder that the campaign's own packer makes of the test
 doubles' records and of profiles recorded by others, so that they are known to work before a device was there.
@@ -16,13 +16,16 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.decompose.kernel_times import device_work, kernel_times
+from curvescope.profiling.hardware.devices import get_device
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 
 from ..shared import load_script
 
 DATA = Path(__file__).parents[1] / "data"
-REAL = DATA / "h200"
+_OF_DEVICE = "# Records of a real device"
+REAL = [path.parent for path in sorted(DATA.glob("*/README.md")) if path.read_text().startswith(_OF_DEVICE)]
+CARDS = pytest.mark.parametrize("real", REAL or [DATA / "h100"], ids=lambda path: path.name)
 
 
 def need(folder, name):
@@ -106,23 +109,27 @@ def check_ncu(folder, tmp_path):
     assert kernels["dram_bytes"].notna().all()
 
 
+@CARDS
 @pytest.mark.parametrize("raw", RAW)
-def test_real_raw_buffers_replay(tmp_path, record_fake, raw):
-    check_raw_buffers(REAL, tmp_path, record_fake, raw)
+def test_real_raw_buffers_replay(tmp_path, record_fake, raw, real):
+    check_raw_buffers(real, tmp_path, record_fake, raw)
 
 
+@CARDS
 @pytest.mark.parametrize("name", [name for names in RAW.values() for name in names])
-def test_a_real_recording_of_the_collector(name):
-    recording = check_recording(REAL, name)
-    assert recording.meta["device"]["compute_capability"] == "9.0"
+def test_a_real_recording_of_the_collector(name, real):
+    recording = check_recording(real, name)
+    assert recording.meta["device"]["compute_capability"] == get_device(real.name).compute_capability
 
 
-def test_a_real_trace_of_torch(tmp_path):
-    check_trace(REAL, tmp_path)
+@CARDS
+def test_a_real_trace_of_torch(tmp_path, real):
+    check_trace(real, tmp_path)
 
 
-def test_a_real_table_of_nsight_compute(tmp_path):
-    check_ncu(REAL, tmp_path)
+@CARDS
+def test_a_real_table_of_nsight_compute(tmp_path, real):
+    check_ncu(real, tmp_path)
 
 
 def test_the_checks_hold_on_what_the_packer_makes_of_the_doubles(tmp_path, record_fake, monkeypatch):

@@ -14,7 +14,8 @@ from typing import Any
 import pandas as pd
 
 from ..base.errors import CurvescopeError
-from ..profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
+from ..base.words import UNKNOWN
+from ..profiling.attribution.kernel_precision import kernel_precision
 from ..profiling.hardware.limits import Hardware, Roof, hardware_of
 from ..profiling.recording.store import Recording
 from .decompose.averaged_steps import undisturbed_steps

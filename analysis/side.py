@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from ..base.errors import CurvescopeError
-from ..profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
+from ..base.words import UNKNOWN
+from ..profiling.attribution.kernel_precision import kernel_precision
 from ..profiling.hardware.limits import Hardware, hardware_of
 from ..profiling.recording.disturbed import with_set_aside
 from ..profiling.recording.store import STEP, TOGETHER, Recording, is_modelled, unit_of

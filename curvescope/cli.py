@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import argparse
 import atexit
 import errno
 import gc
@@ -20,7 +19,7 @@ from . import __version__
 from .base.endings import end_like_ctrl_c
 from .base.errors import CurvescopeError
 from .base.escaping import escape_controls
-from .parsers import Command, refuse_former
+from .parsers import Command, Parser, refuse_former
 
 # Commands by what they are for, in the order of the help.
 JOBS = {
@@ -74,7 +73,7 @@ _NO_THREAD = "can't start new thread"  # Python's message if there is no memory 
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it; after SIGTERM 143, after SIGHUP 129
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     """Lists every command in the help, but imports only the module of the command that is called."""
 
     def format_help(self) -> str:

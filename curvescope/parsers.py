@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import keyword
 import re
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .base.errors import CurvescopeError
 
@@ -30,6 +31,8 @@ FORMER = (
     ("diagnose sweep explain", "--axis (log2|linear|throughput)", "--curvature"),
 )
 
+
+_NEGATIVE = re.compile(r"-\d")  # begins a value, as no option has such a name
 
 Run: TypeAlias = "Callable[[argparse.Namespace], int]"  # what a command does; returns its exit code
 
@@ -53,7 +56,22 @@ class Command(NamedTuple):
         return parser, module.run
 
 
-class CommandParser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser that takes values such as -3..4 as values, so that what is wrong with them is said, and knows typos."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._negative_number_matcher = _NEGATIVE
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = None if action.choices is None else list(action.choices)
+        if choices is not None and value not in choices:
+            near = difflib.get_close_matches(str(value), map(str, choices), n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(map(str, choices))}"
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
+
+
+class CommandParser(Parser):
     """A parser of one command: `group` puts its options under titles; those without a group come last."""
 
     def __init__(self, prog: str, description: str | None) -> None:

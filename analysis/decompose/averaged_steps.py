@@ -78,13 +78,13 @@ def undisturbed(times: Floats, size: float | None = None) -> Ints:
     distance = np.abs(times - middle)
     far = distance > max(_FAR * float(np.median(distance)), _LEAST_FAR * abs(middle if size is None else size))
     first = int(np.argmin(far))  # the number of far steps before the first other one
-    apart = []
+    apart: list[int] = []
     for side in (far & (times > middle), far & (times < middle)):
         later = times[first:][side[first:]]
         early = [at for at in range(first) if side[at] and not _resembles(times[at], later)]
         # One later step that a first one resembles stands not alone.
-        alone = np.flatnonzero(side)[-1:] if len(later) == 1 and len(early) == np.count_nonzero(side[:first]) else []
-        apart += [*early, *map(int, alone)]
+        alone = len(later) == 1 and len(early) == np.count_nonzero(side[:first])
+        apart += [*early, *(np.flatnonzero(side)[-1:].tolist() if alone else [])]
     return np.delete(np.arange(len(times)), apart)
 
 

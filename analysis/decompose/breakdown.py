@@ -28,8 +28,8 @@ from .terms import IDLE, OVERHEAD, RECORD_DEVICE, Key
 KEYS = {"layer": ["layer", "phase"], "kernel": ["name"], "phase": ["phase"], "op": ["op"], "line": ["line"]}
 _COLUMNS = KEYS | {"line": KEYS["op"]}  # of `kernels`, which know no lines
 NO_LINES = (
-    "This recording names no lines of a program: it is imported, compiled, modelled, or older than they are. Record "
-    "the steps again with `curvescope diagnose --step`, or group by layer, op or kernel."
+    "This recording names no lines of a program: only `diagnose` and `sweep` of a step record them, and not of a "
+    "compiled one. Group by layer, op or kernel, or measure the step with `curvescope diagnose --step`."
 )
 _TENSOR = "tensor_pipe_use"
 _AMOUNTS = ("flops", "bytes_compulsory", "dram_bytes", _TENSOR)

@@ -93,12 +93,20 @@ def decidable(value: Estimate, more: float) -> bool:
 
 
 def found_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Condition, Condition]]:
-    """The jumps that a sweep looked for, and that are anomalies."""
-    tested = [finding.tested for finding in findings if finding.verdict == FindingVerdict.ANOMALY]
+    """The jumps that a sweep looked for, and that are anomalies: where the time rises, and bends upwards.
+
+    A bend downwards behind a jump, e.g. at 33 of 32, 33 and 34, is none of the step from 33 to 34.
+    """
+    tested = [
+        finding.tested
+        for finding in findings
+        if finding.verdict == FindingVerdict.ANOMALY and finding.tested_value.value > 0
+    ]
     return [
         (before, after)
         for before, after in curve.jumps
         if any(one.at == before and after in one.conditions for one in tested)
+        and curve.at(after).time_ms.value > curve.at(before).time_ms.value
     ]
 
 

@@ -6,7 +6,8 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from ...profiling.attribution.kernel_precision import UNKNOWN, kernel_precision
+from ...base.words import UNKNOWN
+from ...profiling.attribution.kernel_precision import kernel_precision
 from ...profiling.hardware.limits import PEAK, Hardware, Roof
 from ...profiling.recording.store import STEP, Recording
 from .breakdown import Breakdown

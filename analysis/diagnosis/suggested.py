@@ -184,8 +184,8 @@ def _exposed(recording: Recording, used: pd.DataFrame, count: int) -> dict[str, 
             *(used[name].tolist() for name in ("step", "start_ns", "duration_ns")), strict=True
         ):
             rows = (others["step"] == step).to_numpy()
-            times = (others[name].to_numpy(np.int64)[rows] for name in ("start_ns", "duration_ns"))
-            exclusive, _ = layered_exclusive_ns(*times, is_kind[rows], int(start_ns), int(length_ns))
+            begins, lengths = (others[name].to_numpy(np.int64)[rows] for name in ("start_ns", "duration_ns"))
+            exclusive, _ = layered_exclusive_ns(begins, lengths, is_kind[rows], int(start_ns), int(length_ns))
             total_ns += float(exclusive[is_kind[rows] == 1].sum())
         found[kind] = total_ns / 1e6 / count
     return found

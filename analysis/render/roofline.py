@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...base.numbers import number, quantity
-from ...profiling.attribution.kernel_precision import UNKNOWN
+from ...base.words import UNKNOWN
 from ..likely_bounds import FEW_BLOCKS, HOST_LINK, LINKS, MEMORY, OPEN, SHORT
 from ..roofline import COMPULSORY, NEITHER, UNKNOWN_BOUND, Roofline
 from .breakdown import ABOVE_ROOF, ABOVE_ROOF_NOTE, rate

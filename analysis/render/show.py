@@ -58,6 +58,8 @@ def show_diagnosis(
         caution = "Modelled, not measured: intervals show the model's error on GPUs that it was not fitted to."
         console.print(Text(caution, "yellow"))
     terminal.print_below(console, Text(headline(recording.meta, diagnosis), "bold"))
+    for line in _unmeasured(recording, diagnosis.axis):
+        console.print(Text(line, "yellow"))
     shown = remedies.remedy_table(diagnosis.remedies, diagnosis.axis)
     if diagnosis.remedies.tried:
         terminal.print_below(console, remedies.render_remedies(shown, diagnosis.axis, everything))
@@ -93,7 +95,7 @@ def show_diagnosis(
     if full and (explanations or fixed):
         terminal.print_below(console, text.render_legend([*explanations, *fixed]))
     console.print()
-    show_gaps(console, recording, diagnosis.axis)
+    show_gaps(console, recording, None)  # sizes without data stand above
     console.print(Text(f"Recorded in {recording.path}. Next:"))
     example = explanations[0].functional.at if explanations else diagnosis.curve.conditions[-1]
     if by := _grouping(recording, diagnosis):
@@ -112,14 +114,21 @@ def _grouping(recording: Recording, diagnosis: Diagnosis) -> str | None:
     return "op" if has_operators else "kernel"
 
 
-def show_gaps(console: Console, recording: Recording, axis: Axis) -> None:
-    """Print what a recording lost, what could not be measured, and whether it is incomplete."""
+def show_gaps(console: Console, recording: Recording, axis: Axis | None) -> None:
+    """Print what a recording lost, the sizes of an axis that could not be measured, and whether it is incomplete."""
     for line in describe_lost(recording.meta.get("lost", {})):
         console.print(Text(line, "yellow"))
-    for cell in recording.meta.get("unmeasured", ()):
-        console.print(Text(f"{axis.name} {cell['batch']} has no data: {cell['why']} ({cell['detail']}).", "yellow"))
+    for line in _unmeasured(recording, axis) if axis is not None else ():
+        console.print(Text(line, "yellow"))
     if not recording.complete:
         console.print(Text(f"This recording is not complete (status: {recording.meta['status']}).", "yellow"))
+
+
+def _unmeasured(recording: Recording, axis: Axis) -> list[str]:
+    """The sizes that could not be measured, and why."""
+    name = axis.name.capitalize()
+    cells = recording.meta.get("unmeasured", ())
+    return [f"{name} {cell['batch']} has no data: {cell['why']} ({cell['detail']})." for cell in cells]
 
 
 def _show_explanation(console: Console, explanation: Explanation, diagnosis: Diagnosis, everything: bool) -> None:

@@ -24,6 +24,10 @@ PROSE_WIDTH = 100
 class _TextConsole(Console):
     """Reads no markup in text, and escapes control characters other than those of rich's styles."""
 
+    def on_broken_pipe(self) -> None:
+        """Let the command line end as after any output whose reader has exited: rich itself ends with exit code 1."""
+        raise BrokenPipeError
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         options = options or self.options
         if isinstance(renderable, Text) and not (renderable.no_wrap or options.no_wrap):

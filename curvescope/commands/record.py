@@ -97,7 +97,7 @@ def describe(recording: Recording) -> None:
         lines.append(f"{counted(steps, 'step')}, from {meta['steps_from']}")
     collectors = meta["collectors"]
     statuses = [c["cupti_status"] for c in collectors if c.get("cupti_status", "recording") != "recording"]
-    if not any("cupti_status" in c for c in collectors):
+    if not any("cupti_status" in c for c in collectors) and not counts["kernels"]:
         statuses = ["No process started CUDA: there was no GPU work to record."]
     statuses += [c["torch_status"] for c in collectors if c.get("torch_status", "recorded") != "recorded"]
     lines += [*dict.fromkeys(statuses), *meta.get("warnings", []), *describe_lost(meta["lost"])]

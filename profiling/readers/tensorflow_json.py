@@ -201,8 +201,8 @@ class FrameworkTrace:
                 row |= _named(row["name"], path, row["op"])
         if device_steps and not ranges:
             # Times of the device, which hold its work by when it ran: that was launched before.
-            first = max(row["thread"] for row in device_steps)
-            ranges = [row for row in device_steps if row["thread"] == first]
+            first = -2 - min(devices.values())
+            ranges = [row for row in device_steps if row["thread"] == first] or device_steps
             launches = []
         return kernels or on_host, launches, ranges
 

@@ -153,10 +153,11 @@ class OwnStep(AnyWorkload):
 
         Errors of the step itself are results of the sweep, if `errors_are_results`.
         """
+        self._refuse_other_arguments(batch)
         try:
             self.load(batch)
             result = self.submit()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if isinstance(error, CurvescopeError) or not self.errors_are_results:
                 raise
             self.release()
@@ -167,6 +168,21 @@ class OwnStep(AnyWorkload):
                 "it runs nothing. Return a plain function that runs one step."
             )
         self._settle_device()
+
+    def _refuse_other_arguments(self, batch: int) -> None:
+        """Refuse a function that cannot be called with the axis's values, before anything is recorded."""
+        arguments = self._arguments(batch)
+        try:
+            signature = inspect.signature(self._make_step)
+        except (TypeError, ValueError):  # of C
+            return
+        try:
+            signature.bind(batch) if set(arguments) == {BATCH} else signature.bind(**arguments)
+        except TypeError as error:
+            raise CurvescopeError(
+                f"{self._called(batch)} cannot be called: {error}. Name a function that takes a batch size and returns "
+                "a function that runs one step, e.g. `def make_step(batch)`."
+            ) from error
 
     def release(self) -> None:
         for batch in list(self._kept):

@@ -9,6 +9,7 @@ contains 1 is said to be the clock's (nvbench judges in cycles, too).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from ..base.errors import CurvescopeError
-from ..profiling.attribution.kernel_names import ALGORITHMS, family
+from ..profiling.attribution.kernel_names import ALGORITHMS, family, short_name
 from ..profiling.hardware.limits import CEILING, PEAK, Hardware
 from ..profiling.recording.store import RECORDING, STEP, TOGETHER
 from .aligned_rows import align
@@ -29,6 +30,8 @@ from .decompose.terms import IDLE, Key, Terms, estimate_terms, main_kernels
 from .side import Side, side
 
 LAYER, OPERATOR, FAMILY, KERNEL = BY = ("layer", "operator", "family", "kernel")
+_Place = tuple[object, ...]
+_STEM = re.compile(r"[<\d]")  # before the parameters in a kernel's name
 # Devices reach different shares of their peaks: within this factor of a ratio of roofs a speed-up still follows it.
 _SPARE = 1.1
 _FAILS = 0.02  # p of a growth that fails, of versions that are measured until the answer is known
@@ -44,6 +47,12 @@ class ComparedLine:
     families: tuple[str | None, ...] = ()  # kernel family with the most time, one per recording; None if there is none
     remarks: tuple[str, ...] = ()  # one per recording after the base: algorithm, hardware or clock, or empty
 
+    @property
+    def largest_change_ms(self) -> float:
+        """The largest difference to the base; a row that one recording lacks took no time there."""
+        base = self.times_ms[0] or 0.0
+        return max((abs((time or 0.0) - base) for time in self.times_ms[1:]), default=0.0)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -53,7 +62,7 @@ class Comparison:
     steps: tuple[ComparedLine, ...]  # a line per common batch size
     batch: int | None  # batch size of the rows; None if the profiles name none
     by: str  # layer, operator, family or kernel
-    rows: tuple[ComparedLine, ...]  # rows, largest time first; idle last
+    rows: tuple[ComparedLine, ...]  # rows, largest change first
     # one per recording after the base, by level: its roof over the base's, and the kind of both
     roof_ratios: tuple[dict[str, tuple[float, str]], ...]
 
@@ -135,6 +144,15 @@ def compare(sides: Sequence[Side], by: str | None = None, batch: int | None = No
     ratios = tuple(_roof_ratios(sides[0].hardware, other.hardware) for other in sides[1:])
     rows = _rows(sides, by, chosen, ratios) if chosen in profiled and chosen is not None else ()
     return Comparison(tuple(sides), _steps(sides, common), None if chosen == UNKNOWN else chosen, by, rows, ratios)
+
+
+def refuse_different(sides: Sequence[Side]) -> None:
+    """Refuse recordings of different networks; CurvescopeError. Those that name none, e.g. profiles, pass."""
+    named = [(side.name, side.settings.get("network")) for side in sides]
+    known = {network for _, network in named if network is not None}
+    if len(known) > 1:
+        each = "; ".join(f"{name}: {network or 'unknown'}" for name, network in named)
+        raise CurvescopeError(f"These are of different networks ({each}): --different compares them nevertheless.")
 
 
 def _common(sides: Sequence[Side]) -> list[Any]:
@@ -239,6 +257,8 @@ def _rows(
 ) -> tuple[ComparedLine, ...]:
     terms, families = [], []
     tables = [one.kernel_times[one.kernel_times["batch"] == batch] for one in sides]
+    if by == KERNEL and len(tables) == 2:
+        tables = [*_with_former_names(*tables)]
     rows = align(tables, by == LAYER) if by in (LAYER, OPERATOR) else [_named(table, by) for table in tables]
     for one, keyed in zip(sides, rows, strict=True):
         terms.append(estimate_terms(keyed, one.steps, statistic=one.curve.statistic))
@@ -252,7 +272,7 @@ def _rows(
         of_sides = tuple(of_side.get((key.layer, key.phase)) for of_side in families)
         label = key.labelled(_class_of(sides, key.layer) if by == LAYER else None)
         lines.append(ComparedLine(label, times, _changes(times, replicates, rounds, together), of_sides))
-    lines.sort(key=lambda line: (line.label == IDLE, -max(t or 0.0 for t in line.times_ms)))
+    lines.sort(key=lambda line: -line.largest_change_ms)
     return tuple(replace(line, remarks=_remarks(line, ratios, sides, batch)) for line in _adjusted(lines))
 
 
@@ -260,6 +280,46 @@ def _class_of(sides: Sequence[Side], layer: str | None) -> str | None:
     """The class of a layer, if all recordings that know one agree."""
     classes = {side.layer_classes[layer] for side in sides if layer is not None and layer in side.layer_classes}
     return classes.pop() if len(classes) == 1 else None
+
+
+def _with_former_names(base: pd.DataFrame, other: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Both tables, in which a kernel that was renamed or replaced has one name: the former one, and the new one.
+
+    Two kernels that only one recording has are one if they have the same place (layer, phase and operator) and the
+    same name up to its parameters, and else if each is alone at its place.
+    """
+    places = [
+        {(row.name, *_place(row)) for row in table[~table["name"].isin(set(others["name"]))].itertuples(index=False)}
+        for table, others in ((base, other), (other, base))
+    ]
+    both: dict[str, str] = {}  # names of either recording, with the common one
+    for key_of in (_by_name_and_place, _by_place):
+        keyed = []
+        for of_side in places:
+            named: dict[_Place, set[str]] = {}
+            for name, *place in of_side:
+                if name not in both:
+                    named.setdefault(key_of(name, tuple(place)), set()).add(name)
+            keyed.append({key: names.pop() for key, names in named.items() if len(names) == 1})
+        before, after = keyed
+        for key in before.keys() & after.keys():
+            one = f"{before[key]} → {after[key]}"
+            if before[key] not in both and after[key] not in both:
+                both[before[key]] = both[after[key]] = one
+    first, second = (table.assign(name=table["name"].replace(both)) for table in (base, other))
+    return first, second
+
+
+def _by_name_and_place(name: str, place: _Place) -> _Place:
+    return (_STEM.split(short_name(name))[0], *place)
+
+
+def _by_place(_: str, place: _Place) -> _Place:
+    return place
+
+
+def _place(row: Any) -> _Place:
+    return tuple(None if pd.isna(part) else part for part in (row.layer, row.phase, getattr(row, "op", None)))
 
 
 def _named(kernel_times: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -301,7 +361,8 @@ def _remarks(
         after, texts = line.families[position], []
         if before != after and before in ALGORITHMS and after in ALGORITHMS:
             texts.append(f"{before} → {after}")
-        if change is not None and len(ratio) == 2 and line.label != IDLE:
+        differ = any(value != 1.0 for value, _ in ratio.values())  # of one device nothing follows from its roofs
+        if change is not None and len(ratio) == 2 and differ and line.label != IDLE:
             low, high = sorted(value for value, _ in ratio.values())
             if change.speedup < low / _SPARE:
                 texts.append("behind the hardware")

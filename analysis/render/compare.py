@@ -10,11 +10,13 @@ from rich.text import Text
 
 from ...base.counted import counted
 from ...base.numbers import number, quantity
+from ...profiling.recording.store import STEP
 from ..change import Change
 from ..compare import ComparedLine, Comparison
+from ..decompose.curve import UNKNOWN
 from ..decompose.terms import RECORD_DEVICE
 from .tables import table
-from .words import UNITS, hidden_note
+from .words import UNITS, hidden_note, shortened
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -70,11 +72,13 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
     line, change = _telling(real or common)
     known = math.isfinite(change.high) and change.low > 0
     within = f" ({number(1 / change.high, 3)} … {number(1 / change.low, 3)})" if known else ""
-    times = (
-        f"{UNITS[comparison.unit]} of batch {line.label} takes {number(1 / change.speedup, 3)} times as long{within}"
-    )
+    of = "" if line.label == UNKNOWN else f" of batch {line.label}"
+    times = f"{UNITS[comparison.unit]}{of} takes {number(1 / change.speedup, 3)} times as long{within}"
     if known and not real:
-        return f"No {comparison.unit} time of {letter} differs significantly from {base}'s (Holm correction): {times}."
+        what = "No step time" if comparison.unit == STEP else "The time"
+        differs = "differs" if comparison.unit == STEP else "does not differ"
+        rest = _changed_rows(comparison, index)
+        return f"{what} of {letter} {differs} significantly from {base}'s (Holm correction): {times}.{rest}"
     faster = change.speedup > 1
     lead = f"{letter} is {'faster' if faster else 'slower'} than {base}"
     sure = "no interval is known"
@@ -85,6 +89,16 @@ def _verdict(comparison: Comparison, names: Sequence[str], index: int) -> str:
         sure += f"; {'slower' if faster else 'faster'} at batch {', '.join(other)}"
     rows_are_of_it = line.label == str(comparison.batch)
     return f"{lead}: {times}; {sure}.{_where(comparison, index, change) if rows_are_of_it else ''}"
+
+
+def _changed_rows(comparison: Comparison, index: int) -> str:
+    """The row with the largest significant change, where the steps show none."""
+    for row in comparison.rows:
+        change = row.changes[index - 1]
+        if change is not None and change.real:
+            before, after = (number(time) for time in (row.times_ms[0] or 0.0, row.times_ms[index] or 0.0))
+            return f" Changed most, significantly: {shortened(row.label)}, {before} → {after} ms."
+    return ""
 
 
 def _telling(steps: Sequence[tuple[ComparedLine, Change]]) -> tuple[ComparedLine, Change]:
@@ -110,7 +124,7 @@ def _where(comparison: Comparison, index: int, change: Change) -> str:
 
 
 def _lines(first: str, lines: Sequence[ComparedLine], letters: str) -> RenderableType:
-    columns = [first, *(f"{letter} ms" for letter in letters), *(f"A/{letter}" for letter in letters[1:])]
+    columns = [first, *(f"{letter} ms" for letter in letters), *(f"{letter}/A" for letter in letters[1:])]
     rows = table(*columns, "95 % interval", "remark", words=("remark", "family"))
     wide = len(letters) == 2 and any(change and math.isfinite(change.high) for line in lines for change in line.changes)
     for line in lines:
@@ -129,18 +143,22 @@ def _speedup(change: Change | None) -> Text:
     if change is None:
         return Text("")
     style = "" if not change.real else ("green" if change.speedup > 1 else "red")
-    return Text(f"{number(change.speedup, 3)}x" + ("*" if change.real else ""), style)
+    return Text(f"{number(1 / change.speedup, 3)}x" + ("*" if change.real else ""), style)
 
 
 def _interval(change: Change | None) -> str:
     if change is None or not math.isfinite(change.high):
         return "" if change is None else "unknown"
-    return f"{number(change.low, 3)} … {number(change.high, 3)}"
+    most = f"{number(1 / change.low, 3)}" if change.low > 0 else "unknown"
+    return f"{number(1 / change.high, 3)} … {most}"
 
 
 def notes(comparison: Comparison) -> list[str]:
     """Notes that explain the numbers."""
-    found = ["A/B above 1: B is faster than A. * significant (95 %, Holm correction over all changes of the table)."]
+    found = [
+        "B/A above 1: B takes longer than A. * significant (95 %, Holm correction over all changes of the table). Rows "
+        "that changed most come first."
+    ]
     if comparison.differences:
         differing = "; ".join(f"{name}: {', '.join(values)}" for name, values in comparison.differences.items())
         found.append(f"Recorded with different settings: {differing}.")
@@ -166,6 +184,7 @@ def notes(comparison: Comparison) -> list[str]:
         if ratios:
             shares = ", ".join(f"{level} {value:.3g}x ({kind}s)" for level, (value, kind) in ratios.items())
             found.append(
-                f"Roofs of {letter} over A: {shares}; a row between these ratios (± 10 %) follows the hardware."
+                f"Roofs of {letter} over A: {shares}; a row whose speed grows by a factor between these (± 10 %) "
+                "follows the hardware."
             )
     return found

@@ -72,12 +72,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="largest growth that passes, e.g. 5%%: the exit code is 1 if a step time grew significantly and by more",
     )
+    parser.add_argument(
+        "--different", action="store_true", help="compare recordings of different networks, which says little"
+    )
     options.add(parser, "--all", help=options.EVERY_ROW)
     options.add(parser, "--json")
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..analysis.compare import compare
+    from ..analysis.compare import compare, refuse_different
     from ..analysis.side import recorded_side
     from ..profile_files import open_any
 
@@ -86,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as opened:
         recordings = [(name, opened.enter_context(open_any(path))) for name, path in paths]
         sides = [recorded_side(name, recording, recording.frame("steps")) for name, recording in recordings]
+        if not args.different:
+            refuse_different(sides)
         comparison = compare(sides, args.by, None if args.measure else _batch(args))
     grown = [] if over is None else comparison.regressions(over)
     if args.json:

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.change import Change
-from curvescope.analysis.compare import _changes, compare
+from curvescope.analysis.compare import _changes, compare, refuse_different
 from curvescope.analysis.side import side
+from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.recording.store import TOGETHER
 
 from .causes.planted_causes import planted
@@ -130,3 +131,30 @@ def test_a_growth_is_known_to_be_over_a_limit_or_not(growths, p, decides):
     change = Change(1.0, 1 / (1 + high), 1 / (1 + low) if low > -1 else np.inf, p)
     assert change.bounds_of_growth == pytest.approx((low, high))
     assert change.decides(0.03) is decides
+
+
+def profiled(name, kernels, network=None):
+    """A recording of one profiled step with these kernels, each a name and a time in ms."""
+    rows = [{"name": kernel, "exclusive_ms": time_ms, "kind": "kernels"} for kernel, time_ms in kernels]
+    times = pd.DataFrame(rows).assign(step=0, batch=8, layer="fc", phase="forward", op="aten::linear")
+    steps = pd.DataFrame({"step": [0], "batch": [8], "duration_ns": [int(1e6 * times["exclusive_ms"].sum())]})
+    steps = steps.assign(round=0, index=0, profiled=True, start_ns=0, mode="training", process=pd.NA)
+    return side(name, {"device": {}, "network": network}, steps, times)
+
+
+def test_what_changed_most_comes_first_and_a_renamed_kernel_is_one_row():
+    """Rows stood by size, so that one that changed was hidden below 25 larger ones; a new name made two rows."""
+    same = [("large_gemm", 100.0), ("softmax_kernel<float>", 20.0)]
+    before = profiled("before", [*same, ("void reduce<512, 2>(float*)", 1.0)])
+    after = profiled("after", [*same, ("void reduce<256, 4>(float*)", 4.0)])
+    first, *others = compare([before, after], "kernel").rows
+    assert first.label == "void reduce<512, 2>(float*) → void reduce<256, 4>(float*)"
+    assert first.times_ms == pytest.approx((1.0, 4.0))
+    assert {row.label for row in others} == {"large_gemm", "softmax_kernel<float>"}
+
+
+def test_different_networks_are_refused():
+    sides = [profiled(name, [("k", 1.0)], network) for name, network in (("a", "alexnet"), ("b", "resnet50"))]
+    with pytest.raises(CurvescopeError, match=r"different networks \(a: alexnet; b: resnet50\): --different compares"):
+        refuse_different(sides)
+    refuse_different([sides[0], profiled("c", [("k", 1.0)])])

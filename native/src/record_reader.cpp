@@ -257,7 +257,8 @@ void RecordReader::add_fact(const CUpti_Activity* record, ChunkWriter* writer) {
                         : 0,
                 speed ? static_cast<std::uint32_t>(e.data.speed.clocksThrottleReasons) : 0),
             writer);
-  } else {
+  } else if (record->kind != CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
+    // Those are ids that Kineto gives its operators. It collects them also beside the collector, and they tell no work.
     writer->lose("records_of_unknown_kind", 1);
   }
 }

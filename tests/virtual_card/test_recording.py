@@ -1,0 +1,30 @@
+"""Programs under `curvescope record` on the virtual card."""
+
+import sys
+
+from curvescope.profiling.recording.store import open_recording
+
+from .card import Card
+
+PROFILED = """
+import torch
+a = torch.randn(256, 256, device="cuda")
+with torch.autograd.profiler.profile(use_kineto=True):
+    (a @ a).sum()
+(a @ a).sum()
+torch.cuda.synchronize()
+"""
+
+
+def test_a_program_that_profiles_its_cpu_is_recorded_to_its_end(tmp_path, curvescope_on):
+    """Kineto collects records of its own meanwhile, ids of operators: attributes of CUPTI may not change then, and the
+    ids are nobody's loss."""
+    (tmp_path / "program.py").write_text(PROFILED)
+    curvescope_on(Card(), "record", "-o", "r", "--", sys.executable, "program.py")
+    recording = open_recording(tmp_path / "r")
+    names = recording.frame("kernels")["name"]
+    assert names.str.contains("gemm").sum() == 2
+    assert "records_of_unknown_kind" not in recording.meta["lost"]
+    (collector,) = (one for one in recording.meta["collectors"] if "cupti_status" in one)
+    assert collector["cupti_status"] == "recording"
+    assert "without exit handlers" not in str(collector.get("ended"))

@@ -5,9 +5,11 @@ This is a guess, e.g. for a profile of Nsight Systems, which has no shapes; only
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ..profiling.attribution import kernel_names as names
@@ -44,19 +46,30 @@ class LikelyPoint:
     occupancy: float | None  # theoretical occupancy of that kernel; None if unknown
 
 
-def likely_point(label: str, rows: pd.DataFrame, per: int, hardware: Hardware) -> LikelyPoint:
-    """What is likely of a group: some rows of `kernel_times` or `kernel_totals`, which add up `per` steps."""
-    time_ms = rows["exclusive_ms"].groupby([_likely(row, hardware) for row in rows.itertuples()]).sum()
-    whole_ms, likely = float(time_ms.sum()), str(time_ms.idxmax())
-    longest = rows.loc[rows["exclusive_ms"].astype(float).idxmax()]
-    share = float(time_ms[likely]) / whole_ms if whole_ms else 1.0
-    return LikelyPoint(
-        label, float(rows["calls"].sum()) / per, whole_ms / 1e3 / per, likely, share, *_fit(longest, hardware)
-    )
+def plain_rows(table: pd.DataFrame) -> list[Any]:
+    """The rows of a table as objects with an attribute for each column, None where it is missing.
+
+    Groups of them are lists: a frame for each of ten thousand kernels takes a minute.
+    """
+    plain = table.astype(object)
+    return list(plain.where(plain.notna(), None).itertuples(index=False))
 
 
-def _likely(row: object, hardware: Hardware) -> str:
-    name, calls, time_s = str(row.name), float(row.calls), float(row.exclusive_ms) / 1e3  # type: ignore[attr-defined]
+def likely_point(label: str, rows: Sequence[Any], per: int, hardware: Hardware) -> LikelyPoint:
+    """What is likely of a group: `plain_rows` of `kernel_times` or `kernel_totals`, which add up `per` steps."""
+    times_ms: dict[str, float] = {}
+    for row in rows:
+        likely = _likely(row, hardware)
+        times_ms[likely] = times_ms.get(likely, 0.0) + row.exclusive_ms
+    whole_ms, likely = math.fsum(times_ms.values()), min(times_ms, key=lambda one: (-times_ms[one], one))
+    longest = max(rows, key=lambda row: row.exclusive_ms)
+    share = times_ms[likely] / whole_ms if whole_ms else 1.0
+    calls = math.fsum(row.calls for row in rows)
+    return LikelyPoint(label, calls / per, whole_ms / 1e3 / per, likely, share, *_fit(longest, hardware))
+
+
+def _likely(row: Any, hardware: Hardware) -> str:
+    name, calls, time_s = str(row.name), float(row.calls), float(row.exclusive_ms) / 1e3
     if name.startswith("Memcpy") and ("HtoD" in name or "DtoH" in name):
         return HOST_LINK
     family = names.family(name)
@@ -69,10 +82,10 @@ def _likely(row: object, hardware: Hardware) -> str:
     blocks = _product(row, ("grid_x", "grid_y", "grid_z"))
     if blocks is not None and hardware.sm_count is not None and blocks < hardware.sm_count:
         return FEW_BLOCKS
-    return MEMORY if family in _STREAMING or row.phase == "optimizer" else OPEN  # type: ignore[attr-defined]
+    return MEMORY if family in _STREAMING or row.phase == "optimizer" else OPEN
 
 
-def _fit(row: object, hardware: Hardware) -> tuple[float | None, float | None]:
+def _fit(row: Any, hardware: Hardware) -> tuple[float | None, float | None]:
     """Waves and occupancy of one kernel; None if unknown."""
     blocks, threads = _product(row, ("grid_x", "grid_y", "grid_z")), _product(row, ("block_x", "block_y", "block_z"))
     registers, shared = (_integer(row, column) for column in ("registers_per_thread", "shared_memory_bytes"))
@@ -85,11 +98,11 @@ def _fit(row: object, hardware: Hardware) -> tuple[float | None, float | None]:
     return waves, held * -(-threads // WARP_THREADS) / hardware.sm.warps
 
 
-def _product(row: object, columns: tuple[str, ...]) -> int | None:
+def _product(row: Any, columns: tuple[str, ...]) -> int | None:
     sizes = [_integer(row, column) for column in columns]
-    return None if None in sizes else int(np.prod([size for size in sizes if size is not None]))
+    return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
 
-def _integer(row: object, column: str) -> int | None:
+def _integer(row: Any, column: str) -> int | None:
     value = getattr(row, column, None)
-    return None if value is None or pd.isna(value) else int(value)
+    return None if value is None else int(value)

@@ -7,6 +7,7 @@ a kernel is that of the precision in its name, else that of the recording.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,7 +24,7 @@ from .decompose.curve import native
 from .decompose.kernel_times import device_work, kernel_totals
 from .decompose.marked import step_times
 from .decompose.terms import IDLE, work_label
-from .likely_bounds import LikelyPoint, likely_point
+from .likely_bounds import LikelyPoint, likely_point, plain_rows
 
 KEYS = {"kernel": ["name"], "layer": ["layer", "phase"], "phase": ["phase"]}
 MEASURED, DIRECT, COMPULSORY = "measured", "direct algorithm", "compulsory"
@@ -112,16 +113,17 @@ def roofline(kernel_times: pd.DataFrame, hardware: Hardware, by: str = "kernel",
     per = n_steps or 1
     points, without, without_ms = [], [], 0.0
     for label, group in _groups(rows, KEYS[by]):
-        counted = group[group[["flops", "flops_executed"]].notna().any(axis=1)]
-        if counted.empty:
-            without_ms += float(group["exclusive_ms"].sum())
+        counted = [row for row in group if row.flops is not None or row.flops_executed is not None]
+        group_ms = math.fsum(row.exclusive_ms for row in group)
+        if not counted:
+            without_ms += group_ms
             if hardware.kind != "cpu":  # what is likely is known of GPUs
                 without.append(likely_point(label, group, per, hardware))
             continue
         # The work of a layer is stored in one row per operator call, its time in all of them.
-        timed = counted if by == "kernel" else group
-        without_ms += float(group["exclusive_ms"].sum()) - float(timed["exclusive_ms"].sum())
-        if point := _point(label, counted, float(timed["exclusive_ms"].sum()) / 1e3 / per, per, hardware):
+        timed_ms = math.fsum(row.exclusive_ms for row in counted) if by == "kernel" else group_ms
+        without_ms += group_ms - timed_ms
+        if point := _point(label, counted, timed_ms / 1e3 / per, per, hardware):
             points.append(point)
     points.sort(key=lambda p: -p.time_s)
     without.sort(key=lambda p: -p.time_s)
@@ -143,15 +145,26 @@ def _drawn(points: Sequence[RoofPoint], hardware: Hardware) -> tuple[Roof, ...]:
     return (*roofs, *(roof for roof in hardware.other_precisions if roof.precision in ran))
 
 
-def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, pd.DataFrame]]:
-    for key, group in rows.groupby(keys, dropna=False, sort=False):
-        labels = [None if pd.isna(k) else str(k) for k in key]
-        yield work_label(labels[0], labels[1]) if keys[0] == "layer" else labels[0] or f"no {keys[0]}", group
+def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, list[Any]]]:
+    """Label and rows of each group, see `plain_rows`; in order of appearance."""
+    groups: dict[tuple[str | None, ...], list[Any]] = {}
+    for row in plain_rows(rows.drop(columns=["step", "batch", "round"], errors="ignore")):
+        groups.setdefault(tuple(getattr(row, key) for key in keys), []).append(row)
+    for key, group in groups.items():
+        label = work_label(key[0], key[1]) if keys[0] == "layer" else key[0] or f"no {keys[0]}"
+        yield label, group
 
 
-def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Hardware) -> RoofPoint | None:
-    executed = rows["flops_executed"].notna().all()
-    flops = float(rows["flops_executed" if executed else "flops"].sum()) / per
+def _sum(rows: Sequence[Any], column: str) -> float | None:
+    """The sum of a column; None if a row has no value in it."""
+    values = [getattr(row, column, None) for row in rows]
+    return None if None in values else math.fsum(values)
+
+
+def _point(label: str, rows: Sequence[Any], time_s: float, per: int, hardware: Hardware) -> RoofPoint | None:
+    executed = all(row.flops_executed is not None for row in rows)
+    work = "flops_executed" if executed else "flops"
+    flops = math.fsum(getattr(row, work) or 0.0 for row in rows) / per
     if time_s <= 0 or flops <= 0:
         return None
     levels: list[LevelTraffic] = []
@@ -161,24 +174,23 @@ def _point(label: str, rows: pd.DataFrame, time_s: float, per: int, hardware: Ha
         ("L2", "l2_bytes", MEASURED),
         ("L1", "l1_bytes", MEASURED),
     ):
-        size = float(rows[column].sum()) / per if column in rows and rows[column].notna().all() else 0.0
+        size = (_sum(rows, column) or 0.0) / per
         if size > 0 and level not in {reached.level for reached in levels}:
             levels.append(LevelTraffic(level, size, source, flops / size, size / time_s))
-    of_names = rows["flops_executed" if executed else "flops"].groupby(rows["name"].map(_precision)).sum() / per
-    by_precision = {str(precision): float(amount) for precision, amount in of_names.items()}
+    of_names: dict[str, float] = {}
+    for row in rows:
+        precision = UNKNOWN if row.name is None else kernel_precision(str(row.name))
+        of_names[precision] = of_names.get(precision, 0.0) + (getattr(row, work) or 0.0)
+    by_precision = {precision: amount / per for precision, amount in sorted(of_names.items())}
     compute_s, compute_kind = hardware.least_compute(by_precision, time_s)
     bound, utilisation, kind = _bound(time_s, compute_s, compute_kind, levels, hardware)
     source = MEASURED if executed else DIRECT
-    calls = float(rows["calls"].sum()) / per
+    calls = math.fsum(row.calls for row in rows) / per
     dram = next((level.bytes_per_s for level in levels if level.level == "DRAM"), None)
     exceeded = hardware.exceeded(by_precision, time_s, dram)
     rates = flops, source, flops / time_s, tuple(levels)
     precisions = tuple(precision for precision, amount in by_precision.items() if amount > 0)
     return RoofPoint(label, calls, time_s, *rates, bound, utilisation, kind, exceeded, precisions)
-
-
-def _precision(name: Any) -> str:
-    return UNKNOWN if pd.isna(name) else kernel_precision(str(name))
 
 
 def _bound(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -87,9 +88,13 @@ class Curve:
         """The measured conditions, batch sizes increasing."""
         return tuple(p.condition for p in self.points)
 
+    @cached_property
+    def _position(self) -> dict[Condition, int]:
+        return {point.condition: position for position, point in enumerate(self.points)}
+
     def at(self, condition: Condition) -> Point:
         """The point of a measured condition."""
-        return next(p for p in self.points if p.condition == condition)
+        return self.points[self._position[condition]]
 
     @property
     def precision(self) -> float:
@@ -98,7 +103,7 @@ class Curve:
 
     def behind(self, functional: Functional) -> Curve:
         """The curve that a functional is evaluated on: this one, or a focused one from more rounds."""
-        able = (curve for curve in self.focused if set(functional.conditions) <= set(curve.conditions))
+        able = (curve for curve in self.focused if curve._position.keys() >= set(functional.conditions))
         return max(able, key=lambda curve: curve.rounds, default=self)
 
     def evaluate(self, functional: Functional) -> Estimate:
@@ -106,9 +111,11 @@ class Curve:
         curve = self.behind(functional)
         if curve is not self:
             return curve.evaluate(functional)
-        weights = coefficients(functional, self.conditions)
-        values, errors = np.array([p.time_ms.value for p in self.points]), self.errors_ms
-        replicates = self.replicates_ms
+        # Only the points with a coefficient: a table has thousands of points and as many functionals.
+        points, weights = self._parts(functional)
+        values = np.array([self.points[point].time_ms.value for point in points])
+        errors = None if self.errors_ms is None else self.errors_ms[points]
+        replicates = self.replicates_ms[:, points]
         if functional.of_rate:
             # Steps per second; the error of 1/T is that of T over T².
             errors = None if errors is None else _MS_PER_S * errors / values**2
@@ -122,8 +129,19 @@ class Curve:
         """Effective number of rounds behind a functional of this curve; a modelled one has no rounds of points."""
         if self.statistic == MODELLED:
             return self.rounds
-        sizes = coefficients(functional, self.conditions) * [point.time_ms.value for point in self.points]
-        return min(effective_rounds([point.rounds for point in self.points], sizes), self.rounds)
+        places, weights = self._parts(functional)
+        points = [self.points[place] for place in places]
+        sizes = weights * [point.time_ms.value for point in points]
+        return min(effective_rounds([point.rounds for point in points], sizes), self.rounds)
+
+    def _parts(self, functional: Functional) -> tuple[list[int], Floats]:
+        """The positions of the points with a coefficient, increasing, and their coefficients."""
+        weights: dict[int, float] = {}
+        for condition, weight in functional.coefficients:
+            place = self._position[condition]
+            weights[place] = weights.get(place, 0.0) + weight
+        places = sorted(weights)
+        return places, np.array([weights[place] for place in places])
 
 
 def coefficients(functional: Functional, conditions: Sequence[Condition]) -> Floats:
@@ -263,9 +281,9 @@ def _round_correlation(timed: pd.DataFrame, visits: Mapping[tuple[Condition, int
 
 def _with_stated_errors(curve: Curve, timed: pd.DataFrame, noise: float) -> Curve:
     points, errors_ms = [], []
+    rows_of = timed.groupby("batch").indices
     for point in curve.points:
-        rows = timed[timed["batch"] == point.condition]
-        relative = _published_error(rows)
+        relative = _published_error(timed.iloc[rows_of[point.condition]])
         error_ms = point.time_ms.value * (noise if relative is None else relative)
         points.append(replace(point, time_ms=normal_estimate(point.time_ms.value, error_ms)))
         errors_ms.append(error_ms)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from curvescope.analysis.decompose.kernel_times import kernel_totals
-from curvescope.analysis.likely_bounds import likely_point
+from curvescope.analysis.likely_bounds import likely_point, plain_rows
 from curvescope.analysis.render.documents import RooflineDocument, document_text
 from curvescope.analysis.roofline import CSV_COLUMNS, csv_rows, roofline
 from curvescope.profiling.hardware.limits import hardware_of
@@ -151,17 +151,17 @@ def row(name, ms, calls=1, blocks=None, phase=None, threads=256, registers=32):
     ],
 )
 def test_names_and_launches_tell(kernel, hardware, likely):
-    point = likely_point("x", pd.DataFrame([kernel]), 1, hardware)
+    point = likely_point("x", plain_rows(pd.DataFrame([kernel])), 1, hardware)
     assert (point.likely, point.share) == (likely, 1.0)
 
 
 def test_a_layer_is_bound_by_what_holds_for_most_of_its_time():
     rows = pd.DataFrame([row("Memcpy HtoD", 3.0), row("ampere_sgemm_128x64_nn", 1.0, blocks=864)])
-    point = likely_point("conv1", rows, 2, A100)
+    point = likely_point("conv1", plain_rows(rows), 2, A100)
     assert (point.likely, point.share, point.calls, point.time_s) == ("host link", 0.75, 1.0, 0.002)
 
 
 def test_waves_and_occupancy_by_hand():
     """8 blocks of 8 warps fill the 64 warps of an SM; 108 SMs hold 864 blocks at once."""
-    point = likely_point("conv1", pd.DataFrame([row("ampere_sgemm_128x64_nn", 1.0, blocks=1296)]), 1, A100)
+    point = likely_point("conv1", plain_rows(pd.DataFrame([row("ampere_sgemm_128x64_nn", 1.0, blocks=1296)])), 1, A100)
     assert (point.waves, point.occupancy) == (1.5, 1.0)

@@ -68,6 +68,7 @@ struct Session {
   std::int64_t next_flush_ns = 0;
   std::atomic<bool> active{false};
   int starts = 0;
+  bool gave_clock = false;
   bool taken = false;  // another client took the buffers
   std::uint64_t probes_answered = 0;
   int probes_unanswered = 0;
@@ -197,16 +198,31 @@ void unsubscribe(Session* s) noexcept {
   s->subscriber = nullptr;
 }
 
+// Whether CUPTI's clock is the collector's, as it stays after a recording unless another client gave its own.
+bool has_our_clock(const CuptiApi& api) noexcept {
+  std::uint64_t cupti_ns = 0;
+  const std::uint64_t before = monotonic_ns();
+  return api.GetTimestamp(&cupti_ns) == CUPTI_SUCCESS && before <= cupti_ns && cupti_ns <= monotonic_ns();
+}
+
+// Once: of a clock that is given again CUPTI makes times that are off by 1e14 ns (pytorch/pytorch#192021). Where it has
+// to be, because another client's replaced it, the reader drops such records.
+void give_clock(Session* s) {
+  const CuptiApi& api = s->found.api;
+  if (api.ActivityRegisterTimestampCallback == nullptr || has_our_clock(api)) return;
+  const std::string error = failure(api, "timestamps", api.ActivityRegisterTimestampCallback(monotonic_ns));
+  if (!error.empty()) facts::add("cupti.refused", error);
+  if (error.empty() && s->gave_clock) s->reader.distrust_times();
+  s->gave_clock |= error.empty();
+}
+
 // The status in words.
 std::string begin(Session* s, bool after_pause) {
   const CuptiApi& api = s->found.api;
   CUptiResult result = s->subscriber != nullptr ? graphs::watch(api, s->subscriber) : kOtherSubscriber;
   if (result != CUPTI_SUCCESS) facts::add("cupti.refused", failure(api, "nodes of CUDA graphs", result));
   set_attributes(s, after_pause);
-  if (api.ActivityRegisterTimestampCallback != nullptr) {
-    const std::string error = failure(api, "timestamps", api.ActivityRegisterTimestampCallback(monotonic_ns));
-    if (!error.empty()) facts::add("cupti.refused", error);
-  }
+  give_clock(s);
   // The system's thread ids, like those of NVTX ranges.
   result = api.SetThreadIdType != nullptr ? api.SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM)
                                           : CUPTI_ERROR_NOT_SUPPORTED;

@@ -126,6 +126,7 @@ void RecordReader::read(std::uint8_t* buffer, std::size_t bytes, const std::atom
                         ChunkWriter* writer) noexcept {
   CUpti_Activity* record = nullptr;
   CUptiResult result = CUPTI_ERROR_MAX_LIMIT_REACHED;
+  if (distrusts_times_ && api_.GetTimestamp(&now_) != CUPTI_SUCCESS) now_ = 0;
   while (bytes != 0 && !gone.load(std::memory_order_relaxed)) {
     result = api_.ActivityGetNextRecord(buffer, bytes, &record);
     if (result != CUPTI_SUCCESS) break;
@@ -157,8 +158,18 @@ void RecordReader::add(const CUpti_Activity* record, ChunkWriter* writer) {
   }
 }
 
+bool RecordReader::is_impossible(std::uint64_t start, ChunkWriter* writer) noexcept {
+  constexpr std::uint64_t kFarNs = 3'600'000'000'000;  // an hour; records are read within a second
+  if (!distrusts_times_ || start == 0 || now_ == 0) return false;
+  const std::uint64_t away = start > now_ ? start - now_ : now_ - start;
+  if (away <= kFarNs) return false;
+  writer->lose("times_impossible", 1);
+  return true;
+}
+
 void RecordReader::add_kernel(const CUpti_Activity* record, ChunkWriter* writer) {
   const auto& k = *reinterpret_cast<const CUpti_ActivityKernel5*>(record);
+  if (is_impossible(k.start, writer)) return;
   const Times times(k.start, k.end);
   has_graphs_ |= k.graphId != 0;
   add_row(&kernels_,
@@ -175,6 +186,7 @@ void RecordReader::add_kernel(const CUpti_Activity* record, ChunkWriter* writer)
 void RecordReader::add_transfer(const CUpti_Activity* record, ChunkWriter* writer) {
   if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
     const auto& c = *reinterpret_cast<const CUpti_ActivityMemcpy4*>(record);
+    if (is_impossible(c.start, writer)) return;
     const Times times(c.start, c.end);
     add_row(
         &copies_,
@@ -183,6 +195,7 @@ void RecordReader::add_transfer(const CUpti_Activity* record, ChunkWriter* write
         writer);
   } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY2) {
     const auto& c = *reinterpret_cast<const CUpti_ActivityMemcpyPtoP3*>(record);
+    if (is_impossible(c.start, writer)) return;
     const Times times(c.start, c.end);
     add_row(&copies_,
             row(CUPTI_ACTIVITY_MEMCPY_KIND_PTOP, times.start_ns, times.duration_ns, times.timed, c.bytes, c.deviceId,
@@ -191,6 +204,7 @@ void RecordReader::add_transfer(const CUpti_Activity* record, ChunkWriter* write
             writer);
   } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
     const auto& s = *reinterpret_cast<const CUpti_ActivityMemset3*>(record);
+    if (is_impossible(s.start, writer)) return;
     const Times times(s.start, s.end);
     add_row(&sets_,
             row(times.start_ns, times.duration_ns, times.timed, s.bytes, s.deviceId, s.contextId, s.streamId,

@@ -28,6 +28,9 @@ class RecordReader {
   void add_clock_sample(std::int64_t before_ns, std::uint64_t cupti_ns, std::int64_t after_ns,
                         ChunkWriter* writer) noexcept;
 
+  // From now on drops and counts work of the device that would be hours away from now by CUPTI's own clock.
+  void distrust_times() noexcept { distrusts_times_ = true; }
+
   // A call by name and whether it is one that starts, moves, allocates or waits for GPU work.
   struct Call {
     std::uint32_t name;
@@ -59,6 +62,8 @@ class RecordReader {
   std::uint32_t kernel_name(const char* mangled);
   // Null if the id is too high to be one.
   const Call* call_of(CUpti_CallbackDomain domain, std::uint32_t id);
+  // Whether to drop a record of work that began then.
+  bool is_impossible(std::uint64_t start, ChunkWriter* writer) noexcept;
   void add(const CUpti_Activity* record, ChunkWriter* writer);
   void add_kernel(const CUpti_Activity* record, ChunkWriter* writer);
   void add_transfer(const CUpti_Activity* record, ChunkWriter* writer);
@@ -70,6 +75,8 @@ class RecordReader {
   Names* names_;
   std::uint64_t probes_ = 0;
   bool has_graphs_ = false;
+  bool distrusts_times_ = false;
+  std::uint64_t now_ = 0;                    // by CUPTI's clock, when the buffer began to be read
   std::vector<std::uint32_t> told_devices_;  // in this recording
   std::array<KnownName, 4096> known_names_;
   std::array<std::vector<Call>, 2> calls_;  // runtime and driver, by callback id

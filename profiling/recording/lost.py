@@ -44,6 +44,7 @@ _SENTENCES = {
         "cupti_taken": "times that another client of CUPTI took the collector's place; GPU work after that is lost",
         "cupti_foreign": "buffers of another client of CUPTI that the collector got; their records are lost",
         "cupti_buffers_cut": "buffers of GPU records that could not be read to their end",
+        "times_impossible": f"{_WORK} whose times CUPTI gave wrongly, hours away from when they were recorded",
         "records_without_memory": "buffers of GPU records that were not read to their end for lack of memory",
         "raw_buffers": f"raw buffers of GPU records that {_UNWRITTEN}",
         **{table: f"rows of the collector's table {table} that {_UNWRITTEN}" for table in (*_TABLES, *_SMALL_TABLES)},

@@ -60,7 +60,13 @@ bool is_enabled(int kind) {
   return enabled.count(kind) != 0;
 }
 
-std::uint64_t fake_clock_changes() { return clock_changes; }
+// With FAKE_CUPTI_CLOCK_FAULT what CUPTI does to times of a device once a clock was registered again: they are off by
+// 1e14 ns (pytorch/pytorch#192021).
+std::uint64_t fake_time_error() {
+  constexpr std::uint64_t kError = 100'000'000'000'000;
+  static const bool faulty = std::getenv("FAKE_CUPTI_CLOCK_FAULT") != nullptr;
+  return faulty && clock_changes > 1 ? kError : 0;
+}
 
 int count_sessions() { return sessions; }
 
@@ -241,6 +247,8 @@ CUptiResult cuptiActivityEnableDriverApi(std::uint32_t id, std::uint8_t enable) 
 // What tests call.
 
 std::uint64_t fake_ticks() { return ticks(); }
+
+std::uint64_t fake_clock_changes() { return clock_changes; }
 
 // CUPTI's clock: the system's where no callback was given.
 std::uint64_t fake_cupti_now() {

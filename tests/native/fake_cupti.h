@@ -30,6 +30,9 @@ FAKE_API void fake_set_record_bytes(std::uint32_t kind, std::size_t bytes);
 FAKE_API std::uint64_t fake_cupti_now();
 FAKE_API std::uint64_t fake_ticks();
 
+// How often a client registered a clock.
+FAKE_API std::uint64_t fake_clock_changes();
+
 // Where a record finds no buffer it waits for one.
 FAKE_API void fake_wait_for_room(int wait);
 

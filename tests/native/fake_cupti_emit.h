@@ -37,8 +37,8 @@ void flush_buffers(bool forced);
 // Called before buffers are flushed; its argument tells whether the flush is forced.
 void set_before_flush(void (*function)(bool forced));
 
-// How often a client registered a clock.
-std::uint64_t fake_clock_changes();
+// What is added to a device's times, by a fault of CUPTI that the environment may ask for.
+std::uint64_t fake_time_error();
 
 // Emits the ids that this thread was given for what it does now (cuptiActivityPushExternalCorrelationId).
 void emit_external_correlation(std::uint32_t correlation_id);

@@ -20,8 +20,8 @@ Record moved(CUpti_ActivityKind kind, std::uint64_t bytes, std::uint64_t start_n
   Record record{};
   record.kind = kind;
   record.bytes = bytes;
-  record.start = start_ns;
-  record.end = end_ns;
+  record.start = start_ns + fake_time_error();
+  record.end = end_ns + fake_time_error();
   record.deviceId = device;
   record.streamId = stream;
   record.correlationId = correlation_id;
@@ -38,8 +38,8 @@ void fake_kernel(const FakeKernel* k) {
   CUpti_ActivityKernel9 record{};
   record.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
   record.name = keep(k->name);
-  record.start = k->start_ns;
-  record.end = k->end_ns;
+  record.start = k->start_ns + fake_time_error();
+  record.end = k->end_ns == 0 ? 0 : k->end_ns + fake_time_error();
   record.deviceId = k->device;
   record.contextId = k->context;
   record.streamId = k->stream;

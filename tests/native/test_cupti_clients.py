@@ -220,6 +220,43 @@ def test_a_recording_that_ends_in_a_pause_says_it(run_blocks):
     assert lost(following) == {}
 
 
+def test_the_collector_gives_cupti_its_clock_once(run_blocks):
+    """Given again, CUPTI's times of a device are off by 1e14 ns (pytorch/pytorch#192021)."""
+    folder = run_blocks(
+        """
+        gpu.start()
+        for name in "ab":
+            with curvescope.record(name):
+                launch_five()
+        assert gpu.cupti.fake_clock_changes() == 1
+        """,
+        FAKE_CUPTI_CLOCK_FAULT="1",
+    )
+    for name in "ab":
+        recording = open_recording(folder / name)
+        assert recording.count_rows("kernels") == 5
+        assert lost(recording) == {}
+
+
+def test_work_whose_times_cupti_gives_wrongly_is_dropped_and_counted(run_blocks):
+    """Another client's clock replaced the collector's, which has to be given again."""
+    folder = run_blocks(
+        """
+        gpu.start()
+        for name in "ab":
+            with curvescope.record(name):
+                launch_five()
+            gpu.cupti.cuptiActivityRegisterTimestampCallback(None)
+        """,
+        FAKE_CUPTI_CLOCK_FAULT="1",
+    )
+    before, after = (open_recording(folder / name) for name in "ab")
+    assert before.count_rows("kernels") == 5
+    assert after.count_rows("kernels") == 0
+    assert lost(after) == {"times_impossible": 5}
+    assert after.meta["status"] == "incomplete"
+
+
 def test_a_subscriber_that_never_leaves_is_no_hindrance_where_it_is_known_to_be_idle(run_blocks):
     folder = run_blocks(
         """

@@ -106,8 +106,8 @@ Record moved(CUpti_ActivityKind kind, const Stream& stream, const Work& work, Sp
   Record record{};
   record.kind = kind;
   record.bytes = work.copied;
-  record.start = in_cupti_time(span.start);
-  record.end = in_cupti_time(span.end);
+  record.start = in_cupti_time(span.start) + fake_time_error();
+  record.end = in_cupti_time(span.end) + fake_time_error();
   record.deviceId = static_cast<std::uint32_t>(stream.device->index);
   record.contextId = static_cast<std::uint32_t>(stream.device->index) + 1;
   record.streamId = stream.id;
@@ -134,8 +134,8 @@ void emit_kernel(const Stream& stream, const Work& work, Span span, std::uint32_
   CUpti_ActivityKernel10 record{};
   record.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
   record.name = keep(work.name);
-  record.start = in_cupti_time(span.start);
-  record.end = in_cupti_time(span.end);
+  record.start = in_cupti_time(span.start) + fake_time_error();
+  record.end = in_cupti_time(span.end) + fake_time_error();
   record.completed = record.end;
   record.deviceId = static_cast<std::uint32_t>(stream.device->index);
   record.contextId = static_cast<std::uint32_t>(stream.device->index) + 1;

@@ -56,7 +56,9 @@ def watched(watcher: str, workload: Workload, folder: Path) -> Iterator[dict[str
         seen["launched"] = int((names == KERNEL_NAME).sum())
         seen["kernels"] = len(names) - seen["launched"]
         seen["records"] = len(names) + recording.count_rows("api_calls") + recording.count_rows("ranges")
-        seen["lost"] = sum(entry["count"] for entry in recording.meta["lost"].values())
+        # Work without a range or an operator is recorded.
+        lost = {name: entry["count"] for name, entry in recording.meta["lost"].items()}
+        seen["lost"] = sum(count for name, count in lost.items() if not name.startswith("device_work"))
         seen["status"] = [one.get("cupti_status") for one in recording.meta["collectors"]]
 
 

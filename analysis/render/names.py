@@ -13,12 +13,13 @@ from ...profiling.attribution.kernel_names import short_name
 
 CUT = "…"  # stands for what is left out
 CHANGE = " → "  # stands between the two names of a change
-_SIGNATURE = re.compile(r"^void |<.*>|\(anonymous namespace\)|::[^ ]*\(.*\)")
+_LONGEST = 4096  # characters of a name that are looked at: its ends
+_NO_SPACES = re.compile("[^ ]+")
 _INNERMOST = re.compile(r"<[^<>]*>")
 _NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+(?=[A-Za-z_~])")
 _CLASS = re.compile(r" \([^()]*\)")  # of a layer: fc6 (Linear) forward
-_PATH = re.compile(r"(?<![\w.])([\w-]+)(?:\.[\w-]+){2,}(?=\.[\w-]+)")  # of a layer, without its last part
-_FIRST = re.compile(rf"[\w-]+\.(?={CUT})")  # of such a path
+_PATH = re.compile(r"(?<![\w.-])([\w-]+)(?:\.[\w-]+){2,}(?=\.[\w-]+)")  # of a layer, without its last part
+_FIRST = re.compile(rf"(?<![\w-])[\w-]+\.(?={CUT})")  # of such a path
 # What a heading can do without: "NVIDIA GeForce GTX 1080 (modelled, cudnn7)" is the GTX 1080.
 _MAKER = re.compile(
     r"NVIDIA |AMD |Intel\(R\) |GeForce |Tesla |Quadro |\((?:R|TM)\)| CPU @ .*|-\d+GB\b"
@@ -30,7 +31,24 @@ _WORD = re.compile(r".+?(?:[_.:,/<>\s-]+|(?<=[a-z\d])(?=[A-Z])|$)")
 
 def readable(name: str) -> str:
     """A name without what only its compiler needs."""
-    return CHANGE.join(short_name(one) if _SIGNATURE.search(one) else one for one in name.split(CHANGE))
+    return CHANGE.join(short_name(one) if _is_signature(one) else one for one in _ends(name).split(CHANGE))
+
+
+def _ends(name: str) -> str:
+    """A name of at most `_LONGEST` characters: without its middle, if it is longer."""
+    return name if len(name) <= _LONGEST else name[: _LONGEST // 2] + CUT + name[-_LONGEST // 2 + 1 :]
+
+
+def _is_signature(name: str) -> bool:
+    """Whether a compiler wrote it: with template arguments, an anonymous namespace or arguments of a member."""
+    if name.startswith("void ") or "(anonymous namespace)" in name or -1 < name.find("<") < name.rfind(">"):
+        return True
+    closed = name.rfind(")")
+    for word in _NO_SPACES.finditer(name[: closed + 1]):
+        member = name.find("::", word.start(), word.end())
+        if member >= 0 and -1 < name.find("(", member + 2, word.end()) < closed:
+            return True
+    return False
 
 
 def fit(name: str, width: int) -> str:
@@ -39,9 +57,9 @@ def fit(name: str, width: int) -> str:
     Template arguments go first, the innermost before the others, then namespaces, the class and the inner path of a
     layer, and at last words in the middle.
     """
-    if cell_len(name) <= width:
+    if len(name) <= _LONGEST and cell_len(name) <= width:
         return name
-    text = name
+    name = text = _ends(name)
     for text in _shorter(name):
         if cell_len(text) <= width:
             return text
@@ -110,7 +128,7 @@ def short_devices(devices: Sequence[str]) -> dict[str, str]:
 def _shorter(name: str) -> Iterator[str]:
     text = readable(name)
     yield text
-    while _SIGNATURE.search(name) and _INNERMOST.search(text):
+    while _is_signature(name) and _INNERMOST.search(text):
         yield _INNERMOST.sub(f"<{CUT}>", text)
         text = _INNERMOST.sub("", text)
         yield text

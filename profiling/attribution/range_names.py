@@ -83,7 +83,7 @@ _PHASES = {
 }
 _BATCH = re.compile(r"(?:batch[ _-]?size|\bbs|\bbatchsize)[ ]*[=:][ ]*(\d{1,9})\b", re.IGNORECASE)
 _EMIT_NVTX = re.compile(r"(?P<op>[^,]+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = \d+)?(?:, sizes = (?P<sizes>\[.*))?")
-_COUNTED = re.compile(r"(.*[^\W\d_].*?)[ _#:=.-]*\d+", re.DOTALL)
+_LETTER = re.compile(r"[^\W\d_]")
 _CALL_NUMBER = re.compile(r",? ?(?:op_id|seq) ?= ?\d+$")
 # Lightning's profiler marks a step of its training or evaluation loop by the method that runs it.
 _LIGHTNING_STEP = re.compile(
@@ -258,14 +258,23 @@ def fold_counters(meanings: Sequence[RangeName], uses: Sequence[int] | npt.NDArr
     folded = list(meanings)
     numbered: dict[str, list[int]] = {}
     for index, (one, count) in enumerate(zip(meanings, uses, strict=True)):
-        stem = None if one.layer is None or one.whole_layer or one.role is not None else _COUNTED.fullmatch(one.layer)
-        if stem is not None and count == 1:
-            numbered.setdefault(stem[1], []).append(index)
+        named = one.layer is not None and not one.whole_layer and one.role is None
+        if count == 1 and named and (stem := _before_number(one.layer or "")):
+            numbered.setdefault(stem, []).append(index)
     for stem_text, found in numbered.items():
         if len(found) >= _MOST_LAYERS:
             for index in found:
                 folded[index] = folded[index]._replace(layer=stem_text)
     return folded
+
+
+def _before_number(name: str) -> str | None:
+    """A name without the number at its end and what separates it; None without a number, or a letter before it."""
+    end = len(name)
+    while end and name[end - 1].isdecimal():
+        end -= 1
+    stem = name[:end].rstrip(" _#:=.-")
+    return stem if end < len(name) and _LETTER.search(stem) else None
 
 
 def _number(digits: str | None) -> int | None:

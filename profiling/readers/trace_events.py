@@ -159,7 +159,12 @@ class TraceEvents(Generic[E]):
             others = rest[1:].strip(_SPACE)
             if others == b"}":
                 self.lost["stray_commas"] += 1
-            self.document |= self._decode_document(b"{" + others)
+            after = self._decode_document(b"{" + others)
+            if "traceEvents" in after:
+                raise CurvescopeError(
+                    "it has two lists `traceEvents`, of which one would be left out; export it again."
+                )
+            self.document |= after
         elif rest != b"}":
             raise _broken("it does not end with }")
 

@@ -60,6 +60,10 @@ HOSTILE = {
     "computed column": (computed_column, "column value of table StringIds is computed"),
     "long default": (long_default, "column note of table CUPTI_ACTIVITY_KIND_KERNEL is computed, or has a default"),
     "view": (view_of_kernels, "CUPTI_ACTIVITY_KIND_KERNEL is a view"),
+    "two lists": (
+        lambda path: path.write_text('{"traceEvents": [{"ph": "X", "name": "x"}], "traceEvents": []}'),
+        "it has two lists `traceEvents`",
+    ),
     "empty events": (lambda path: path.write_bytes(xspace(b"", 2_000_000)), "2,000,000 messages without a field"),
     "short events": (lambda path: path.write_bytes(xspace(b"\x10\x01", 600_000)), "600,000 events in 2,400,"),
 }

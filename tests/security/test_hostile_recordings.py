@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -156,3 +157,37 @@ def test_a_copied_part_is_refused(command, store, refusal_of):
 def test_a_pipe_in_place_of_a_part_is_refused(store, refusal_of):
     os.mkfifo(store / "a" / "kernels" / "00001.parquet")
     assert "00001.parquet: it is no regular file" in refusal_of("breakdown", store / "a")
+
+
+def bomb(path, rows, name):
+    """A part of so many equal kernels, in little memory."""
+    count = min(rows, 1 << 20)
+    columns = {"name": pa.array([name]).dictionary_encode().take(pa.array(np.zeros(count, np.int64)))}
+    columns |= {"source": pa.array(["cupti"]).dictionary_encode().take(pa.array(np.zeros(count, np.int64)))}
+    columns |= {column: pa.array(np.ones(count, np.int64)) for column in ("duration_ns", "step", "start_ns")}
+    table = pa.table(columns)
+    with pq.ParquetWriter(path, table.schema, compression="zstd") as writer:
+        for _ in range(rows // count):
+            writer.write_table(table)
+
+
+@pytest.mark.parametrize(
+    ("rows", "name", "said"),
+    [(4 << 20, "k", r"4,194,304 rows in [\d,]+ bytes"), (1 << 17, "k" * 65_536, r"[\d,]+ bytes of text in [\d,]+;")],
+)
+def test_a_part_out_of_proportion_is_refused(rows, name, said, store, refusal_of):
+    bomb(store / "a" / "kernels" / "00001.parquet", rows, name)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(CurvescopeError, match=f"kernels/00001.parquet: it has {said}"):
+        open_recording(store / "a").arrow("kernels")
+    assert pa.total_allocated_bytes() - before < 1 << 28
+    if rows > 1 << 20:
+        assert "CURVESCOPE_LIMITS=10" in refusal_of("breakdown", store / "a")
+
+
+def test_many_parts_out_of_proportion_together_are_refused(store):
+    bomb(store / "a" / "kernels" / "00001.parquet", 1 << 18, "k")
+    for number in range(2, 8):
+        bomb(store / "a" / "kernels" / f"{number:05d}.parquet", (1 << 18) - number, "k")
+    with pytest.raises(CurvescopeError, match=r"a/kernels: it has 1,\d+,\d+ rows in"):
+        open_recording(store / "a").arrow("kernels")

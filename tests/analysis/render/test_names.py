@@ -1,7 +1,9 @@
+import time
+
 import pytest
 from rich.cells import cell_len
 
-from curvescope.analysis.render.names import distinct_parts, fit, fit_all, short_devices
+from curvescope.analysis.render.names import distinct_parts, fit, fit_all, readable, short_devices
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*> >(int)"
 FPROP = "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x64x16_stage4"
@@ -89,3 +91,13 @@ def test_devices_have_short_names_where_these_differ():
 )
 def test_names_that_begin_alike_are_told_apart_by_the_rest(names, parts):
     assert distinct_parts(names) == parts
+
+
+@pytest.mark.parametrize("part", ["a", "<", "<a", "a.", "::", "(", "-", "a::b(", "_", " (", "a<b>"])
+def test_names_of_any_length_take_little_time(part):
+    """A name of 64 kB took 43 s: patterns that begin at each character and read to the end."""
+    began = time.process_time()
+    for name in (part * (65_536 // len(part)), "<" * 30_000 + ">" * 30_000):
+        assert len(fit(name, 40)) <= 40
+        assert len(readable(name)) <= 4096
+    assert time.process_time() - began < 5

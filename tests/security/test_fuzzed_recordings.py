@@ -1,0 +1,16 @@
+"""No damage to a recording ends in anything but an answer or a refusal, within limits of memory and time."""
+
+import pytest
+
+from .fuzzed_recordings import read_apart
+
+# Inputs that found something: kernel times that no sum of floats holds, and a name of 70,000 characters in a message.
+FOUND = (209, 236, 39)
+QUICK, SLOW = range(12), range(12, 2000)
+
+
+@pytest.mark.parametrize("numbers", [(*FOUND, *QUICK), pytest.param(SLOW, marks=pytest.mark.slow)], ids=["few", "all"])
+def test_damaged_recordings_are_read_or_refused(numbers):
+    """Whoever changes what reads recordings feeds it thousands by `fuzzed_recordings`."""
+    wrong = {number: failed for number in numbers if (failed := read_apart(number)[2]) is not None}
+    assert not wrong, next(iter(wrong.items()))

@@ -42,6 +42,8 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
     else:
         what, remedy = "copies between host and device while nothing else runs", "copy beside other work"
         how = "tensor.to(device, non_blocking=True) in a stream of its own, one batch ahead"
+    if not step.knows_operators and not offloads:
+        how = "cudaHostRegister or cudaMallocHost for the host's memory; cudaMemcpyAsync in a stream of its own"
     return Suggestion(
         cause=CAUSE, what=what, at_most_ms=exposed_ms, evidence=tuple(evidence), where=where, remedy=remedy, how=how
     )

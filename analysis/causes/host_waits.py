@@ -14,6 +14,11 @@ INTERVENTION = Intervention(
     untested="no factor takes reads of results out of a program",
 )
 _NEAR_NS = 200_000  # between the return of a wait and a gap that follows from it
+_IN_TORCH = (
+    "no .item(), .cpu(), print or boolean test of a tensor in the step; add losses up on the device; copy with "
+    "non_blocking=True; torch.cuda.set_sync_debug_mode('warn') names each place"
+)
+_IN_CUDA = "work of one stream runs in order without a wait of the host; let events, and only the last read, wait"
 _READS = ("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal")
 
 
@@ -50,8 +55,7 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
         where=str(names.index[0]),
         stack=stack_of(code),
         remedy="read results of the device less often, or later",
-        how="no .item(), .cpu(), print or boolean test of a tensor in the step; add losses up on the device; "
-        "copy with non_blocking=True; torch.cuda.set_sync_debug_mode('warn') names each place",
+        how=_IN_TORCH if step.knows_operators else _IN_CUDA,
     )
 
 

@@ -68,6 +68,11 @@ class ProfiledStep:
         """Idle time whose reason matches."""
         return sum(time.time_ms for time in self.idle if time.reason is not None and matches(time.reason))
 
+    @property
+    def knows_operators(self) -> bool:
+        """Whether a framework's operators are known: else it may be a program in CUDA or HIP."""
+        return bool(self.groups["op"].notna().any())
+
     def enough(self, ms: float) -> bool:
         """Whether it is worth a suggestion."""
         return ms >= LEAST_SHARE * self.time_ms > 0

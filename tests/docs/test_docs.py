@@ -237,3 +237,8 @@ def test_every_table_of_causes_has_a_row_for_every_cause():
     ):
         rows = re.findall(r"^\| (?:\d+ )?([^|(]+?) (?:\([^|]*\) )?\|", table, re.MULTILINE)
         assert set(CAUSES) - set(rows) == left_out
+
+
+def test_the_page_of_advice_is_that_of_its_results():
+    script = load_script("benchmarks/profile_advice.py")
+    assert script.PAGE.read_text() == script.page()

@@ -1,0 +1,211 @@
+"""Profiles that others recorded, side by side: our advice, sums by hand over the file, and what other tools say.
+
+    python benchmarks/profile_advice.py [--peers PYTHON]   measures, into results/profile_advice.json
+    python benchmarks/profile_advice.py --page             writes docs/profile-advice.md from it
+
+PYTHON is that of a virtual environment of its own, made with
+`python -m venv peers && peers/bin/pip install HolisticTraceAnalysis nsys-ai`. Sums by hand use json and sqlite3 alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PROFILES = ROOT / "tests" / "data" / "profiles"
+RESULTS = ROOT / "benchmarks" / "results" / "profile_advice.json"
+PAGE = ROOT / "docs" / "profile-advice.md"
+FILES = (
+    "kineto_resnet50_w0_a.pt.trace.json.gz",
+    "param_resnet.json.gz",
+    "tl_h100_timesformer.json.gz",
+    "tl_mi300_ddp_resnet18.json.gz",
+    "tl_mi300_resnet_act.json.gz",
+    "tl_b200_eager.json.gz",
+    "tl_vllm_decode.json.gz",
+    "hta_alexnet_trace.json.gz",
+    "nsysai_h100_2gpu_1s.sqlite.gz",
+    "pipit_cloverleaf.sqlite.gz",
+)
+_HTA = """
+import json, logging, sys
+logging.disable(logging.CRITICAL)
+from hta.trace_analysis import TraceAnalysis
+trace = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir="")
+row = trace.get_temporal_breakdown(visualize=False).iloc[0]
+said = {name: float(row[f"{name}_pctg"]) for name in ("idle_time", "compute_time", "non_compute_time")}
+said["span_ms"] = float(row["kernel_time(us)"]) / 1e3
+idle = trace.get_idle_time_breakdown(ranks=[0], visualize=False)[0]
+said["idle"] = {str(k): float(v) / 1e3 for k, v in idle.groupby("idle_category")["idle_time"].sum().items()}
+print(json.dumps(said))
+"""
+_NOT_HOST = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+def device_events(path: Path) -> list[tuple[float, float, str]]:
+    """Start and end in ms, and kind (kernel, HtoD, DtoH or other), of all device work of a profile."""
+    if ".sqlite" in path.name:
+        with tempfile.NamedTemporaryFile(suffix=".sqlite") as copy:
+            Path(copy.name).write_bytes(gzip.decompress(path.read_bytes()))
+            with sqlite3.connect(copy.name) as database:
+                kernels = database.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
+                copies = database.execute("SELECT start, end, copyKind FROM CUPTI_ACTIVITY_KIND_MEMCPY").fetchall()
+        kinds = {1: "HtoD", 2: "DtoH"}
+        rows = [(start, end, "kernel") for start, end in kernels]
+        rows += [(start, end, kinds.get(kind, "other")) for start, end, kind in copies]
+        return sorted((start / 1e6, end / 1e6, kind) for start, end, kind in rows)
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    found = []
+    for event in events:
+        if event.get("ph") == "X" and str(event.get("cat", "")).lower() in (*_NOT_HOST, "memcpy", "memset"):
+            name = event["name"]
+            kind = next((kind for kind in ("HtoD", "DtoH") if kind in name), "other" if "Mem" in name[:3] else "kernel")
+            found.append((event["ts"] / 1e3, (event["ts"] + event["dur"]) / 1e3, kind))
+    return sorted(found)
+
+
+def by_hand(path: Path) -> dict[str, Any]:
+    """Sums over the whole file: time from the first to the last device work, busy time, longest gap, copies alone."""
+    events = device_events(path)
+    first, last = events[0][0], max(end for _, end, _ in events)
+    busy, reached, longest = 0.0, first, 0.0
+    for start, end, _ in events:
+        longest = max(longest, start - reached)
+        busy += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    edges = sorted(
+        edge
+        for start, end, kind in events
+        for edge in ((start, 1, kind in ("HtoD", "DtoH")), (end, -1, kind in ("HtoD", "DtoH")))
+    )
+    alone, running, copying, before = 0.0, 0, 0, first
+    for at, change, copies in edges:
+        alone += (at - before) * (running > 0 and running == copying)
+        running, copying, before = running + change, copying + change * copies, at
+    return {
+        "span_ms": last - first,
+        "busy_ms": busy,
+        "idle_share": 1 - busy / (last - first),
+        "longest_gap_ms": longest,
+        "copies_alone_ms": alone,
+    }
+
+
+def ours(path: Path) -> dict[str, Any]:
+    """The document of `curvescope explain`."""
+    command = [sys.executable, "-m", "curvescope", "explain", str(path), "--json"]
+    document = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
+    kept = ("cause", "do", "at_most_ms", "at_most_share", "where")
+    return {
+        "headline": document["headline"],
+        "suggested": [{name: one[name] for name in kept} for one in document["suggested"]],
+    }
+
+
+def peers(path: Path, python: Path) -> dict[str, Any]:
+    """What HolisticTraceAnalysis says of a trace, and nsys-ai of an export; an error in its words."""
+    if ".sqlite" not in path.name:
+        done = subprocess.run([python, "-c", _HTA, path], capture_output=True, text=True, check=False)
+        lines = (done.stdout or "").strip().splitlines()
+        return {"HTA": json.loads(lines[-1])} if lines and not done.returncode else {"HTA": _error(done.stderr)}
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "profile.sqlite"
+        copy.write_bytes(gzip.decompress(path.read_bytes()))
+        command = [python.parent / "nsys-ai", "skill", "run", "root_cause_matcher", copy]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    found = [
+        f"{line[2:]}: {after.removeprefix('Evidence: ')}"
+        for line, after in pairwise(lines)
+        if after.startswith("Evidence: ")
+    ]
+    return {"nsys-ai": found or _error(done.stderr)}
+
+
+def _error(text: str) -> str:
+    return (text.strip().splitlines() or ["no output"])[-1][:200]
+
+
+def measure(python: Path | None) -> None:
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    found = {}
+    for name in FILES:
+        path = PROFILES / name
+        said = peers(path, python) if python else known.get(name, {}).get("peers", {})
+        found[name] = {"by_hand": by_hand(path), "ours": ours(path), "peers": said}
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def page() -> str:
+    """The documentation page, from the results."""
+    lines = [
+        "# Advice on profiles of others",
+        "",
+        "Ten profiles that other people recorded (origin and licence: `tests/data/profiles/README.md`): what `explain` "
+        "suggests, what the file itself says by sums with `json` and `sqlite3` alone, and what other tools say of it. "
+        "Sums are over the whole file, from its first to its last device work; ours are per step, where steps are "
+        "known. A suggestion is an upper bound, and was not tried. `benchmarks/profile_advice.py` makes this page.",
+        "",
+        "HTA is HolisticTraceAnalysis 0.5.0 (its temporal and idle time breakdown), nsys-ai is 0.3.0 (its skill "
+        "`root_cause_matcher`). AMD's TraceLens is in no package index, so it was not run. Where they differ from us: "
+        "HTA's span begins with the first kernel, so that it does not see the 218 ms before it in the video's step; "
+        "nsys-ai counts time of copies as idle, and calls copies pageable that the export's own ENUM_CUDA_MEM_KIND "
+        "names pinned.",
+        "",
+    ]
+    for name, row in json.loads(RESULTS.read_text()).items():
+        hand = row["by_hand"]
+        lines += [f"## {name}", "", row["ours"]["headline"], ""]
+        lines += ["| suggested | saves at most | where |", "|---|--:|---|"]
+        lines += [
+            f"| {one['do']} ({one['cause']}) | {one['at_most_ms']:.4g} ms ({one['at_most_share']:.0%}) "
+            f"| {(one['where'] or '').replace('|', '/')} |"
+            for one in row["ours"]["suggested"]
+        ] or ["| nothing | | |"]
+        lines += [
+            "",
+            f"By hand: {hand['span_ms']:.5g} ms from the first to the last device work, {hand['busy_ms']:.5g} ms busy, "
+            f"{hand['idle_share']:.0%} idle; longest gap {hand['longest_gap_ms']:.4g} ms; copies from or to the host "
+            f"beside which nothing runs {hand['copies_alone_ms']:.4g} ms.",
+            "",
+        ]
+        lines += _said(row["peers"])
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _said(told: dict[str, Any]) -> list[str]:
+    hta, others = told.get("HTA"), told.get("nsys-ai")
+    if isinstance(hta, dict):
+        idle = ", ".join(f"{name} {ms:.4g} ms" for name, ms in hta["idle"].items())
+        return [
+            f"HTA: idle {hta['idle_time']:.0f} %, compute {hta['compute_time']:.0f} %, other device work "
+            f"{hta['non_compute_time']:.0f} % of {hta['span_ms']:.5g} ms; idle by category: {idle}.",
+            "",
+        ]
+    if isinstance(others, list):
+        return ["nsys-ai:", "", *(f"- {line}" for line in others), ""]
+    return [f"HTA: {hta}", ""] if hta else [f"nsys-ai: {others}", ""] if others else []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", type=Path, metavar="PYTHON", help="interpreter that has the other tools")
+    parser.add_argument("--page", action="store_true", help="write the page of the results")
+    options = parser.parse_args()
+    if options.page:
+        PAGE.write_text(page())
+    else:
+        measure(options.peers)
+
+
+if __name__ == "__main__":
+    main()

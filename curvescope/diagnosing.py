@@ -212,7 +212,7 @@ def _duration(protocol: Protocol, experiments_s: float | None) -> str:
     if protocol.time_limit_s is None:
         sweep = f"{counted(protocol.rounds[0], 'round')} without a time limit"
     else:
-        sweep = f"at most {duration_text(protocol.time_limit_s)}"
+        sweep = f"what fits {duration_text(protocol.time_limit_s)}, the largest first"
     return ", then ".join(filter(None, (sweep, _then(experiments_s))))
 
 

@@ -9,8 +9,8 @@ The cost of one mark, known from the steps without marks, times the marks at a p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,11 +40,25 @@ class Marked:
     places: tuple[Place, ...]  # layer (None outside layers) and phase
     steps: Mapping[int, Samples]  # times by place, ms, of the steps of each batch size, without the cost of their marks
     statistic: str  # statistic for T, see `statistics.STATISTICS`
+    # rounds with a profiled step, by batch size; of a batch size that is missing, all
+    profiled_rounds: Mapping[int, Collection[int]] = field(default_factory=dict)
+
+    def pace(self, batch: int) -> float:
+        """How much slower all rounds were than those with a profiled step, by the marked steps of both."""
+        steps = self.steps[batch]
+        inside = np.isin(steps.rounds, list(self.profiled_rounds.get(batch, steps.rounds)))
+        if inside.all() or not inside.any():
+            return 1.0
+        profiled = Samples(steps.times_ms[inside], steps.rounds[inside])
+        both = (mean_parts(of, self.statistic).sum() for of in (steps, profiled))
+        every_ms, profiled_ms = map(float, both)
+        return every_ms / profiled_ms
 
     def settle(self, kernel_times: pd.DataFrame) -> tuple[pd.DataFrame, Sampled]:
         """Exclusive times that add up to those of the marked steps at each place, and the terms' times in these steps.
 
-        Kernels keep their times, or all take a part of them if together they took more than their place does. Idle rows
+        Kernels keep their times, at the pace of all rounds if some were not profiled, or all take a part of them if
+        together they took more than their place does. Idle rows
         are by place; idle times of less than 0.5 % of the step at every batch size are together and have no place. A
         place's time in a step is shared out over its terms as it is on average. All batch sizes of `with_averaged` have
         marked steps.
@@ -60,12 +74,13 @@ class Marked:
             inside = work["step"].isin(steps).to_numpy()
             busy_ms = np.zeros((len(self.places), len(terms)))
             np.add.at(busy_ms, (place[inside], term[inside]), work_ms[inside])
-            busy_ms /= len(steps)
+            pace = self.pace(int(batch))
+            busy_ms *= pace / len(steps)
             taken_ms = mean_parts(self.steps[int(batch)], self.statistic)
             whole_ms = busy_ms.sum(axis=1)
             kept = np.divide(taken_ms, whole_ms, out=np.ones_like(whole_ms), where=whole_ms > taken_ms)
             here = (work["batch"] == batch).to_numpy()
-            factor[here] = kept[place[here]]
+            factor[here] = pace * kept[place[here]]
             parts[int(batch)] = busy_ms * kept[:, None], np.maximum(taken_ms - whole_ms, 0.0)
         settled = work.assign(**{name: work[name] * factor for name in ("exclusive_ms", "exclusive_ns")})
         share = [idle_ms / (busy_ms.sum() + idle_ms.sum()) for busy_ms, idle_ms in parts.values()]
@@ -98,7 +113,7 @@ class Marked:
         places = tuple(dict.fromkeys(names))
         member = np.array([[name == place for place in places] for name in names], np.float64)
         steps = {batch: Samples(of.times_ms @ member, of.rounds) for batch, of in self.steps.items()}
-        return Marked(places, steps, self.statistic)
+        return Marked(places, steps, self.statistic, self.profiled_rounds)
 
     def layers(self) -> dict[int, pd.DataFrame]:
         """Time of each layer (a column, "" for the rest) in every step (a row), by batch size, ms."""
@@ -227,6 +242,7 @@ def marked_steps(marks: pd.DataFrame, steps: pd.DataFrame, statistic: str) -> Ma
         tuple((None if pd.isna(layer) else str(layer), str(phase)) for layer, phase in places),
         {int(one): Samples(times_ms[batch == one], rounds[batch == one]) for one in np.unique(batch)},
         statistic,
+        {int(one): frozenset(of) for one, of in steps[profiled].groupby("batch")["round"]},
     )
 
 

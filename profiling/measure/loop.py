@@ -1,8 +1,9 @@
 """The loop: conditions measured in interleaved rounds, and the rows that their visits add to a recording.
 
-Every round visits every condition, so that slow drift of the machine touches all alike. The first round takes them in
-their order (an interrupted run is complete up to one), unless a seed is given; others are shuffled with a fixed seed,
-so that a resumed run has the same rounds. A visit takes unprofiled and profiled steps: drift is the same in both.
+Every round visits every condition, so that slow drift of the machine touches all alike. The first
+round takes them in the order of the rule, unless a seed is given; others are shuffled with a fixed
+seed, so that a resumed run has the same rounds. What does not fit the time any more is not visited.
+A visit takes unprofiled and profiled steps: drift is the same in both.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ class Loop(Generic[C]):
             if missing:
                 self.begin_round()
             for index, condition in enumerate(chosen):
+                if not self.rule.fits(condition):
+                    continue
                 visit_began_s = self.clock_s()
                 self.visit(condition, round_)
                 now_s = self.clock_s()

@@ -25,12 +25,14 @@ class Protocol:
         steps_per_visit: minimum and maximum number of unprofiled steps of one visit; `visit_s` chooses between.
         visit_s: seconds for the unprofiled steps of one visit.
         profiled_steps: maximum number of profiled steps of one visit; 0 for none.
-        time_limit_s: seconds of the run; after the minimum number of rounds, a round starts only if it is expected to
-            end within them; None runs all rounds.
+        time_limit_s: seconds of the run, in which as many rounds and sizes are measured as fit, see `affordable`; None
+            runs all rounds.
         statistic: of the unprofiled steps that is T(b): mean of the faster half, median or mean.
         until: half-width of the widest interval of any T(b), as a share of T(b), at which to stop; None: never.
         images: samples of all rounds together, so that a batch size takes images/batch steps; None: the number of steps
             does not depend on the batch size.
+        profiled_rounds: rounds in which a batch size is profiled, where marks time its layers in every round; None:
+            all.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Protocol:
     statistic: str = "mean of the faster half"  # analysis/decompose/statistics.py says why
     until: float | None = None
     images: int | None = None
+    profiled_rounds: int | None = None
 
     @property
     def is_fixed(self) -> bool:
@@ -58,8 +61,8 @@ class Protocol:
 
 
 PROTOCOLS = {
-    "default": Protocol("default", (6, 40), 1, (1, 8), 0.3, 8, 60.0),
-    "quick": Protocol("quick", (4, 12), 1, (1, 4), 0.15, 4, 27.0),
+    "default": Protocol("default", (6, 40), 1, (1, 8), 0.3, 8, 60.0, profiled_rounds=2),
+    "quick": Protocol("quick", (4, 12), 1, (1, 4), 0.15, 4, 27.0, profiled_rounds=2),
     # The post that published the VGG times on a GTX 1080: the mean of 100 runs.
     "addfor": Protocol("addfor", (10, 10), 1, (10, 10), 0.0, 8, None, "mean"),
     # Images/s over all epochs · images / (batch · devices) iterations. Five rounds give a spread.

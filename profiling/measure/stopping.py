@@ -49,6 +49,10 @@ class StoppingRule(ABC, Generic[C]):
     def next_round(self, look: Look[C]) -> Sequence[C] | None:
         """The conditions that a round visits, in their order; None to end the run."""
 
+    def fits(self, condition: C) -> bool:  # noqa: ARG002 - a rule with a limit looks at it
+        """Whether a visit of a chosen condition still fits the time; asked right before it."""
+        return True
+
 
 class Complete(StoppingRule[C]):
     """Rounds over all conditions.

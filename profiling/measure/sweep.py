@@ -20,6 +20,7 @@ from ..recording.remote_store import AnyPath
 from ..recording.store import RecordingWriter
 from ..workload.any_workload import AnyWorkload
 from ..workload.own_step import MakeStep, OwnStep
+from .affordable import ROUNDS, Affordable
 from .loop import SEED, Empty, Loop, Progress, Visit, VisitWriter
 from .machine import describe_machine
 from .probing import Probing, protocol_of_probes
@@ -28,6 +29,7 @@ from .step_checks import StepChecks
 from .stopping import Complete, StepRow, StoppingRule
 from .visit import FAILED, count_page_faults, visit
 
+LEFT_OUT = "does not fit the time limit"
 Precise = Callable[[Sequence[StepRow]], bool]
 
 
@@ -47,16 +49,32 @@ def run_sweep(
     the rounds are those of the protocol. Probes of sizes between the batch sizes take `probe_s`; a compiled step has
     none: it would be compiled for each.
     """
+    began_s = clock_s()
     workload.try_step(min(batches))
+    first_s = clock_s() - began_s
     clocks = ClockSampler(workload.device)
     meta = describe_sweep(workload.spec, batches, protocol) | describe_machine(workload.device).entry
     checks = StepChecks(axis_of(meta), workload.device)
 
+    profiles: dict[int, int] = {}  # number of visits with a profile, by batch size
+    marked: set[int] = set()
+
     def measure(batch: int) -> Visit | Empty:
+        # Two rounds name the kernels of a layer; marks time it in every round.
+        named = protocol.profiled_rounds is not None and profiles.get(batch, 0) >= protocol.profiled_rounds
         with clocks:
-            result = visit(workload, batch, protocol, clocks.sample_sometimes)
+            result = visit(
+                workload,
+                batch,
+                protocol,
+                clocks.sample_sometimes,
+                spare_s=affordable.spare_s(batch),
+                profile=not (named and batch in marked),
+            )
         if isinstance(result, Empty):
             return result
+        profiles[batch] = profiles.get(batch, 0) + bool(result.profiled)
+        marked.update([batch] if any(result.marked) else [])
         if not visits.has_operators(batch):
             count_page_faults(workload, result)
         checks.note(batch, result)
@@ -71,10 +89,11 @@ def run_sweep(
 
     rule = rule or Complete.of(protocol)
     probing = Probing(rule, batches, 0.0 if workload.compiled else probe_s, probe)
+    affordable = Affordable(probing, protocol, probing.sizes, clock_s, began_s, first_s)
     try:
         with RecordingWriter(path, meta) as writer:
             visits = VisitWriter(writer, workload.mode)
-            why = sweep_batches(visits, measure, probing, report, clock_s)
+            why = sweep_batches(visits, measure, probing, report, clock_s, affordable)
             if workload.is_users:
                 writer.update(warnings=[*writer.meta.get("warnings", []), *checks.warnings()])
             if why is not None:
@@ -118,8 +137,12 @@ def sweep_batches(
     rule: StoppingRule[int],
     report: Callable[[Progress], None] = lambda _: None,
     clock_s: Callable[[], float] = time.monotonic,
+    affordable: Affordable | None = None,
 ) -> str | None:
-    """Make the visits that are missing in a sweep's recording; returns why no batch size could be measured, or None."""
+    """Make the visits that are missing in a sweep's recording; returns why no batch size could be measured, or None.
+
+    Sizes that `affordable`, around the rule, leaves out are named in the recording.
+    """
     writer = visits.writer
     probing = rule if isinstance(rule, Probing) else None
     sizes = probing.sizes if probing else writer.meta["batches"]
@@ -145,7 +168,7 @@ def sweep_batches(
     rounds = Loop(
         conditions=sizes,
         visit=run_visit,
-        rule=rule,
+        rule=affordable or rule,
         finished=lambda batch: any(entry["batch"] == batch for entry in writer.meta["unmeasured"]),
         visited=visits.has,
         begin_round=note_sizes,
@@ -156,6 +179,8 @@ def sweep_batches(
         clock_s=clock_s,
     ).run()
     note_sizes()
+    for batch in sorted(affordable.left_out) if affordable else ():
+        visits.write_unmeasured(batch, rounds, Empty(LEFT_OUT, f"{ROUNDS} rounds of it take longer"))
     writer.update(rounds=rounds)
     return None if visits.steps else why_unmeasured(writer.meta)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,6 +27,8 @@ from .stopping import StepRow
 OUT_OF_MEMORY = "out of memory"
 FAILED = "failed"
 _GPU_WARM_UP_NS = 100_000_000
+# Time of a visit's profiled steps, in steps: of the first of a size with those that look at its operators and memory.
+_FIRST_PROFILE_STEPS, _PROFILE_STEPS = 5.0, 1.5
 _MOST_WAITING = 0.01  # share of the time between steps, at a third of the power: then energies are 0.7 % too low
 # Messages when memory runs out: of torch's allocators, oneDNN and the C++ library, and of cuBLAS and cuDNN, which
 # allocate past torch, or find no algorithm whose workspace fits.
@@ -62,15 +65,30 @@ class Steps(typing.Protocol):
 
 
 def visit(
-    workload: AnyWorkload, batch: int, protocol: Protocol, between: Callable[[], object] = lambda: None
+    workload: AnyWorkload,
+    batch: int,
+    protocol: Protocol,
+    between: Callable[[], object] = lambda: None,
+    *,
+    spare_s: float = math.inf,
+    profile: bool = True,
 ) -> Visit | Empty:
-    """Measure one batch size once; `between` runs after every unprofiled step, outside its time, e.g. to sample clocks.
+    """Measure one batch size once; returns the steps, or `Empty`.
 
-    Returns the steps, or `Empty` if the batch does not fit the memory, or a step of the user failed.
+    It is empty if the batch does not fit the memory, or a step of the user failed.
+
+    Args:
+        workload: steps to measure.
+        batch: batch size.
+        protocol: how to measure.
+        between: function that runs after every unprofiled step, outside its time, e.g. to sample clocks.
+        spare_s: seconds that marked and profiled steps may take.
+        profile: whether steps are profiled; else some are marked only.
     """
-    result = _visit(workload, batch, protocol, between)
+    parts = protocol, between, spare_s, profile
+    result = _visit(workload, batch, *parts)
     if _is_short_of_memory(result) and workload.free_others():
-        result = _visit(workload, batch, protocol, between)
+        result = _visit(workload, batch, *parts)
     if _is_short_of_memory(result):
         workload.release()
     return result
@@ -80,7 +98,14 @@ def _is_short_of_memory(result: Visit | Empty) -> bool:
     return result.why == OUT_OF_MEMORY if isinstance(result, Empty) else not result.profile_fits
 
 
-def _visit(workload: AnyWorkload, batch: int, protocol: Protocol, between: Callable[[], object]) -> Visit | Empty:
+def _visit(
+    workload: AnyWorkload,
+    batch: int,
+    protocol: Protocol,
+    between: Callable[[], object],
+    spare_s: float,
+    profile: bool,
+) -> Visit | Empty:
     unprofiled: list[StepRow] = []
     marked: list[list[dict[str, Any]]] = []
     profiled: list[StepRows] = []
@@ -91,8 +116,15 @@ def _visit(workload: AnyWorkload, batch: int, protocol: Protocol, between: Calla
         unprofiled = time_steps(workload, count, between, clock=stream_clock(workload.device))
         most = min(len(unprofiled), protocol.profiled_steps)
         limit_ns = workload.clock_ns() - began_ns
-        if most:
+        step_ns = unprofiled[-1]["duration_ns"]
+        ends_ns = workload.clock_ns() + 1e9 * spare_s
+        if most and workload.clock_ns() + len(unprofiled) * step_ns <= ends_ns:
             marked = mark_steps(workload, len(unprofiled))
+        first_profile = batch not in workload.first_profiled
+        steps = _FIRST_PROFILE_STEPS if first_profile else _PROFILE_STEPS
+        if not profile or workload.clock_ns() + steps * step_ns > ends_ns:
+            most = 0
+        limit_ns = min(limit_ns, ends_ns - workload.clock_ns())
         # One by one: if memory runs out, the steps before are kept.
         for rows in profile_steps(workload, most, limit_ns, warm_up=lambda: warm_ups.append(warm_up_device(workload))):
             profiled.append(rows)

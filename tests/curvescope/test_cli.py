@@ -74,7 +74,7 @@ def test_diagnose_prints_the_curve_and_what_to_do_next(recorded):
     assert "ms/sample" in out
     assert "curvescope explain mine --all" in out
     assert "curvescope breakdown mine" in out
-    assert "at most 1 s, then up to 2 s of experiments" in " ".join(recorded.stderr.split())
+    assert "what fits 1 s, the largest first, then up to 2 s of experiments" in " ".join(recorded.stderr.split())
     assert max(map(len, out.splitlines())) <= 80
 
 

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from curvescope.analysis.decompose.averaged_steps import Samples
 from curvescope.analysis.decompose.curve import cost_curve
 from curvescope.analysis.decompose.functionals import excess
-from curvescope.analysis.decompose.marked import marked_steps, with_averaged, without_profiler
+from curvescope.analysis.decompose.marked import Marked, marked_steps, with_averaged, without_profiler
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.analysis.decompose.terms import OVERHEAD, Key, estimate_terms
 
@@ -65,6 +66,34 @@ def test_a_sleep_is_idle_of_its_layer(event_ms):
     assert max(shares, key=lambda share: share.value.value).key.layer == "l042"
     if event_ms < 0.01:  # with more the operators fill their layers, and what is idle is not known
         assert max(shares, key=lambda share: share.value.value).key == Key("l042", "forward", "idle")
+
+
+def test_kernels_of_the_first_rounds_are_counted_at_the_pace_of_all():
+    """The machine is slower by a fifth in eight of ten rounds: idle stays the fifth of a step that it is."""
+    rounds = np.arange(10)
+    places = (("conv", "forward"),)
+    times_ms = np.where(rounds < 2, 25.0, 30.0)[:, None]
+    kernels = pd.DataFrame(
+        {
+            "batch": 1,
+            "step": [0, 1],
+            "layer": "conv",
+            "phase": "forward",
+            "kind": "kernels",
+            "name": "gemm",
+            "exclusive_ms": 20.0,
+            "exclusive_ns": 20.0e6,
+            "averaged": True,
+        }
+    )
+    shares = []
+    for profiled in ({1: {0, 1}}, {}):
+        marked = Marked(places, {1: Samples(times_ms, rounds)}, "mean", profiled)
+        table, _ = marked.settle(kernels)
+        of_kind = table.groupby("kind")["exclusive_ms"].sum()
+        shares.append(of_kind["idle"] / of_kind.sum())
+    assert shares[0] == pytest.approx(0.2)
+    assert shares[1] == pytest.approx(1 - 20 / 29)  # at their own pace, idle would have all of the slowdown
 
 
 @pytest.mark.parametrize("mark_ms", [0.0, 0.0005, 0.005])

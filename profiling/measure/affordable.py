@@ -1,0 +1,174 @@
+"""What a time limit allows of a sweep: which sizes get rounds, and which parts of a visit are made.
+
+What an answer needs first is measured first: the largest size, then the smallest, the middle one,
+and those in between. A further size is taken in if a few rounds of all fit the time. A visit always
+times a step; it marks and profiles steps in the time that the least rounds leave.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from .protocol import Protocol
+from .stopping import Look, StepRow, StoppingRule
+
+ROUNDS = 4  # that fit the time, for a size beyond the first three to be measured
+_LEAST_ROUNDS = 3  # that marks and profiles leave time for
+_NEEDED = 3  # sizes that are measured first: largest, smallest, middle
+_FIRST_SHARE = 1 / 8  # of the time, for marks and profiles of the first visit, when no time is known
+_LEAST_LIMIT_S = 3.0  # torch's profiler alone takes a second to start
+_CHEAP = 0.1  # of the time: rounds that take less together are made though the time is up
+_PROFILE_STEPS = 6.0  # time of the first profile of a size, in steps: warm-up, operators, memory
+
+
+def by_need(sizes: Sequence[int]) -> list[int]:
+    """Increasing sizes in the order in which an answer needs them."""
+    ordered = sorted(sizes)
+    if len(ordered) < 3:
+        return ordered[::-1]
+    first = [ordered[-1], ordered[0], ordered[len(ordered) // 2]]
+    return [*first, *(size for size in reversed(ordered) if size not in first)]
+
+
+class Affordable(StoppingRule[int]):
+    """The rounds of another rule, as far as they fit its time limit; all of them without one."""
+
+    def __init__(
+        self,
+        rule: StoppingRule[int],
+        protocol: Protocol,
+        sizes: Sequence[int],
+        clock_s: Callable[[], float],
+        began_s: float,
+        smallest_s: float = math.inf,
+    ) -> None:
+        """Take the limit of the rule, and the time of a first step of the smallest size, seconds.
+
+        `began_s` is when the run began, on the clock; `sizes` may grow.
+        """
+        super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
+        self._rule, self._protocol, self._sizes = rule, protocol, sizes
+        self._clock_s, self._began_s, self._smallest_s = clock_s, began_s, smallest_s
+        self._rows: Callable[[], Sequence[StepRow]] = lambda: ()
+        self._times_s: dict[int, float] = {}
+        self._seen = self._round = 0
+        self._waiting: list[int] = []  # of this round
+        self.left_out: set[int] = set()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of the time limit that are left."""
+        return self._limit_s - (self._clock_s() - self._began_s)
+
+    @property
+    def _limit_s(self) -> float:
+        limit_s = self._rule.time_limit_s
+        return math.inf if limit_s is None else max(limit_s, _LEAST_LIMIT_S)
+
+    def next_round(self, look: Look[int]) -> Sequence[int] | None:
+        """The sizes that the other rule names and that fit the time, in the first round by need."""
+        self.time_limit_s, self._rows, self._round = self._rule.time_limit_s, look.rows, look.round_
+        kept = [size for size in look.conditions if size not in self.left_out]
+        chosen = self._rule.next_round(look.of(kept)) if kept else None
+        if not chosen or math.isinf(self.left_s):
+            return chosen
+        if look.round_ == 0:
+            chosen = [size for size in by_need(self._sizes) if size in chosen]
+        elif self._round_s(chosen) > self.left_s and not self._is_cheap():
+            chosen = self._first_that_fit(chosen) if look.round_ < _LEAST_ROUNDS else []
+        self._waiting = list(chosen)
+        return chosen
+
+    def fits(self, condition: int) -> bool:
+        """Whether a visit of a size fits the time; asked right before it."""
+        self._waiting = [one for one in self._waiting if one != condition]
+        needed = by_need(self._sizes)[:_NEEDED]
+        if math.isinf(self.left_s) or (self._round == 0 and condition == needed[0]) or self._is_cheap():
+            return True
+        step_s = self._step_s(condition)
+        fits = self._discarded(step_s) + step_s <= self.left_s
+        if self._round == 0 and condition in self._sizes:
+            rounds_s = sum(ROUNDS * self._visit_s(one) for one in self._taken() | {condition})
+            fits = fits and (condition in needed or rounds_s <= self.left_s)
+            self.left_out |= set() if fits else {condition}
+        return fits
+
+    def spare_s(self, size: int) -> float:
+        """Seconds that this visit may take to mark and profile steps."""
+        left_s, taken = self.left_s, self._taken()
+        if math.isinf(left_s):
+            return math.inf
+        if not taken:
+            return _FIRST_SHARE * self._limit_s
+        rounds = max(_LEAST_ROUNDS - self._round - 1, 0)
+        sizes = taken | {size} | set(by_need(self._sizes)[:_NEEDED]) - self.left_out
+        needed_s = rounds * sum(map(self._least_visit_s, sizes))
+        needed_s += sum(map(self._least_visit_s, self._waiting)) + self._least_visit_s(size)
+        beside_s = sum(map(self._step_s, self._waiting))
+        share = self._step_s(size) / (self._step_s(size) + beside_s)
+        return max(left_s - needed_s, 0.0) * share
+
+    def _is_cheap(self) -> bool:
+        """Whether the least rounds of all sizes, with one step each, are next to nothing of the time."""
+        rounds = self.least - self._round
+        steps_s = sum(map(self._step_s, self._sizes))
+        one_each_s = (1 + self._protocol.discarded_steps) * steps_s
+        return rounds > 0 and bool(self._taken()) and rounds * one_each_s <= _CHEAP * self._limit_s
+
+    def _taken(self) -> set[int]:
+        """The sizes that have a timed step."""
+        return set(self._slowest_s())
+
+    def _slowest_s(self) -> Mapping[int, float]:
+        """The slowest timed step of each size, of the rows so far, which only grow."""
+        rows = self._rows()
+        for row in rows[self._seen :]:
+            if not row["profiled"]:
+                step_s = row["duration_ns"] / 1e9
+                self._times_s[row["batch"]] = max(step_s, self._times_s.get(row["batch"], 0.0))
+        self._seen = len(rows)
+        return self._times_s
+
+    def _step_s(self, size: int) -> float:
+        """Expected time of a step: of a size without one, on the line between its neighbours."""
+        times_s = {self._sizes[0]: self._smallest_s} if math.isfinite(self._smallest_s) else {}
+        times_s |= self._slowest_s()
+        if size in times_s or not times_s:
+            return times_s.get(size, 0.0)
+        below = max((one for one in times_s if one < size), default=None)
+        above = min((one for one in times_s if one > size), default=None)
+        if below is None or above is None:
+            nearest = above if below is None else below
+            assert nearest is not None
+            return times_s[nearest] * max(size / nearest, 1.0)
+        share = (size - below) / (above - below)
+        return times_s[below] + share * (times_s[above] - times_s[below])
+
+    def _discarded(self, step_s: float) -> float:
+        return self._protocol.discarded_steps * step_s
+
+    def _least_visit_s(self, size: int) -> float:
+        """Time of a visit without marks and profile."""
+        step_s = self._step_s(size)
+        steps = self._protocol.steps_of_visit(size, round(step_s * 1e9))
+        return self._discarded(step_s) + steps * step_s
+
+    def _visit_s(self, size: int) -> float:
+        """Mean time of a visit with marks, and with its share of the profiles."""
+        step_s = self._step_s(size)
+        least_s = self._least_visit_s(size)
+        profiles_s = _PROFILE_STEPS * step_s / ROUNDS if self._protocol.profiled_steps else 0.0
+        return 2 * least_s - self._discarded(step_s) + profiles_s
+
+    def _round_s(self, sizes: Sequence[int]) -> float:
+        return sum(map(self._least_visit_s, sizes))
+
+    def _first_that_fit(self, chosen: Sequence[int]) -> list[int]:
+        """The sizes that an answer needs first, as far as a round of them fits the time."""
+        fitting: list[int] = []
+        for size in by_need(chosen):
+            if self._round_s([*fitting, size]) > self.left_s:
+                break
+            fitting.append(size)
+        return fitting

@@ -1,0 +1,119 @@
+"""A time limit is a limit, whatever a step takes, on a clock that only steps advance."""
+
+from dataclasses import replace
+
+import pytest
+
+from curvescope.profiling.measure import visit
+from curvescope.profiling.measure.affordable import by_need
+from curvescope.profiling.measure.protocol import PROTOCOLS
+from curvescope.profiling.measure.sweep import LEFT_OUT, run_sweep
+from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.workload.any_workload import FirstProfiled
+
+from .fake_clock import FakeWorkload, clock
+
+__all__ = ["clock"]  # a fixture
+
+BATCHES = (1, 2, 4, 8, 16, 32)
+LIMIT_S = 60.0
+SHAPES = {
+    "proportional": lambda batch: batch / 32,
+    "flat": lambda _: 1.0,
+    "fixed and proportional": lambda batch: 0.2 + 0.8 * batch / 32,
+}
+
+
+@pytest.fixture
+def sweep(tmp_path, clock, monkeypatch):
+    """Runs a sweep of steps that take so many seconds at the largest size; a profile begins with three more steps."""
+
+    def warm_up_profiler(workload):
+        if workload.loaded not in workload.first_profiled:
+            for _ in range(3):
+                workload.time_step()
+            workload.first_profiled[workload.loaded] = FirstProfiled([], [])
+
+    monkeypatch.setattr(visit, "warm_up_profiler", warm_up_profiler)
+
+    def run(largest_s, shape="proportional", limit_s=LIMIT_S, batches=BATCHES, protocol="default"):
+        workload = FakeWorkload(clock, lambda batch: round(1e9 * largest_s * SHAPES[shape](batch)))
+        began_s = clock.seconds()
+        how = replace(PROTOCOLS[protocol], time_limit_s=limit_s)
+        run_sweep(workload, batches, how, tmp_path / "r", clock_s=clock.seconds)
+        return open_recording(tmp_path / "r"), clock.seconds() - began_s
+
+    return run
+
+
+def rounds_of(recording):
+    """Number of rounds with an unprofiled step, by size."""
+    steps = recording.frame("steps")
+    return steps[~steps["profiled"]].groupby("batch")["round"].nunique().to_dict()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("largest_s", [0.7, 1.3, 2.0, 3.5, 5.0, 8.0, 12.0, 19.9])
+def test_a_sweep_ends_within_its_limit_whatever_a_step_takes(sweep, largest_s, shape):
+    recording, took_s = sweep(largest_s, shape)
+    rounds = rounds_of(recording)
+    assert took_s <= 1.1 * LIMIT_S
+    assert 32 in rounds
+    needed = by_need(BATCHES)[:3]
+    if 3 * 2 * largest_s * sum(map(SHAPES[shape], needed)) < 0.9 * LIMIT_S:  # one discarded step in each visit
+        assert min(rounds.get(size, 0) for size in needed) >= 3
+    left_out = {one["batch"] for one in recording.meta["unmeasured"]}
+    assert left_out == set(BATCHES) - rounds.keys()
+    assert {one["why"] for one in recording.meta["unmeasured"]} <= {LEFT_OUT}
+
+
+@pytest.mark.parametrize(
+    ("largest_s", "limit_s"), [(1.3, 5.0), (1.3, 27.0), (9.0, 300.0), (0.001, 3.0), (0.01, 4.0), (0.1, 10.0)]
+)
+def test_a_limit_of_any_length_holds(sweep, largest_s, limit_s):
+    _, took_s = sweep(largest_s, limit_s=limit_s, protocol="quick")
+    assert took_s <= 1.1 * limit_s
+
+
+def test_a_few_rounds_of_fast_steps_are_made_however_short_the_limit_is(sweep):
+    """Less than three seconds is no time for a profiler; four rounds of 4 ms take less than a tenth of it."""
+    recording, took_s = sweep(0.001, limit_s=0.1, protocol="quick")
+    assert min(rounds_of(recording).values()) >= 4
+    assert took_s <= 3.3
+
+
+def test_steps_that_fit_are_measured_at_every_size_in_many_rounds(sweep):
+    recording, took_s = sweep(0.3)
+    assert recording.meta["unmeasured"] == []
+    assert min(rounds_of(recording).values()) >= 8
+    assert took_s > 0.8 * LIMIT_S
+
+
+def test_the_largest_size_comes_first_then_the_smallest_and_the_middle(sweep):
+    assert by_need(BATCHES) == [32, 1, 8, 16, 4, 2]
+    assert by_need((1, 2)) == [2, 1]
+    recording, _ = sweep(2.5)
+    steps = recording.frame("steps").sort_values("start_ns")
+    first = steps[steps["round"] == 0].drop_duplicates("batch")["batch"].tolist()
+    assert first[:3] == [32, 1, 8]
+
+
+def test_sizes_of_which_no_rounds_fit_are_left_out_and_named(sweep):
+    """Four rounds of 32, 1 and 8 take the time; those of 16 would not fit any more."""
+    recording, _ = sweep(3.0)
+    assert [one["batch"] for one in recording.meta["unmeasured"]] == [2, 4, 16] or 16 not in rounds_of(recording)
+    for one in recording.meta["unmeasured"]:
+        assert (one["why"], one["detail"]) == (LEFT_OUT, "4 rounds of it take longer")
+
+
+def test_two_rounds_are_profiled_where_marks_time_every_one(sweep):
+    recording, _ = sweep(0.3)
+    steps, marks = recording.frame("steps"), recording.frame("marks")
+    assert steps[steps["profiled"]].groupby("batch")["round"].nunique().max() == 2
+    assert marks.groupby("batch")["round"].nunique().min() >= 8
+
+
+def test_a_sweep_without_a_limit_makes_all_its_rounds(sweep):
+    recording, took_s = sweep(5.0, limit_s=None, protocol="addfor")
+    assert set(rounds_of(recording).values()) == {10}
+    assert took_s > LIMIT_S

@@ -1,11 +1,13 @@
 """Repeated layers are one term: layers whose names differ in one number, and which do the same work.
 
 `h.0.mlp.c_fc` to `h.11.mlp.c_fc` of one class, with equal operators on equal shapes, are `h.*.mlp.c_fc`; if others of
-that pattern do other work, `h.1-11.attn`. A layer that takes another time than the others stays by itself.
+that pattern do other work, `h.1-11.attn`. Modules that a profiler numbers are `BertLayer_*`. A layer that takes another
+time than the others stays by itself.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -26,6 +28,8 @@ _ERRORS = 8.0
 _MATERIAL = 0.005
 _SHAPES = ("op", "name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _MOST_RUNS = 4
+# A part of a path that is a number, or a class with the number of its call, as profilers name it, e.g. `Linear_3`.
+_NUMBERED = re.compile(r"((?:[A-Z][A-Za-z0-9]*_)?)(\d+)")
 
 
 def repeated_layers(
@@ -76,15 +80,16 @@ def repeated_layers(
 
 def _numbers_of(layer: str) -> list[tuple[int, str]]:
     """A path as a key whose order has 2 before 10."""
-    return [(int(part) if part.isdigit() else -1, part) for part in layer.split(".")]
+    found = ((part, _NUMBERED.fullmatch(part)) for part in layer.split("."))
+    return [(int(numbered[2]), numbered[1]) if numbered else (-1, part) for part, numbered in found]
 
 
 def _patterns(layer: str) -> Iterator[str]:
     """A path with `*` for one of its numbers."""
     parts = layer.split(".")
     for index, part in enumerate(parts):
-        if part.isdigit():
-            yield ".".join([*parts[:index], "*", *parts[index + 1 :]])
+        if numbered := _NUMBERED.fullmatch(part):
+            yield ".".join([*parts[:index], f"{numbered[1]}*", *parts[index + 1 :]])
 
 
 def _steps(kernel_times: pd.DataFrame) -> Steps:
@@ -106,8 +111,8 @@ def _alike_in_time(members: Sequence[str], steps: Steps) -> list[str]:
 
 def _named(pattern: str, members: Sequence[str]) -> str:
     """The numbers of the members in place of the `*`, e.g. `1-11`; the first, the second and the last of many runs."""
-    at = pattern.split(".").index("*")
-    numbers = [int(member.split(".")[at]) for member in members]
+    before = pattern.index("*")
+    numbers = [int(member[before:].partition(".")[0]) for member in members]
     runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
     texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
     return ",".join(texts if len(texts) <= _MOST_RUNS else [*texts[:2], "…", texts[-1]])

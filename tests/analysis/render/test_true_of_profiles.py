@@ -99,3 +99,13 @@ def test_own_durations_stand_beside_shared_out_times(imported_profile, document_
         assert (row["duration_ms"], row["calls"]) == pytest.approx(summed[row["label"]])
     assert any(row["duration_ms"] > 1.2 * row["time_ms"] for row in rows)
     assert "durations: the sum of the own durations of a row's kernels" in said("breakdown", path, "--by", "kernel")
+
+
+def test_modules_that_a_profiler_numbers_are_one_row(imported_profile, document_of):
+    path = imported_profile("tl_h100_timesformer.json.gz")
+    rows = {row["label"]: row for row in document_of("breakdown", path)["rows"]}
+    apart = document_of("breakdown", path, "--by-instance")["rows"]
+    odd = [f"TimesformerSelfAttention_{number} forward" for number in range(1, 24, 2)]
+    together = rows["TimesformerSelfAttention_1,3,…,23 (12 times) forward"]
+    assert together["time_ms"] == pytest.approx(sum(row["time_ms"] for row in apart if row["label"] in odd))
+    assert together["calls"] == 84

@@ -20,7 +20,7 @@ _OPTIONS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-Wall", "-Wext
 # Only the public functions of the libraries that it plays are seen from outside, and the C library's that know time.
 _OF_HOST = (
     "clock_gettime; gettimeofday; time; nanosleep; clock_nanosleep; usleep; sleep; poll; epoll_wait; select; "
-    "sem_clockwait; sem_timedwait; pthread_cond_clockwait; pthread_cond_timedwait; getrusage; open64; "
+    "sem_clockwait; sem_timedwait; pthread_cond_clockwait; pthread_cond_timedwait; getrusage; open64; stat64; "
     "sigaction; pthread_sigmask; sigprocmask; execve; execv; execvp; execvpe; posix_spawn; posix_spawnp"
 )
 _PUBLIC = f"{{ global: cu*; __cu*; nvml*; virtual_card_*; {_OF_HOST}; local: *; }};\n"

@@ -26,3 +26,18 @@ def linear(batch: int) -> Callable[[], None]:
     """Two products and what is between them."""
     net = nn.Sequential(nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 512)).cuda()
     return train(net, torch.randn(batch, 2048, device="cuda"))
+
+
+def small(batch: int) -> Callable[[], None]:
+    """Many small kernels: the card waits for the host."""
+    net = nn.Sequential(*[nn.Linear(64, 64) for _ in range(20)]).cuda()
+    return train(net, torch.randn(batch, 64, device="cuda"))
+
+
+def convolutions(batch: int) -> Callable[[], None]:
+    """Convolutions, batch normalisation and a product: something for each factor to change."""
+    net = nn.Sequential(
+        *(nn.Conv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1)),
+        *(nn.MaxPool2d(4), nn.Flatten(), nn.Linear(64 * 16 * 16, 256)),
+    ).cuda()
+    return train(net, torch.randn(batch, 3, 64, 64, device="cuda"), momentum=0.9)

@@ -1,6 +1,8 @@
 """Curvescope on the virtual card as a user runs it: a diagnosis, its recording, and what it says."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,45 @@ def test_a_diagnosis_of_an_own_step_has_kernels_layers_phases_and_an_exact_sum(d
     steps = recording.frame("steps")
     unprofiled = steps[~steps["profiled"] & (steps["batch"] == 16384)]
     assert unprofiled["duration_ns"].std() < 0.01 * unprofiled["duration_ns"].mean()
+
+
+def test_a_diagnosis_of_vgg_tests_causes_in_workers_and_writes_a_report(curvescope_on, tmp_path):
+    card = Card(["gtx1080"], virtual_time=True)
+    options = ("--time-limit", 10, "--experiments", 10, "-o", tmp_path / "vgg")
+    text = curvescope_on(card, "diagnose", "vgg_a", "--batch", "8,16,32", *options, "--json")
+    document = json.loads(text)
+    assert document["device"]["name"] == "NVIDIA GeForce GTX 1080"
+    recording = open_recording(tmp_path / "vgg")
+    kernels = recording.frame("kernels")
+    names = set(kernels["name"])
+    for family in ("maxwell_scudnn", "maxwell_sgemm", "max_pool_forward", "multi_tensor_apply"):
+        assert any(family in name for name in names), family
+    assert {"conv1_1", "fc6"} <= set(kernels["layer"].dropna())
+    experiments = recording.frame("experiments")
+    assert len(experiments["factor"].unique()) > 1
+    curvescope_on(card, "report", tmp_path / "vgg", "-o", tmp_path / "vgg.html")
+    assert "GTX 1080" in (tmp_path / "vgg.html").read_text()
+
+
+def test_a_recorded_program_has_kernels_with_layers_through_the_collector(libraries, tmp_path):
+    """The program is one of its own, into which the collector is injected, as the driver does."""
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import torch\n"
+        "net = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3)).cuda()\n"
+        "optimizer, x = torch.optim.SGD(net.parameters(), 0.1), torch.randn(32, 3, 64, 64, device='cuda')\n"
+        "for _ in range(20):\n"
+        "    optimizer.zero_grad(); net(x).sum().backward(); optimizer.step()\n"
+        "torch.cuda.synchronize()\n"
+    )
+    command = [sys.executable, "-m", "curvescope", "record", "-o", tmp_path / "r", "--", sys.executable, program]
+    chosen = H100.environment(tmp_path / "card", libraries)
+    done = subprocess.run(command, env=chosen, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    recording = open_recording(tmp_path / "r")
+    (collector,) = (one for one in recording.meta["collectors"] if one.get("cupti_status") == "recording")
+    assert "libcupti" in collector["cupti_path"]
+    kernels = recording.frame("kernels")
+    assert kernels["name"].str.contains("xmma_fprop_implicit_gemm").any()
+    assert kernels["layer"].notna().any()
+    assert len(recording.frame("api_calls")) >= len(kernels)

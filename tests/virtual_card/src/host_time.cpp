@@ -3,11 +3,9 @@
 // A wait with a limit ends when what it waits for is there, or when the virtual time has come. That moves only by what
 // programs do; so where no thread of the test runs, nothing will move it, and it jumps to the end of the first wait.
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdarg.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/select.h>
@@ -16,7 +14,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "clock.h"
 #include "next.h"
@@ -221,20 +218,6 @@ int getrusage(__rusage_who_t who, rusage* used) noexcept {
   used->ru_stime = {};
   used->ru_minflt = used->ru_majflt = 0;
   return 0;
-}
-
-// The kernel's account of how long threads waited for a processor is of the host's time: there is none.
-int open64(const char* path, int flags, ...) {
-  va_list more;
-  va_start(more, flags);
-  const unsigned int mode = va_arg(more, unsigned int);
-  va_end(more);
-  const char* name = std::strrchr(path, '/');
-  if (name != nullptr && std::strcmp(name, "/schedstat") == 0 && is_virtual()) {
-    errno = ENOENT;
-    return -1;
-  }
-  return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 
 }  // extern "C"

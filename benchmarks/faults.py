@@ -1,14 +1,14 @@
-"""Faults injected into every command: kills, interrupts, full disks, no memory, clocks that step, broken packages.
+"""Faults injected into every command: kills, signals, full disks, no memory, clocks that step, broken packages.
 
-`python benchmarks/faults.py` runs all trials and writes docs/faults.md; `--trials 5 --only kill` a part of them, and
-writes nothing without `--write`. Each outcome is a line of build/faults.jsonl as soon as it is known: run again, it
-goes on with what is missing there; delete the file after a change of the code. The page says what makes a trial bad.
+`python benchmarks/faults.py --minutes 30` runs trials for half an hour and writes docs/faults.md: one of each fault and
+command first, then another of each; `--only kill --command record` a part of them, and writes nothing without
+`--write`. Each outcome is a line of build/faults.jsonl as soon as it is known: run again, it goes on with what is
+missing there; delete the file after a change of the code. The page says what makes a trial bad.
 """
 
 from __future__ import annotations
 
 import argparse
-import atexit
 import hashlib
 import json
 import os
@@ -19,49 +19,23 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
 from evidence import beginning, with_results
+from faulted_commands import CHANGES, CLI, COMMANDS, ROOT, ranges_done, template, trial_folder
 from warm_commands import Started
 
-ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "faults.md"
 KEPT = ROOT / "build" / "faults.jsonl"
-PROFILE = ROOT / "tests" / "data" / "profiles" / "kineto_resnet50_w0_a.pt.trace.json.gz"
-CLI = [sys.executable, "-m", "curvescope.cli"]
-NET = "from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(48, 4))\n"
-RANGES = "import nvtx, time\nfor n in range(40):\n    with nvtx.annotate(f'step {n}'):\n        time.sleep(0.005)\n"
 HUNG_S = 300  # far more than any command takes on a busy machine
-COLD = 0.05  # share of kills and interrupts in which Python starts and imports first; the others begin with the work
-
-# What is run in a trial: `store/` holds recordings, what is written goes to `store/new`.
-# The networks and files are small and the protocol short, so that most moments of a run are ones in which it writes.
-COMMANDS = {
-    # What the program itself says when it is interrupted is not ours.
-    "record": ["record", "-o", "store/new", "--", "sh", "-c", 'exec "$0" ranges.py 2> /dev/null', sys.executable],
-    "sweep": ["sweep", "net:build", "--input-shape", "3,4,4", "--mode", "forward", "--batch", "1", "--quick",
-              "--time-limit", "0.1", "-o", "store/new"],
-    "import": ["import", str(PROFILE), "-o", "store/new"],
-    "report": ["report", "store/model", "-o", "store/new.html"],
-    "diagnose": ["model", "vgg_a", "--device", "gtx1080", "--batch", "1..8", "-o", "store/new"],
-    "export": ["export", "store/model", "--parquet", "-o", "store/new"],
-    "explain": ["explain", "store/model"],
-    "breakdown": ["breakdown", "store/model"],
-    "compare": ["compare", "store/model", "store/model"],
-    "roofline": ["roofline", "store/model"],
-    "runs": ["runs", "store"],
-    "table": ["table", "store/model"],
-}  # fmt: skip
 CANNOT_INJECT = 77
-KILLED = ("record", "sweep", "import", "report")
 
 
 @dataclass
@@ -71,6 +45,9 @@ class Outcome:
     code: int | None
     said: str
     problems: list[str] = field(default_factory=list)
+    before: int | None = None  # what was recorded when the fault came, by number; None if nothing is counted
+    after: int | None = None  # how much of it is there
+    killed_ns: int | None = None  # when all processes were killed
 
 
 @dataclass(frozen=True)
@@ -90,7 +67,7 @@ def ended(
     *,
     environment: dict[str, str] | None = None,
     prepare: Callable[[], None] | None = None,
-    signal_after_s: tuple[signal.Signals, float] | None = None,
+    given: str = "",
     hung_s: float = HUNG_S,
 ) -> Outcome:
     """Run a command in a process group of its own to its end, judged; one that hangs is made to say where."""
@@ -99,6 +76,7 @@ def ended(
         cwd=folder,
         # Python then says where all its threads are when it gets SIGABRT.
         env={**os.environ, "PYTHONFAULTHANDLER": "1", **(environment or {})},
+        stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -106,12 +84,8 @@ def ended(
         preexec_fn=prepare,
         start_new_session=True,
     )
-    if signal_after_s is not None:
-        time.sleep(signal_after_s[1])
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal_after_s[0])
     try:
-        _, err = process.communicate(timeout=hung_s)
+        _, err = process.communicate(given, timeout=hung_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGABRT)
         with suppress(subprocess.TimeoutExpired):
@@ -124,7 +98,8 @@ def ended(
 
 
 def run(folder: Path, command: str, *, prepare: Callable[[], None] | None = None, **environment: str) -> Outcome:
-    return ended([*CLI, *COMMANDS[command]], folder, environment=environment, prepare=prepare)
+    tried = COMMANDS[command]
+    return ended([*CLI, *tried.arguments], folder, environment=environment, prepare=prepare, given=tried.given)
 
 
 def judged(code: int, err: str) -> Outcome:
@@ -137,54 +112,58 @@ def judged(code: int, err: str) -> Outcome:
     return outcome
 
 
-def signalled(number: signal.Signals) -> Callable[[Path, str, random.Random], Outcome]:
-    """Sends a signal at a random moment of the command's life, to its whole group as a terminal does."""
+def signalled(number: signal.Signals, *, alone: bool = False) -> Callable[[Path, str, random.Random], Outcome]:
+    """Sends a signal at a random moment of the command's work: to all its processes, as Slurm does, or to it alone."""
 
     def inject(folder: Path, command: str, chance: random.Random) -> Outcome:
-        cold = chance.random() < COLD
+        tried = COMMANDS[command]
         # Uniform over somewhat more than the life of the command; one that has ended is a trial of no fault.
-        after_s = chance.random() * 1.1 * life_s(command, cold)
-        if cold:
-            outcome = ended([*CLI, *COMMANDS[command]], folder, signal_after_s=(number, after_s))
-        else:
-            outcome = warm(folder, command, (number, after_s))
-        # A Python that is interrupted before it has come to our `main` ends as it always does.
-        if outcome.code == -number and number == signal.SIGINT and ", in main" not in outcome.said:
-            outcome.problems = []
+        after_s = chance.random() * 1.1 * life_s(command)
+        started = Started(tried.arguments, folder)
+        time.sleep(after_s)
+        before = None if tried.unit is None else tried.count(folder) if tried.unit != "ranges" else 0
+        started.send(number, alone=alone)
+        killed_ns = time.monotonic_ns()
+        outcome = finished(started)
+        outcome.before = before
+        if number == signal.SIGKILL and not alone and outcome.code == -number:
+            outcome.killed_ns = killed_ns
+        wanted = {0, 128 + number, -number if number == signal.SIGKILL else 0}
+        if outcome.code not in (*wanted, None):
+            outcome.problems.append(f"exit code {outcome.code}, not {128 + number}")
         return outcome
 
     return inject
 
 
-def warm(folder: Path, command: str, signal_after_s: tuple[signal.Signals, float] | None = None) -> Outcome:
-    """The same as `ended`, without the start of Python and its imports."""
-    started = Started(COMMANDS[command], folder)
-    if signal_after_s is not None:
-        time.sleep(signal_after_s[1])
-        started.send(signal_after_s[0])
+def finished(started: Started) -> Outcome:
+    """Wait for the end of a command and of all that it started, judged."""
     code = started.wait(HUNG_S)
     if code is None:
         started.send(signal.SIGABRT)
         started.wait(10)
         started.send(signal.SIGKILL)
         return Outcome(None, started.said().strip()[-8000:], ["hung"])
+    if not started.wait_for_all(60):
+        started.send(signal.SIGKILL)
+        return Outcome(code, started.said().strip()[-8000:], ["left a process"])
     return judged(code, started.said())
 
 
-_LIVES: dict[tuple[str, bool], tuple[float, int]] = {}  # seconds, and how many trials have used it
+_LIVES: dict[str, tuple[float, int]] = {}  # seconds, and how many trials have used it
 _TRIALS_OF_A_LIFE = 20
 
 
-def life_s(command: str, cold: bool) -> float:
+def life_s(command: str) -> float:
     """How long the command runs undisturbed; measured anew every so many trials, as the machine's load changes."""
-    life, used = _LIVES.get((command, cold), (0.0, _TRIALS_OF_A_LIFE))
+    life, used = _LIVES.get(command, (0.0, _TRIALS_OF_A_LIFE))
     if used >= _TRIALS_OF_A_LIFE:
         with trial_folder() as folder:
             began = time.monotonic()
-            outcome = run(folder, command) if cold else warm(folder, command)
+            outcome = finished(Started(COMMANDS[command].arguments, folder))
             assert outcome.code == 0, f"{command} fails undisturbed: {outcome.said}"
             life, used = time.monotonic() - began, 0
-    _LIVES[command, cold] = (life, used + 1)
+    _LIVES[command] = (life, used + 1)
     return life
 
 
@@ -214,7 +193,9 @@ def in_namespace(folder: Path, command: str, mount: str) -> Outcome:
     """Run a command where something is mounted that nobody else sees, and that goes with it."""
     script = f'{{ {mount}; }} || {{ echo "cannot mount here" >&2; exit {CANNOT_INJECT}; }}; exec "$@"'
     outcome = ended(
-        ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh", *CLI, *COMMANDS[command]], folder
+        ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh", *CLI, *COMMANDS[command].arguments],
+        folder,
+        given=COMMANDS[command].given,
     )
     if outcome.code == CANNOT_INJECT or outcome.said.startswith("unshare:"):
         outcome.problems.append("could not be injected on this machine")
@@ -275,7 +256,7 @@ def without(*packages: str, half: bool) -> Callable[[Path, str, random.Random], 
 
 def together(folder: Path, command: str, _: random.Random) -> Outcome:
     """Ten of the same command at once, which choose names by themselves: each has to get a recording of its own."""
-    arguments = [a for a in COMMANDS[command] if a not in ("-o", "store/new")]
+    arguments = [word for word in COMMANDS[command].arguments if word not in ("-o", "store/new")]
     (folder / "runs").symlink_to(folder / "store")
     before = set((folder / "store").iterdir())
 
@@ -294,48 +275,39 @@ def together(folder: Path, command: str, _: random.Random) -> Outcome:
 
 
 _PACKAGES = ("torch", "cupy", "pynvml")
+_WRITING = ("record", "recover", "diagnose", "confirm", "sweep", "bench", "import", "report")
+_ALL = tuple(COMMANDS)
+_ASKED = ("record", "diagnose", "confirm", "sweep", "scale", "bench", "memory", "import")
 FAULTS = (
-    Fault("kill", "SIGKILL at a random moment", KILLED, 200, signalled(signal.SIGKILL)),
-    Fault("interrupt", "SIGINT at a random moment", KILLED, 200, signalled(signal.SIGINT)),
-    Fault("disk", "no file grows past 0 to 4 kB", tuple(COMMANDS), 4, full_disk),
-    Fault("small-disk", "a file system of 16 kB", ("record", "import", "sweep", "diagnose"), 2, on_small_disk),
-    Fault("read-only", "the store is read-only", tuple(COMMANDS), 1, read_only),
-    Fault("home", "no home folder", tuple(COMMANDS), 1, no_home),
-    Fault("memory", "an address space of 0.3 to 4 GB", tuple(COMMANDS), 10, little_memory),
-    Fault("clock", "the wall clock jumps by up to a day", tuple(COMMANDS), 1, stepping_clock),
-    Fault("missing", "torch, cupy or pynvml missing", tuple(COMMANDS), 4, without(*_PACKAGES, half=False)),
-    Fault("half", "the same, half installed", tuple(COMMANDS), 4, without(*_PACKAGES, half=True)),
-    Fault("ten", "ten at once in one store", ("record", "import", "diagnose"), 2, together),
+    Fault("kill", "SIGKILL to all processes", (*_WRITING, "scale", "memory"), 100, signalled(signal.SIGKILL)),
+    Fault("kill-alone", "SIGKILL to the command alone", ("record", "recover", "diagnose", "sweep"), 50,
+          signalled(signal.SIGKILL, alone=True)),
+    Fault("term", "SIGTERM to all processes", _ASKED, 50, signalled(signal.SIGTERM)),
+    Fault("term-alone", "SIGTERM to the command alone", ("record", "diagnose"), 50,
+          signalled(signal.SIGTERM, alone=True)),
+    Fault("hup", "SIGHUP to all processes", ("record", "diagnose", "sweep"), 50, signalled(signal.SIGHUP)),
+    Fault("interrupt", "SIGINT to all processes", _ASKED, 50, signalled(signal.SIGINT)),
+    Fault("disk", "no file grows past 0 to 4 kB", _ALL, 4, full_disk),
+    Fault("small-disk", "a file system of 16 kB", ("record", "import", "sweep", "diagnose", "model"), 2, on_small_disk),
+    Fault("read-only", "the store is read-only", _ALL, 1, read_only),
+    Fault("home", "no home folder", _ALL, 1, no_home),
+    Fault("memory", "an address space of 0.3 to 4 GB", _ALL, 10, little_memory),
+    Fault("clock", "the wall clock jumps by up to a day", _ALL, 1, stepping_clock),
+    Fault("missing", "torch, cupy or pynvml missing", _ALL, 4, without(*_PACKAGES, half=False)),
+    Fault("half", "the same, half installed", _ALL, 4, without(*_PACKAGES, half=True)),
+    Fault("ten", "ten at once in one store", ("record", "import", "model"), 2, together),
 )  # fmt: skip
+SIGNALS = ("kill", "kill-alone", "term", "term-alone", "hup", "interrupt")
 FULL = sum(fault.trials * len(fault.commands) for fault in FAULTS)
 
 
-@cache
-def template() -> Path:
-    """A folder with a store of recordings; made once, gone at exit."""
-    made = Path(tempfile.mkdtemp(prefix="curvescope-faults-"))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    (made / "net.py").write_text(NET)
-    (made / "ranges.py").write_text(RANGES)
-    model = ["model", "vgg_a", "--device", "gtx1080", "--batch", "1..4", "-o", "store/model"]
-    subprocess.run([*CLI, *model], cwd=made, check=True, capture_output=True)
-    return made
-
-
-@contextmanager
-def trial_folder() -> Iterator[Path]:
-    """A copy of the template for one trial, with room for temporary files, which a killed command leaves."""
-    with tempfile.TemporaryDirectory(prefix="curvescope-trial-", ignore_cleanup_errors=True) as folder:
-        shutil.copytree(template(), folder, dirs_exist_ok=True)
-        yield Path(folder)
-
-
-def hashes(store: Path) -> dict[str, str]:
-    """Every file of the store, what the trial writes left out."""
+def hashes(store: Path, command: str) -> dict[str, str]:
+    """Every file of the store, but for those that the command may write."""
+    written = ("new", ".new", *({"recover": ("cut",), "confirm": ("measured",)}.get(command, ())))
     return {
         str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(store.rglob("*"))
-        if path.is_file() and not path.relative_to(store).parts[0].startswith(("new", ".new"))
+        if path.is_file() and not path.relative_to(store).parts[0].startswith(written)
     }
 
 
@@ -345,7 +317,7 @@ def left_behind(store: Path) -> Iterator[str]:
     from curvescope.profiling.recording.schema import TABLES
     from curvescope.profiling.recording.store import open_recording
 
-    for meta in store.glob("new/**/recording.json"):
+    for meta in store.glob("**/recording.json"):
         try:
             recording = open_recording(meta.parent)
             for table in TABLES:
@@ -357,38 +329,67 @@ def left_behind(store: Path) -> Iterator[str]:
 
 
 def trial(fault: Fault, command: str, seed: int) -> Outcome:
-    """Inject once, and look at the store before and after."""
+    """Inject once, and look at the store before and after; what was recorded before has to be there, by number."""
+    tried = COMMANDS[command]
     with trial_folder() as folder:
-        before = hashes(folder / "store")
+        before = hashes(folder / "store", command)
+        there = tried.count(folder) if command in CHANGES and tried.unit != "ranges" else 0
         outcome = fault.inject(folder, command, random.Random(f"{fault.name} {command} {seed}"))
-        if hashes(folder / "store") != before:
+        if hashes(folder / "store", command) != before:
             outcome.problems.append("what was recorded before was changed")
+        if tried.unit is not None and "could not be injected on this machine" not in outcome.problems:
+            _count(outcome, command, folder, there)
         outcome.problems += left_behind(folder / "store")
     return outcome
+
+
+def _count(outcome: Outcome, command: str, folder: Path, there: int) -> None:
+    tried = COMMANDS[command]
+    if command == "record":
+        outcome.before = ranges_done(folder, outcome.killed_ns)
+        if not (folder / "store" / "new").exists() or "mount" in outcome.said:
+            outcome.before = None  # nothing was run, or it was where only the command could see it
+    elif command == "recover":
+        outcome.before = cut_ranges()
+    else:
+        outcome.before = max(outcome.before or 0, there)
+    if outcome.before is not None:
+        outcome.after = tried.count(folder)
+        if outcome.after < outcome.before:
+            outcome.problems.append(f"{outcome.before - outcome.after} of {outcome.before} {tried.unit} are gone")
+
+
+@cache
+def cut_ranges() -> int:
+    """Ranges that have ended in the template's cut recording, by its files."""
+    from curvescope.profiling.collect.chunks import POP, read_chunks
+
+    chunks = [read_chunks(path) for path in (template() / "store" / "cut" / "chunks").glob("*.chunks")]
+    return sum(int((events["kind"] == POP).sum()) for one in chunks for events in one.threads.values())
 
 
 def page(results: dict[tuple[str, str], list[Outcome]], minutes: float) -> str:
     from curvescope.profiling.hardware.host import cpu_name
 
     what = {fault.name: fault.what for fault in FAULTS}
-    trials = sum(map(len, results.values()))
-    bad = sum(bool(o.problems) for outcomes in results.values() for o in outcomes)
-    signals = sum(len(outcomes) for (fault, _), outcomes in results.items() if fault in ("kill", "interrupt"))
+    outcomes = [outcome for found in results.values() for outcome in found]
+    bad = sum(bool(o.problems) for o in outcomes)
+    signals = sum(len(found) for (fault, _), found in results.items() if fault in SIGNALS)
     rows: dict[tuple[str, str], list[str]] = {}
-    for (fault, command), outcomes in results.items():
-        rows.setdefault((what[fault], _counted(outcomes)), []).append(command)
+    for (fault, command), found in results.items():
+        rows.setdefault((what[fault], _counted(found, command)), []).append(command)
     head = beginning(
         "Faults",
-        f"**{bad} of {trials}** trials were bad."
-        + ("" if trials >= FULL else f" This run is incomplete: all are {FULL} trials."),
-        f"**{signals}** of them were kills and interrupts at a random moment.",
-        f"**{len({command for _, command in results})}** commands were tried, with **{len(what)}** kinds of fault.",
+        f"**{bad} of {len(outcomes)}** trials were bad."
+        + ("" if len(outcomes) >= FULL else f" This run is a part: all are {FULL} trials."),
+        f"**{signals}** of them were kills and other signals at a random moment.",
+        f"**{len({command for _, command in results})}** commands were tried, with **{len({f for f, _ in results})}** "
+        "kinds of fault.",
     )
-    ran = (
-        f"{trials} trials in sequence, {minutes:.0f} minutes on a busy machine ({os.cpu_count()} cores of {cpu_name()})"
-    )
+    ran = f"{len(outcomes)} trials in sequence, {minutes:.0f} minutes on a busy machine ({os.cpu_count()} cores of "
+    ran += f"{cpu_name()})"
     text = re.sub(r"(?s).*?(?=`python )", head, PAGE.read_text(), count=1)
-    text = re.sub(r"\d+ trials in sequence[^)]*\)", ran, text, count=1)
+    text = re.sub(r"\d+ trials in sequence[^)]*\)+", lambda _: ran, text, count=1)
     table = [f"| {name} | {_named(commands)} | {counts} |" for (name, counts), commands in rows.items()]
     return with_results(text, "| fault | commands |", table)
 
@@ -400,16 +401,19 @@ def _named(commands: list[str]) -> str:
     return ", ".join(commands)
 
 
-def _counted(outcomes: list[Outcome]) -> str:
+def _counted(outcomes: list[Outcome], command: str) -> str:
     codes = Counter("done" if o.code == 0 else "killed" if (o.code or 0) < 0 else "said" for o in outcomes)
     wrong = [o for o in outcomes if o.problems]
     reasons = "; ".join(f"{n} {problem}" for problem, n in Counter(p for o in wrong for p in o.problems).items())
     bad = f"{len(wrong)}: {reasons}" if reasons else str(len(wrong))
-    return f"{len(outcomes)} | {codes['done']} | {codes['said']} | {codes['killed']} | {bad}"
+    counted = [o for o in outcomes if o.before]
+    kept = sum(min(o.before or 0, o.after or 0) for o in counted)
+    numbers = f"{kept:,} of {sum(o.before or 0 for o in counted):,} {COMMANDS[command].unit}" if counted else ""
+    return f"{len(outcomes)} | {codes['done']} | {codes['said']} | {codes['killed']} | {numbers} | {bad}"
 
 
 def planned(only: list[str] | None, commands: list[str] | None, trials: int | None) -> list[tuple[Fault, str, int]]:
-    """Every trial: rare faults first; those of hundreds in turn, so that a part of them is a part of each."""
+    """Every trial: the first of each fault and command, then the second of each, so that a part is a part of each."""
     rounds = [
         (seed, place, fault, command)
         for place, fault in enumerate(FAULTS)
@@ -417,7 +421,7 @@ def planned(only: list[str] | None, commands: list[str] | None, trials: int | No
         for seed in range(trials or fault.trials)
         if (not only or fault.name in only) and (not commands or command in commands)
     ]
-    rounds.sort(key=lambda one: (one[2].trials, one[0], one[1]))
+    rounds.sort(key=lambda one: one[:2])
     return [(fault, command, seed) for seed, _, fault, command in rounds]
 
 
@@ -451,7 +455,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=[f.name for f in FAULTS], action="append", help="these faults")
     parser.add_argument("--command", choices=COMMANDS, action="append", help="these commands")
-    parser.add_argument("--trials", type=int, help="of each fault and command (default: 200 kills, fewer of others)")
+    parser.add_argument("--trials", type=int, help="of each fault and command (default: 100 kills, fewer of others)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no trial after this time (default: 60)")
     parser.add_argument("--write", action="store_true", help="write the page from a part of the trials too")
     parser.add_argument("--page-only", action="store_true", help="run nothing: write the page of what was run")
     args = parser.parse_args()
@@ -462,8 +467,11 @@ def main() -> int:
     os.environ["OMP_NUM_THREADS"] = "1"  # threads that wait for each other take most of the time on a busy machine
     os.chdir(template())  # the checkout would be imported from, where it is the working folder
     with trial_folder() as folder:
-        warm(folder, "runs")  # starts the server of warm commands, which is no part of any command's life
+        finished(Started(COMMANDS["runs"].arguments, folder))  # the server of warm commands is no part of any life
+    began_s = time.monotonic()
     for number, one in enumerate(missing, 1):
+        if time.monotonic() - began_s > 60 * args.minutes:
+            break
         keep(*one)
         if number % 25 == 0:
             print(f"{number} of {len(missing)} run", flush=True)

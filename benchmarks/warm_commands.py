@@ -18,7 +18,11 @@ from pathlib import Path
 
 PRELOADED = (
     "curvescope.cli",
-    *(f"curvescope.commands.{name}" for name in ("record", "sweep", "import_", "report", "table")),
+    *(f"curvescope.commands.{name}" for name in ("record", "sweep", "import_", "report", "table", "diagnose")),
+    "curvescope.commands.bench",
+    "curvescope.experiments.confirming",
+    "curvescope.experiments.plan",
+    "curvescope.analysis.render.show",
     "curvescope.profiling.readers.pytorch_json",
     "curvescope.profiling.collect.merge",
     "curvescope.analysis.render.html",
@@ -43,10 +47,34 @@ class Started:
         while self._process.exitcode is None and not self._said.exists():
             time.sleep(0.001)
 
-    def send(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals, *, alone: bool = False) -> None:
         assert self._process.pid is not None
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+            if alone:
+                os.kill(self._process.pid, number)
+                return
+            for process in self._session():
+                with suppress(ProcessLookupError):
+                    os.kill(process, number)
+
+    def _session(self) -> list[int]:
+        """The processes of the command: those of its session."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has ended meanwhile
+                state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+                if int(session) == self._process.pid and state not in "ZX":
+                    found.append(int(path.parent.name))
+        return found
+
+    def wait_for_all(self, seconds: float) -> bool:
+        """Wait for the end of every process that the command started; returns whether all have ended."""
+        until = time.monotonic() + seconds
+        while self._session():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.02)
+        return True
 
     def wait(self, seconds: float) -> int | None:
         self._process.join(seconds)
@@ -64,10 +92,12 @@ def _run(arguments: list[str], folder: Path) -> None:
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
     # It gets its name when all is ready for signals.
     os.dup2(os.open("saying", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
-    if arguments[0] == "sweep":
+    if arguments[0] in ("sweep", "diagnose", "confirm"):
         _start_server_of_visits()
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.rename("saying", "said")
         from curvescope.cli import main

@@ -225,7 +225,7 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
     usual = multiprocessing.get_all_start_methods()[0]
     multiprocessing.set_start_method("spawn" if usual == "forkserver" else usual, force=True)
     served = _attempt(make, *arguments)
-    with suppress(EOFError):
+    with suppress(EOFError, ConnectionError):  # the parent ended, also while this process measured for it
         while True:
             method, arguments = connection.recv()
             failed = isinstance(served, Empty)

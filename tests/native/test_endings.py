@@ -140,8 +140,16 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("how", ["", "ends by itself"])
-@pytest.mark.parametrize("ending", ENDINGS)
+# Of those that end by themselves, what the usual schedulers do; the others take seconds each and are slow tests.
+QUICK = ("kill: SIGTERM to record alone", "Slurm: SIGCONT and SIGTERM to all", "Slurm's --signal: SIGUSR1 to all")
+BOTH = [
+    pytest.param(ending, how, marks=() if not how or ending in QUICK else pytest.mark.slow)
+    for ending in ENDINGS
+    for how in ("", "ends by itself")
+]
+
+
+@pytest.mark.parametrize(("ending", "how"), BOTH)
 def test_a_program_that_is_asked_to_end_is_recorded_to_its_end(tmp_path, ending, how):
     send, code = ENDINGS[ending]
     with running(tmp_path, how) as run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,8 +63,7 @@ def record_command(command: Sequence[str], path: AnyPath, options: Options | Non
             chunks.discard()
             raise
         early = {} if ending.ended_by is None else {"ended_by": ending.ended_by}
-        with suppress(CurvescopeError):  # on a full disk it is said below
-            writer.update(exit_code=ending.code, **early)
+        chunks.note(exit_code=ending.code, **early)
         ends = drain_processes(folder, file=memory)  # also those that still run
         writer.count_lost("chunk_folder_deleted", len(deleted))
         try:

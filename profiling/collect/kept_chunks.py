@@ -68,14 +68,21 @@ class Chunks:
             merge_chunks(self.folder, self.writer, self.options, **how)
             self.writer.finish(Status.INTERRUPTED if ended_by else None)
         except BaseException as error:
-            with suppress(CurvescopeError):  # on a full disk it stays as it is
-                self.writer.finish(Status.INTERRUPTED)
+            for writer in filter(None, (self.writer, self.local)):
+                with suppress(CurvescopeError):  # on a full disk it stays as it is
+                    writer.finish(Status.INTERRUPTED)
             if not isinstance(error, Exception):
                 print(f"curvescope: {kept}.", file=sys.stderr)
                 raise
             why = str(error) if isinstance(error, CurvescopeError) else f"{type(error).__name__}: {error}."
             raise NotMergedError(f"{why} {kept} once there is room.") from error
         self.discard()
+
+    def note(self, **facts: Any) -> None:
+        """Write facts that a recovery needs too, as far as there is room on the disk."""
+        for writer in filter(None, (self.writer, self.local)):
+            with suppress(CurvescopeError):
+                writer.update(**facts)
 
     def discard(self) -> None:
         """Delete the chunk folder, as a whole or not at all; with the local recording of a remote store."""
@@ -95,7 +102,7 @@ def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -
     writer, local = RecordingWriter(path, meta), None
     home = path
     if isinstance(home, RemotePath):
-        home = new_recording_path(home.name)
+        home = new_recording_path(home.name).resolve()
         local = RecordingWriter(home, meta)
     folder = home.resolve() / CHUNKS  # the program may change its working folder
     try:

@@ -1,7 +1,7 @@
 """The MCP server: tools for agents over the documents of `--json`, each answer short enough to read.
 
-Every tool runs a command in a process of its own and keeps the main parts of its document. Numbers have four digits;
-long lists end with a count of what was left out.
+Every tool runs a command in a process of its own and keeps the main parts of its document. `agent_limits` says what may
+be read, and bounds the answers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from .agent_limits import MOST_ROWS, Roots, bounded, shortened
 from .base.errors import BackendMissingError, CurvescopeError
 from .base.own_process import python_command
 
@@ -22,8 +23,8 @@ Ask: TypeAlias = Callable[..., Awaitable[dict[str, Any]]]
 
 _REASONS = 5  # of idle time
 _LISTED = 30  # recordings of a folder
-_LABEL = 120  # characters of a name
 _LONGEST_S = 600  # of experiments in one call
+_START_S = 300  # of a command around them, on a busy machine
 _FAILED_CHECK = 1  # exit code of a command whose answer is a failed check
 GET_MCP = "The MCP server needs the package mcp: pip install 'curvescope[mcp]'."
 _INSTRUCTIONS = (
@@ -33,12 +34,14 @@ _INSTRUCTIONS = (
 )
 
 
-def make_server(allow_experiments: bool = False, ask: Ask | None = None) -> MCPServer:
-    """The server with its tools; `ask` runs a command.
+def make_server(allow_experiments: bool = False, ask: Ask | None = None, roots: Sequence[str] = ()) -> MCPServer:
+    """The server with its tools, which read below the working folder and the other roots; `ask` runs a command.
 
     Raises:
         BackendMissingError: the package mcp is not installed.
+        CurvescopeError: a root does not exist.
     """
+    allowed = Roots(roots)
     try:
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
@@ -50,20 +53,28 @@ def make_server(allow_experiments: bool = False, ask: Ask | None = None) -> MCPS
 
     async def document_of(*command: str, paths: Sequence[str]) -> dict[str, Any]:
         try:
+            for path in paths:
+                allowed.check(path)
             return await (ask or ask_command)(*command, paths=paths)
         except CurvescopeError as error:
-            raise ToolError(str(error)) from error  # only messages of this type reach the client
+            raise ToolError(shortened(str(error))) from error  # only messages of this type reach the client
+
+    def answer(document: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return bounded(document)
+        except CurvescopeError as error:
+            raise ToolError(str(error)) from error
 
     @server.tool()
     async def list_recordings(folder: str = "runs") -> dict[str, Any]:
         """List the recordings in a folder or store, the newest first."""
         found = (await document_of("runs", paths=(folder,)))["recordings"]
-        return _shortened("recordings", found[::-1], _LISTED)
+        return answer(_first("recordings", found[::-1], _LISTED))
 
     @server.tool()
     async def verdict(recording: str) -> dict[str, Any]:
         """Say what the cost curve of a recording (or a profile) shows, why, and what to do, with the times by batch."""
-        return verdict_of(await document_of("explain", paths=(recording,)))
+        return answer(verdict_of(await document_of("explain", paths=(recording,))))
 
     @server.tool()
     async def breakdown(
@@ -76,8 +87,8 @@ def make_server(allow_experiments: bool = False, ask: Ask | None = None) -> MCPS
         document = await document_of("breakdown", f"--by={by}", *_batch(batch), paths=(recording,))
         for row in document["rows"]:
             del row["spread_ms"], row["flops_time_share"], row["bytes_time_share"], row["measured_time_share"]
-        document |= _shortened("idle", document["idle"], _REASONS)
-        return _kept(document, rows)
+        document |= _first("idle", document["idle"], _REASONS)
+        return answer(_kept(document, rows))
 
     @server.tool()
     async def compare(
@@ -89,7 +100,7 @@ def make_server(allow_experiments: bool = False, ask: Ask | None = None) -> MCPS
     ) -> dict[str, Any]:
         """Compare a recording with another: step times by batch size, then rows; a speedup above 1 is faster."""
         grouped = () if by is None else (f"--by={by}",)
-        return _kept(await document_of("compare", *grouped, *_batch(batch), paths=(base, other)), rows)
+        return answer(_kept(await document_of("compare", *grouped, *_batch(batch), paths=(base, other)), rows))
 
     @server.tool()
     async def roofline(
@@ -97,8 +108,8 @@ def make_server(allow_experiments: bool = False, ask: Ask | None = None) -> MCPS
     ) -> dict[str, Any]:
         """Give arithmetic intensity, rates and bound of kernels, layers or phases, and the roofs of the device."""
         document = await document_of("roofline", f"--by={by}", *_batch(batch), paths=(recording,))
-        without_work = _shortened("without_work", document.pop("without_work"), max(rows, 1))
-        return _kept({"rows": document.pop("points"), **document}, rows) | without_work
+        without_work = _first("without_work", document.pop("without_work"), rows)
+        return answer(_kept({"rows": document.pop("points"), **document}, rows) | without_work)
 
     if allow_experiments:
 
@@ -107,7 +118,7 @@ def make_server(allow_experiments: bool = False, ask: Ask | None = None) -> MCPS
             """Test the causes of a recording by experiment on this machine, which must be the recording's."""
             if not 1 <= seconds <= _LONGEST_S:
                 raise ToolError(f"seconds={seconds}: ask for 1 to {_LONGEST_S}; each call continues the last one.")
-            return verdict_of(await document_of("confirm", f"--experiments={seconds}s", paths=(recording,)))
+            return answer(verdict_of(await document_of("confirm", f"--experiments={seconds}s", paths=(recording,))))
 
     return server
 
@@ -117,7 +128,11 @@ async def ask_command(command: str, *options: str, paths: Sequence[str]) -> dict
     import anyio
 
     line = python_command("curvescope.cli", "exit_with", command, *options, "--json", "--", *paths)
-    done = await anyio.run_process(line, check=False, stdin=subprocess.DEVNULL)
+    try:
+        with anyio.fail_after(_LONGEST_S + _START_S):
+            done = await anyio.run_process(line, check=False, stdin=subprocess.DEVNULL)
+    except TimeoutError:
+        raise CurvescopeError(f"`curvescope {command}` did not end within {_LONGEST_S + _START_S} s.") from None
     if done.returncode not in (0, _FAILED_CHECK):
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         raise CurvescopeError(said[-1].removeprefix("curvescope: "))
@@ -128,7 +143,7 @@ async def ask_command(command: str, *options: str, paths: Sequence[str]) -> dict
 def verdict_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """The answers and the curve of a document of `explain`; one of another kind keeps its findings."""
     if "answers" not in document:  # a scaling run or a table of times
-        return {name: _rounded(document[name]) for name in ("schema", "run", "recording", "series") if name in document}
+        return {name: document[name] for name in ("run", "recording", "series") if name in document}
     answers = [
         {
             **{name: answer[name] for name in ("sentence", "where", "cause", "verdict", "how_sure")},
@@ -143,7 +158,7 @@ def verdict_of(document: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: document[name] for name in ("recording", "headline", "modelled", "complete", "network")}
     device = (document["device"] or {}).get("name")
     lost = [entry["sentence"] for entry in (document["lost"] or {}).values() if "sentence" in entry]
-    return dict(_rounded({**kept, "device": device, "answers": answers, "curve": curve, "lost": lost}))
+    return {**kept, "device": device, "answers": answers, "curve": curve, "lost": lost}
 
 
 def _remedy(remedy: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,23 +178,11 @@ def _batch(batch: int | None) -> tuple[str, ...]:
 
 def _kept(document: Mapping[str, Any], rows: int) -> dict[str, Any]:
     """A document with only its first rows."""
-    return {**_rounded({**document, "rows": None}), **_shortened("rows", document["rows"], max(rows, 1))}
+    return {**document, **_first("rows", document["rows"], rows)}
 
 
-def _shortened(name: str, rows: Sequence[Any], count: int) -> dict[str, Any]:
+def _first(name: str, rows: Sequence[Any], count: int) -> dict[str, Any]:
     """The first rows, without the fields that are missing in them, and how many rows are left out."""
-    first = [{key: item for key, item in row.items() if item is not None} for row in rows[:count]]
-    return {name: _rounded(first), f"{name}_left_out": max(len(rows) - count, 0)}
-
-
-def _rounded(value: Any) -> Any:
-    """The value with numbers of four digits and names that are not too long."""
-    if isinstance(value, float):
-        return float(f"{value:.4g}")
-    if isinstance(value, Mapping):
-        return {name: _rounded(item) for name, item in value.items() if name != "schema"}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
-    if isinstance(value, str) and len(value) > _LABEL and " " not in value.strip():
-        return f"{value[:_LABEL]}…"
-    return value
+    shown = rows[: min(max(count, 1), MOST_ROWS)]
+    first = [{key: item for key, item in row.items() if item is not None} for row in shown]
+    return {name: first, f"{name}_left_out": len(rows) - len(first)}

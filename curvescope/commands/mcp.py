@@ -2,7 +2,8 @@
 
 Its tools list recordings and give the verdict, the breakdown, a comparison or the roofline of them, and change nothing.
 With --allow-experiments a tool runs experiments on this machine and adds them to the recording. It reads the folder
-that it is started in; `pip install 'curvescope[mcp]'` gets what it needs.
+that it is started in, the folders and URLs named here, and nothing else; `pip install 'curvescope[mcp]'` gets what it
+needs. Start it as `curvescope mcp`: `python -m` runs Python files of the folder.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("roots", nargs="*", metavar="ROOT", help="another folder, or a URL, that agents may read")
     parser.add_argument(
         "--allow-experiments", action="store_true", help="let agents run experiments on this machine (`confirm`)"
     )
@@ -20,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..agents import make_server
 
-    server = make_server(args.allow_experiments)
+    server = make_server(args.allow_experiments, roots=args.roots)
     if sys.stdin.isatty():
         print("curvescope: an agent starts this command and talks with it here; Ctrl-C ends it.", file=sys.stderr)
     server.run("stdio")

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from curvescope import agents
+from curvescope.agent_limits import MOST_CHARACTERS, Roots, bounded
 from curvescope.base.errors import BackendMissingError, CurvescopeError
 from curvescope.cli import COMMANDS, main
 
@@ -25,7 +26,7 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture
-def ask(capsys, monkeypatch):
+def ask(capsys, monkeypatch, tmp_path_factory):
     """Call a tool through a client in memory; the commands run in this process. Returns the answer and its text."""
     asked = []
 
@@ -41,7 +42,8 @@ def ask(capsys, monkeypatch):
     async def call(tool, arguments, allow_experiments):
         from mcp import Client
 
-        async with Client(agents.make_server(allow_experiments, here)) as client:
+        roots = [str(tmp_path_factory.getbasetemp()), "s3://named/job"]
+        async with Client(agents.make_server(allow_experiments, here, roots)) as client:
             tools = {one.name for one in (await client.list_tools()).tools}
             return tools, await client.call_tool(tool, arguments)
 
@@ -143,6 +145,83 @@ def test_no_file_of_the_folder_that_is_read_runs(module, tmp_path, run, monkeypa
     found = anyio.run(lambda: agents.ask_command("runs", paths=[str(run.parent)]))
     assert [row["path"] for row in found["recordings"]] == [str(run)]
     assert not (tmp_path / "ran").exists()
+
+
+OUTSIDE = "is outside what agents may read"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/etc", "..", "../outside", "runs/../../outside", "link", "linked-part", "linked-meta"),
+        *("http://127.0.0.1:18099/x", "s3://bucket/job", "file:///etc", "s3://named/job/../other", "s3://named/jobs"),
+        *("s3://named/job?x=1", "simplecache::http://127.0.0.1/x", "memory://x", "http:/127.0.0.1/x::y"),
+    ],
+)
+def test_nothing_outside_the_roots_is_read(path, tmp_path, monkeypatch):
+    for name in ("here/runs", "here/linked-part/kernels", "here/linked-meta", "outside"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "outside" / "recording.json").write_text("{}")
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "here" / "linked-meta" / "recording.json").symlink_to(tmp_path / "outside" / "recording.json")
+    (tmp_path / "here" / "linked-part" / "recording.json").write_text("{}")
+    (tmp_path / "here" / "linked-part" / "kernels" / "00000.parquet").symlink_to("/etc/passwd")
+    monkeypatch.chdir(tmp_path / "here")
+    server = Roots(["s3://named/job"])
+    with pytest.raises(CurvescopeError, match=OUTSIDE):
+        server.check(path)
+
+
+@pytest.mark.parametrize(
+    ("tool", "paths"),
+    [
+        ("list_recordings", {"folder": "/etc"}),
+        ("compare", {"base": "", "other": "/etc"}),
+        *((tool, {"recording": "/etc"}) for tool in ("verdict", "breakdown", "roofline", "run_experiments")),
+    ],
+)
+def test_every_tool_refuses_what_is_outside(tool, paths, run, ask):
+    arguments = {name: path or str(run) for name, path in paths.items()}
+    _, refused = ask(tool, allow_experiments=True, **arguments)
+    assert refused.is_error
+    assert OUTSIDE in refused.content[0].text
+    assert ask.commands == []
+
+
+def test_what_is_inside_the_roots_is_read(tmp_path, monkeypatch):
+    for name in ("here/runs/one", "other/two", "third"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "recording.json").write_text("{}")
+    (tmp_path / "here" / "other").symlink_to(tmp_path / "other")
+    monkeypatch.chdir(tmp_path / "here")
+    roots = Roots([str(tmp_path / "other"), "s3://named/job/"])
+    for path in (".", "runs", "runs/one", "runs/new", "other/two", str(tmp_path / "other"), "--help"):
+        roots.check(path)
+    for url in ("s3://named/job", "s3://named/job/rank0", "s3://named/job/rank=0"):
+        roots.check(url)
+
+
+def test_a_root_must_be_a_folder(tmp_path, refusal_of):
+    assert "is no folder" in refusal_of("mcp", tmp_path / "none")
+
+
+def test_answers_are_bounded_whatever_names_and_lists_a_recording_has():
+    name = "void kernel<float, 4>(float *, int) " * 2000
+    row = {"label": name, "time_ms": 1.23456789, "reasons": [name] * 300}
+    answer = bounded({"schema": "x", "rows": [row] * 5000, "rows_left_out": 7, "sentence": name, name: 1})
+    assert len(json.dumps(answer)) <= MOST_CHARACTERS
+    assert answer["rows_left_out"] == 7 + 5000 - len(answer["rows"])
+    assert answer["rows"][0]["label"].endswith("(float *, int) "[-10:])
+    assert len(answer["rows"][0]["label"]) == 120
+    assert answer["rows"][0]["time_ms"] == 1.235
+    assert "schema" not in answer
+    with pytest.raises(CurvescopeError, match="too long"):
+        bounded({str(i): {str(k): name for k in range(100)} for i in range(100)})
+
+
+def test_no_number_of_rows_makes_a_long_answer(run, ask):
+    whole = answer_of(ask("breakdown", recording=str(run), by="kernel", batch=32, rows=10**9)[1], most=60_000)
+    assert len(whole["rows"]) <= 100
 
 
 def test_the_skill_is_named_and_its_commands_exist():

@@ -1,0 +1,106 @@
+"""What an agent may read through the MCP server, and how long an answer is at most.
+
+It may read below a few roots: the folder that the server is started in, and the folders and URLs named at its start.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .base.errors import CurvescopeError
+from .profiling.recording.store import META_FILE
+
+MOST_ROWS = 100
+MOST_CHARACTERS = 60_000  # of an answer, as JSON
+_NAME = 120  # characters of a name, of which the last ones often tell names apart
+_NAME_END = 20
+_SENTENCE = 600  # characters of a sentence, which may hold names
+_SENTENCES = frozenset(("headline", "sentence", "what", "how", "lost", "how_sure", "notes", "note", "warnings"))
+_ENTRIES = (MOST_ROWS, 50, 25, 10, 3)  # of a list, tried until the answer is short enough
+_URL = re.compile(r"[A-Za-z][\w+.-]*:{1,2}//|[\w+.-]+::")
+
+
+class Roots:
+    """Folders and URLs below which an agent may read."""
+
+    def __init__(self, named: Sequence[str] = ()) -> None:
+        """The working folder, and what is named; CurvescopeError: a named folder does not exist."""
+        self._urls = [root.rstrip("/") for root in named if _URL.search(root)]
+        folders = [Path(root) for root in named if not _URL.search(root)]
+        if missing := [str(folder) for folder in folders if not folder.is_dir()]:
+            raise CurvescopeError(f"{', '.join(missing)} is no folder: name folders, or URLs, that agents may read.")
+        self._folders = [folder.resolve() for folder in (Path.cwd(), *folders)]
+
+    def check(self, path: str) -> None:
+        """Refuse a path, or a URL, that is not below a root, or leads out of it by a link."""
+        if _URL.search(path):
+            inside = any(path == root or path.startswith(f"{root}/") for root in self._urls)
+            if not inside or ".." in path.split("/") or re.search(r"[?#%*\\]|::", path):
+                raise CurvescopeError(f"{shortened(path, _NAME)} {self._refusal}")
+            return
+        try:
+            resolved = Path(path).resolve()
+        except (OSError, RuntimeError, ValueError) as error:  # e.g. links in a circle
+            raise CurvescopeError(f"{shortened(path, _NAME)} is no path ({error}).") from error
+        if not self._holds(resolved) or any(not self._holds(link) for link in _links(resolved)):
+            raise CurvescopeError(f"{shortened(path, _NAME)} {self._refusal}")
+
+    def _holds(self, path: Path) -> bool:
+        return any(path.is_relative_to(folder) for folder in self._folders)
+
+    @property
+    def _refusal(self) -> str:
+        return (
+            "is outside what agents may read: the folder that the server was started in, and those named at its start "
+            "(`curvescope mcp FOLDER …`)."
+        )
+
+
+def _links(folder: Path) -> Iterator[Path]:
+    """Where links lead that would be followed in a folder: in recordings in it, or in folders of it."""
+    recordings = [meta.parent for inside in ("", "*/", "*/*/") for meta in folder.glob(f"{inside}{META_FILE}")]
+    for place in [folder, *recordings]:
+        yield place.resolve()
+        followed = [*place.glob("*.json"), *(place.glob("**/*") if place in recordings else ())]
+        yield from (path.resolve() for path in followed if path.is_symlink())
+
+
+def bounded(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer with numbers of four digits, short names, and lists that are cut off until it is short enough.
+
+    What is left out of a list `x` is counted as `x_left_out`.
+    """
+    for entries in _ENTRIES:
+        short: dict[str, Any] = _bounded(answer, entries)
+        if len(json.dumps(short)) <= MOST_CHARACTERS:
+            return short
+    raise CurvescopeError("The answer is too long; the command itself prints all of it.")
+
+
+def _bounded(value: Any, entries: int, name: str = "") -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, str):
+        return shortened(value, _SENTENCE if name in _SENTENCES else _NAME)
+    if isinstance(value, (list, tuple)):
+        return [_bounded(item, entries, name) for item in value[:entries]]
+    if not isinstance(value, Mapping):
+        return value
+    short: dict[str, Any] = {}
+    for key, item in [*value.items()][:MOST_ROWS]:
+        if key == "schema" or key in short:  # the latter was counted with its list
+            continue
+        short[shortened(str(key), _NAME)] = _bounded(item, entries, key)
+        if isinstance(item, (list, tuple)) and len(item) > entries:
+            counted = f"{key}_left_out"
+            short[counted] = len(item) - entries + int(value.get(counted) or 0)
+    return short
+
+
+def shortened(text: str, most: int = _SENTENCE) -> str:
+    """A text of at most so many characters, with its beginning and its end."""
+    return text if len(text) <= most else f"{text[: most - _NAME_END - 1]}…{text[-_NAME_END:]}"

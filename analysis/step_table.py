@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 import pandas as pd
 
+from ..base.csv_cells import csv_text
 from ..profiling.hardware.limits import hardware_of
 from ..profiling.recording.axis import BATCH, axis_of
 from ..profiling.recording.store import Recording
@@ -193,11 +193,7 @@ def _grid(
 
 def to_csv(cells: Sequence[Cell]) -> str:
     """A line per step time with every attribute; unknown values are empty."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, [f.name for f in fields(Cell)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(cell) for cell in cells)
-    return out.getvalue()
+    return csv_text([field.name for field in fields(Cell)], (asdict(cell) for cell in cells))
 
 
 def to_markdown(grid: Grid, text_of: Callable[[Cell | None], str]) -> str:

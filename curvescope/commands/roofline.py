@@ -7,11 +7,10 @@ point is labelled with which. --csv and --json are stable formats: docs/guides/r
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 
 from .. import options
 from ..analysis.render import terminal
+from ..base.csv_cells import csv_text
 from ..base.escaping import escape_controls
 
 BY = ("kernel", "layer", "phase")
@@ -41,11 +40,7 @@ def run(args: argparse.Namespace) -> int:
         print_document(RooflineDocument(**vars(drawn), device=hardware.name))
         return 0
     if args.csv:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, roofline.CSV_COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(roofline.csv_rows(drawn))
-        print(escape_controls(text.getvalue()), end="")
+        print(escape_controls(csv_text(roofline.CSV_COLUMNS, roofline.csv_rows(drawn))), end="")
         return 0
 
     from ..analysis.render.roofline import render_roofline

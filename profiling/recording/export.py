@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ...base.csv_cells import FORMULA, NUMBER
 from ...base.errors import CurvescopeError
 from .atomic_files import atomic_file, storage_error
 from .schema import TABLES, conform, former_names, modernise
@@ -99,10 +101,10 @@ def export_trace(
 
 
 def export_csv(recording: Recording, target: Path) -> None:
-    """Write a folder with one CSV per non-empty table; null is an empty field, text is quoted."""
+    """Write a folder with one CSV per non-empty table; null is an empty field, text is quoted and no formula."""
     from pyarrow import csv  # late: an import needs no CSV
 
-    _export_files(recording, target, "csv", lambda schema, file: csv.CSVWriter(file, schema))
+    _export_files(recording, target, "csv", lambda schema, file: csv.CSVWriter(file, schema), _without_formulas)
 
 
 def export_parquet(recording: Recording, target: Path) -> None:
@@ -110,7 +112,25 @@ def export_parquet(recording: Recording, target: Path) -> None:
     _export_files(recording, target, "parquet", lambda s, file: pq.ParquetWriter(file, s, compression="zstd"))
 
 
-def _export_files(recording: Recording, target: Path, ending: str, open_writer: Callable[..., Any]) -> None:
+def _without_formulas(rows: pa.Table) -> pa.Table:
+    """Rows whose texts no spreadsheet takes for formulas, see `csv_cells`."""
+    for place, field in enumerate(rows.schema):
+        if field.type == pa.string():
+            begins = pc.match_substring_regex(rows[field.name], FORMULA)
+            is_number = pc.match_substring_regex(rows[field.name], NUMBER)
+            marked = pc.binary_join_element_wise("'", rows[field.name], "")
+            texts = pc.if_else(pc.and_not(begins, is_number), marked, rows[field.name])
+            rows = rows.set_column(place, field, texts)
+    return rows
+
+
+def _export_files(
+    recording: Recording,
+    target: Path,
+    ending: str,
+    open_writer: Callable[..., Any],
+    change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
+) -> None:
     _refuse_existing(target)
     try:
         target.mkdir(parents=True)
@@ -120,7 +140,7 @@ def _export_files(recording: Recording, target: Path, ending: str, open_writer: 
         if recording.parts(name):
             with atomic_file(target / f"{name}.{ending}") as file, open_writer(table.arrow, file) as writer:
                 for batch in _batches(recording, name):
-                    writer.write_table(batch)
+                    writer.write_table(change(batch))
 
 
 def _batches(recording: Recording, table: str) -> Iterator[pa.Table]:

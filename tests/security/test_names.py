@@ -1,10 +1,14 @@
 """Names from files of strangers: none of them steers a terminal, turns text around, or is taken for markup."""
 
+import csv
+import io
+import itertools
 import json
 import shutil
 
 import pytest
 
+from curvescope.base.csv_cells import csv_text, harmless
 from curvescope.base.escaping import escape_controls
 from curvescope.cli import main
 
@@ -149,3 +153,28 @@ def test_what_is_harmless_stays():
     text = "conv3_1 → μs é 卷积 🙂 עברית\n\tx"
     assert escape_controls(text) == text
     assert escape_controls("a\x1b[31m\u202eb\ud800\r") == "a\u241b[31m\ufffdb\ufffd\u240d"
+
+
+FORMULAS = ("=HYPERLINK(1)", "@SUM(A1)", "+1+1", "-2+3", "\t=1", "\r=1")
+HARMLESS = ("conv1", "-1.5", "+3e5", "a=b", "", "'=1")
+
+
+def test_no_cell_of_csv_is_a_formula(tmp_path):
+    names = itertools.cycle([*FORMULAS, *HARMLESS])
+
+    def rename(steps, kernels):
+        kernels["name"] = [next(names) for _ in range(len(kernels))]
+
+    write_planted(tmp_path / "first", change=rename, network="=1+1")
+    assert main(["export", str(tmp_path / "first"), "--csv", "-o", str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out" / "kernels.csv").read_bytes().decode()
+    cells = {cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row}
+    assert "'=HYPERLINK(1)" in cells
+    for cell in cells:
+        assert not cell.startswith(("=", "@", "\t", "\r"))
+        assert not cell.startswith(("+", "-")) or float(cell) is not None
+
+
+def test_a_table_of_times_has_no_formula_either():
+    assert csv_text(["a", "b"], [{"a": "=1", "b": None}, {"a": -3.5, "b": "-x"}]) == "a,b\n'=1,\n-3.5,'-x\n"
+    assert [harmless(text) for text in HARMLESS] == [*HARMLESS]

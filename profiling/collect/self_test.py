@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import BackendMissingError, CurvescopeError
+from ...base.own_process import python_command
 from ..hardware.cuda_driver import KERNEL_NAME, CudaDriver
 from .inject import record
 from .range_profiler import RangeProfiler
@@ -51,7 +52,7 @@ def run_counter_test(cupti_path: str) -> int:
 
 def _run(*words: str) -> dict[str, Any]:
     """What this module prints as JSON in a process of its own."""
-    command = [sys.executable, "-m", __name__, *words]
+    command = python_command(__name__, "main", *words)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S)  # noqa: S603 - this module
     except subprocess.TimeoutExpired as error:
@@ -99,8 +100,9 @@ def _count_in_this_process(cupti_path: str) -> dict[str, Any]:
     return {"counted": sum("sm_cycles" in columns for columns in counts.columns)}
 
 
-if __name__ == "__main__":
+def main(*words: str) -> None:
+    """In the process of a test: print its result as JSON."""
     try:
-        print(json.dumps(_count_in_this_process(*sys.argv[1:]) if sys.argv[1:] else asdict(_test_this_process())))
+        print(json.dumps(_count_in_this_process(*words) if words else asdict(_test_this_process())))
     except CurvescopeError as error:
         sys.exit(str(error))

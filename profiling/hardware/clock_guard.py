@@ -1,6 +1,6 @@
 """Unlocks the SM clock of a GPU when the process that locked it is gone, even by a kill that nobody can catch.
 
-`python -m curvescope.profiling.hardware.clock_guard cuda:N` prints a line when it is ready, and waits for the end
+`main("cuda:N")`, in a process of its own, prints a line when it is ready, and waits for the end
 of its standard input, which that process keeps open. A line there says that the clock is unlocked.
 """
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 from ...base.errors import CurvescopeError
+from ...base.own_process import python_command
 from .nvml import find_device
 
 _DONE = b"unlocked\n"
@@ -18,7 +19,7 @@ _DONE = b"unlocked\n"
 def start_guard(device: str) -> subprocess.Popen[bytes]:
     """Start the guard of `cuda:N`, which no signal to this process's group reaches; CurvescopeError: it did not."""
     guard = subprocess.Popen(  # noqa: S603 (this Python)
-        [sys.executable, "-m", __name__, device],
+        python_command(__name__, "main", device),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -37,14 +38,9 @@ def end_guard(guard: subprocess.Popen[bytes]) -> None:
     guard.communicate(_DONE)
 
 
-def main() -> int:
-    """Run the guard of the device in the first argument."""
-    gpu = find_device(sys.argv[1])
+def main(device: str) -> None:
+    """Run the guard of a device."""
+    gpu = find_device(device)
     print("ready", flush=True)
     if sys.stdin.buffer.read() != _DONE:
         gpu.library.nvmlDeviceResetGpuLockedClocks(gpu.handle)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Runs a step of a configuration whose kernels are counted: `python -m … CONFIGURATION BATCH [CAPABILITY FILE]`.
+"""Runs a step of a configuration whose kernels are counted: `main(CONFIGURATION, BATCH[, CAPABILITY, FILE])`.
 
 One step runs inside an NVTX start/end range, for a tool that counts its kernels; the range spans all threads, as torch
 launches the backward pass from another one. With the further arguments the process counts the kernels itself, by
@@ -18,6 +18,7 @@ import msgspec
 
 from ...base.counted import counted
 from ...base.errors import CurvescopeError
+from ...base.own_process import python_command
 from ..attribution.counted_kernels import GEOMETRY
 from ..attribution.cupti_names import GPU_COPIES
 from ..collect.range_profiler import KernelCounts, RangeProfiler
@@ -32,7 +33,7 @@ _WARM_UP_STEPS = 2  # besides the first: libraries choose their algorithms in th
 
 def command(configuration: Configuration, batch: int, *more: str) -> list[str]:
     """The command that runs the step in a process of its own; `more` are further arguments, see above."""
-    return [sys.executable, "-m", __spec__.name, json.dumps(asdict(configuration)), str(batch), *more]
+    return python_command(__name__, "main", json.dumps(asdict(configuration)), batch, *more)
 
 
 def run_marked(workload: AnyWorkload, batch: int) -> None:
@@ -101,9 +102,8 @@ def _list_kernels(workload: AnyWorkload) -> list[dict[str, Any]]:
     return sorted(kernels, key=lambda row: row["correlation_id"])
 
 
-def main() -> None:
+def main(configuration: str, batch: str, *more: str) -> None:
     """Run the step that the arguments name; what is wrong with it is the last line on standard error."""
-    configuration, batch, *more = sys.argv[1:]
     try:
         workload = msgspec.json.decode(configuration, type=Configuration).build()
         if not more:
@@ -114,7 +114,3 @@ def main() -> None:
         Path(path).write_text(json.dumps({"kernels": kernels, "flops_counted": flops_counted}))
     except CurvescopeError as error:
         sys.exit(str(error))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,134 @@
+"""What commands open to others: they listen on loopback alone, and run no file of the folder that they work in."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from curvescope.base.own_process import python_command
+from curvescope.cli import COMMANDS
+
+from ..analysis.ranks.planted_ranks import write_ranks
+from ..shared import PROFILES, ROOT
+from .listening import Watch, listening_at
+
+# Modules that Python or Curvescope imports while it starts, or later.
+HOSTILE = (
+    "runpy",
+    "json",
+    "socket",
+    "signal",
+    "struct",
+    "selectors",
+    "msgspec",
+    "numpy",
+    "duckdb",
+    "torch",
+    "curvescope",
+)
+RECORDING = str(ROOT / "examples" / "recordings" / "alexnet-cpu")
+TRACE = str(PROFILES / "kineto_resnet50_w0_a.pt.trace.json.gz")
+SHORT = ["--quick", "--time-limit", "1", "--batch", "1,2"]
+LIVE = {"diagnose", "sweep", "scale", "confirm", "memory", "bench", "step"}  # they measure: tests of them are slow
+# Each with exit codes: 2 where there is nothing of the kind here, e.g. no GPU.
+LINES = {
+    "diagnose": ["alexnet", *SHORT, "--experiments", "5s", "-o", "new"],
+    "energy": ["alexnet", *SHORT, "-o", "new"],
+    "memory": ["alexnet", "--batch", "1,2", "-o", "new"],
+    "sweep": ["alexnet", "overfeat", *SHORT, "--mode", "forward", "--device", "cpu", "--scheduler", "local",
+              "--workers", "2", "-o", "new"],
+    "scale": ["alexnet", *SHORT[:-2], "--batch", "1", "--devices", "1,2", "--device", "cpu", "-o", "new"],
+    "bench": ["compile", "--arch", "80,90"],
+    "record": ["-o", "new", "--", "true"],
+    "step": ["alexnet", "--batch", "1", "--device", "cpu"],
+    "model": ["vgg_a", "--device", "gtx1080", "--batch", "1..4", "-o", "new"],
+    "explain": [RECORDING],
+    "breakdown": [RECORDING],
+    "compare": [RECORDING, RECORDING],
+    "roofline": [RECORDING],
+    "table": [RECORDING],
+    "ranks": ["JOB", "--workers", "2"],
+    "report": [RECORDING, "-o", "new.html"],
+    "runs": [str(Path(RECORDING).parent)],
+    "confirm": ["COPY", "--experiments", "5s"],
+    "counters": [RECORDING],
+    "apply": [RECORDING, "--", "true"],
+    "import": [TRACE, "-o", "new"],
+    "export": [RECORDING, "--csv", "-o", "new"],
+    "mcp": [],
+    "doctor": [],
+    "devices": [],
+    "networks": [],
+    "completion": ["bash"],
+}  # fmt: skip
+
+
+def test_the_table_has_every_command():
+    assert LINES.keys() == COMMANDS.keys()
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A folder in which a file stands for each module, and leaves a trace if it runs."""
+    folder = tmp_path / "hostile"
+    folder.mkdir()
+    for module in HOSTILE:
+        (folder / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({module!r})\n")
+    return folder
+
+
+def started(folder, *arguments):
+    """A command in a process of its own, which is none of `python -m`."""
+    return subprocess.Popen(
+        python_command("curvescope.cli", "exit_with", *arguments),
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LIVE else []) for name in LINES]
+)
+def test_no_command_listens_beyond_loopback_or_runs_a_file_of_its_folder(name, hostile, tmp_path):
+    words = LINES[name]
+    if "JOB" in words:
+        write_ranks(tmp_path / "job", 4)
+    if "COPY" in words:
+        shutil.copytree(RECORDING, tmp_path / "copy")
+    places = {"JOB": str(tmp_path / "job"), "COPY": str(tmp_path / "copy")}
+    process = started(hostile, name, *(places.get(word, word) for word in words))
+    with Watch(process.pid) as watch:
+        _, said = process.communicate(timeout=600)
+    assert process.returncode in (0, 2), said
+    assert "Traceback" not in said
+    assert watch.looks
+    assert not watch.beyond_loopback
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
+    if name == "scale":
+        assert process.returncode == 0, said
+        assert watch.found, "its ranks connect"
+    elif name in ("sweep", "ranks"):
+        assert process.returncode == 0, said
+        assert not watch.found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "127.0.0.1", "::1"])
+def test_an_address_at_which_a_process_listens_is_found(address):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as opened:
+        try:
+            opened.bind((address, 0))
+        except OSError:
+            pytest.skip("no IPv6 here")
+        assert (address, opened.getsockname()[1]) not in {(str(a), p) for a, p in listening_at([os.getpid()])}
+        opened.listen()
+        assert (address, opened.getsockname()[1]) in {(str(a), p) for a, p in listening_at([os.getpid()])}

@@ -1,7 +1,8 @@
 """Writes a bill of materials of what users install, and asks the advisory database about it: `make audit`.
 
-An empty environment gets the package and its extra `torch`; build/sbom.json is its CycloneDX bill, with what is
-compiled into our libraries, which no package index knows and no database is asked about. Exit code 1: a known
+An empty environment gets the package and all extras of users; build/sbom.json is its CycloneDX bill, with what is
+compiled into our libraries, which no package index knows and no database is asked about. Those that need a CUDA toolkit
+or another extra's place are only asked about, by the versions of constraints.txt. Exit code 1: a known
 vulnerability. Exit code 2: the database did not answer for some package, which is then not known to be free of them.
 """
 
@@ -14,6 +15,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+# Of users: tools of development and release do not reach them.
+EXTRAS = ("torch", "numba", "mcp", "ncu", "cluster", "cuda12")
+ASKED_ABOUT = ("cupy-cuda11x", "cupy-cuda13x", "pycuda")  # each cupy excludes the others; pycuda is built with CUDA
 BILL = ROOT / "build" / "sbom.json"
 
 
@@ -24,7 +28,7 @@ def main() -> int:
         python = Path(folder) / "bin" / "python"
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
-        subprocess.run([*pip, f"{ROOT}[torch]"], check=True)
+        subprocess.run([*pip, f"{ROOT}[{','.join(EXTRAS)}]"], check=True)
         bill = [
             sys.executable,
             "-m",
@@ -41,14 +45,24 @@ def main() -> int:
         site = next((Path(folder) / "lib").glob("python*/site-packages"))
         command = [sys.executable, "-m", "pip_audit", "--path", site, "--format", "json", "--progress-spinner", "off"]
         done = subprocess.run(command, capture_output=True, text=True)
+        pinned = Path(folder) / "pinned.txt"
+        pinned.write_text("\n".join(pins(ASKED_ABOUT)))
+        command = [sys.executable, "-m", "pip_audit", "-r", pinned, "--no-deps", "--disable-pip"]
+        others = subprocess.run([*command, "--format", "json"], capture_output=True, text=True)
     components = json.loads(BILL.read_text())["components"]
     print(f"{BILL.relative_to(ROOT)}: {len(components)} components")
     try:
-        asked = json.loads(done.stdout)["dependencies"]
+        asked = json.loads(done.stdout)["dependencies"] + json.loads(others.stdout)["dependencies"]
     except ValueError:
-        print(f"NOT AUDITED: the advisory database was not reached:\n{done.stderr.strip()[-500:]}")
+        print(f"NOT AUDITED: the advisory database was not reached:\n{(done.stderr + others.stderr).strip()[-500:]}")
         return 2
     return report(asked)
+
+
+def pins(names: tuple[str, ...]) -> list[str]:
+    """The lines of constraints.txt of some packages."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return [line for line in lines if line.partition("==")[0] in names]
 
 
 def report(asked: list[dict[str, object]]) -> int:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from .shared import load_script
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -34,6 +36,15 @@ def needed() -> set[str]:
 def test_every_dependency_has_one_version():
     assert {"numpy", "torch", "mypy", "scikit-build-core", "auditwheel", "pip-audit", "uv", "codespell"} <= needed()
     assert needed() <= {name_of(pin) for pin in PINS}
+
+
+def test_every_extra_of_users_is_audited():
+    audit = load_script(".ci/audit.py")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra, requirements in extras.items():
+        if extra not in (*audit.EXTRAS, "dev", "docs", "release"):
+            assert {name_of(requirement) for requirement in requirements} <= set(audit.ASKED_ABOUT)
+    assert len(audit.pins(audit.ASKED_ABOUT)) == len(audit.ASKED_ABOUT)
 
 
 @pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .base.arguments import PROBE_SHARE, parse_duration, parse_share
 from .base.errors import CurvescopeError
+from .base.masking import home_as_tilde
 from .parsers import group
 from .profiling.hardware.precisions import STEP_PRECISIONS
 from .profiling.measure.axes import Axes, parse_axes
@@ -214,7 +215,8 @@ def steps_of(args: argparse.Namespace, axes: Axes, device: str) -> list[Configur
     }
     if wrong := [name for name, value in given.items() if value]:
         raise CurvescopeError(f"--step brings its own model, data and optimizer: omit {', '.join(wrong)}.")
-    return [Configuration.of_step(args.step, device, axes.curve, dict(fixed)) for fixed in axes.curves]
+    step = home_as_tilde(args.step)
+    return [Configuration.of_step(step, device, axes.curve, dict(fixed)) for fixed in axes.curves]
 
 
 def program_of(args: argparse.Namespace) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.arguments import default_experiments_s, device_kind
 from ..base.errors import CurvescopeError
+from ..base.masking import masked_text
 from ..profiling.hardware.register import registered
 from ..profiling.measure.loop import Progress
 from ..profiling.recording.experiments import (
@@ -126,7 +127,7 @@ def _run(
         run(recording, experiment, writer, replace(watch, enough=decided))
     except Exception as error:  # of any library, on any operator: the other experiments still run
         message = str(error).strip() or type(error).__name__
-        why = message.splitlines()[0][:_REASON_LENGTH].rstrip(".")
+        why = masked_text(message.splitlines()[0][:_REASON_LENGTH].rstrip("."))
         now = next(one for one in experiments_of(writer.meta) if one.number == experiment.number)
         untested = {**dict.fromkeys(now.factors, why), **now.untested}
         record_experiment(writer, replace(now, untested=untested, notes=(*now.notes, f"It failed: {why}."), done=True))

@@ -5,15 +5,11 @@ Everything merged or omitted is counted.
 
 from __future__ import annotations
 
-import linecache
 import math
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +19,7 @@ from ...base.errors import CurvescopeError
 from ...base.numbers import quantity
 from ...profiling.attribution.kernel_names import read_name, short_name
 from ...profiling.attribution.kernel_precision import kernel_precision
+from ...profiling.attribution.source_lines import MOST_TEXT
 from ...profiling.hardware.limits import Hardware
 from ...profiling.recording.lost import describe_lost
 from ...profiling.recording.store import STEP, STEPS_KNOWN_BY, Recording, is_modelled
@@ -154,7 +151,7 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
         "axis": {name: getattr(axis, name) for name in ("name", "one", "unit", "value", "values", "title")},
         "explain": ExplainDocument.of(one.recording, found, found.explanations or _last_pair(found, recorded)),
         "lead": _lead(found, recorded.layer_classes),
-        "source": _source(found.explanations, one.meta),
+        "source": _source(found.explanations, one.recording),
         "tested": {answer.functional.label: tested_terms(answer, found) for answer in found.answers if answer.evidence},
         "how_to_test": " ".join(filter(None, how_to_test(one.recording, found) or ())) or None,
         "energy": _energy(one.recording) if has_energy else None,
@@ -170,16 +167,14 @@ def _run(one: ReportInput, shared: int | None) -> dict[str, Any]:
     }
 
 
-def _source(explanations: Sequence[Explanation], meta: Mapping[str, Any]) -> dict[str, str]:
-    """The text of the named lines of the program, by `file:line`: of files under the working directory as recorded."""
-    texts = {}
-    for line in dict.fromkeys(share.line for explanation in explanations for share in explanation.shares if share.line):
-        file, _, number = line.rpartition(":")
-        with suppress(KeyError, OSError, ValueError):
-            unchanged = os.stat(file).st_mtime <= datetime.fromisoformat(meta["created_utc"]).timestamp()
-            if unchanged and Path(file).resolve().is_relative_to(Path.cwd()):
-                texts[line] = linecache.getline(file, int(number)).strip()
-    return texts
+def _source(explanations: Sequence[Explanation], recording: Recording) -> dict[str, str]:
+    """The recorded text of the named lines of the program, by `file:line`; no file of the reader's is looked at."""
+    named = {share.line for explanation in explanations for share in explanation.shares if share.line}
+    if not named:
+        return {}
+    rows = recording.frame("lines", ["file", "line", "text"]).dropna(subset="text")
+    texts = {f"{row.file}:{row.line}": str(row.text) for row in rows.itertuples()}
+    return {line: texts[line][:MOST_TEXT] for line in sorted(named & texts.keys())}
 
 
 def _energy(recording: Recording) -> EnergyDocument | None:

@@ -14,12 +14,15 @@ from ..recording.schema import FORWARD
 from .nesting import NONE, Ints, last_at
 from .placement import HostSpans, Placement
 
+MOST_TEXT = 200  # characters
+
 
 class SourceLine(NamedTuple):
     """A line of a program."""
 
     file: str  # path, relative to the working directory or, of an installed package, to the packages
     number: int  # number of the line, from 1
+    text: str | None = None  # as it was when the step ran, at most `MOST_TEXT` characters; None if it was not readable
 
 
 class WatchedCall(NamedTuple):
@@ -85,6 +88,7 @@ def line_rows(
             "op": op,
             "file": line.file,
             "line": line.number,
+            "text": line.text,
             "calls": numbers.get((layer, phase, op, line)),
             "duration_ns": duration_ns,
         }

@@ -7,6 +7,7 @@ operator runs, samples of the stack say what does. All of it is slow: the times 
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 import site
@@ -23,7 +24,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..attribution.source_lines import SourceLine, Watched, WatchedCall
+from ...base.masking import masked_text, without_homes
+from ..attribution.source_lines import MOST_TEXT, SourceLine, Watched, WatchedCall
 from ..hardware.host_usage import read_page_faults
 from ..recording.operand_numbers import LEAST_DENORMAL, Numbers
 from .tensor_numbers import look_at_tensors, with_order
@@ -118,6 +120,7 @@ class _Lines:
 
     def __init__(self) -> None:
         self._files: dict[CodeType, tuple[bool, str] | None] = {}
+        self._named: dict[tuple[CodeType, int], SourceLine] = {}
         self._forward: dict[int, SourceLine | None] = {}  # by the number of an autograd node
 
     def of_operator(self, frame: FrameType) -> SourceLine | None:
@@ -139,10 +142,17 @@ class _Lines:
             if (named := self._files[code]) is not None:
                 is_package, file = named
                 if not is_package:
-                    return SourceLine(file, frame.f_lineno or code.co_firstlineno)
-                of_package = of_package or SourceLine(file, frame.f_lineno or code.co_firstlineno)
+                    return self._line(file, frame)
+                of_package = of_package or self._line(file, frame)
             frame = frame.f_back
         return of_package
+
+    def _line(self, file: str, frame: FrameType) -> SourceLine:
+        key = frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno
+        if key not in self._named:
+            text = linecache.getline(key[0].co_filename, key[1]).strip()[:MOST_TEXT]
+            self._named[key] = SourceLine(file, key[1], masked_text(text) or None)
+        return self._named[key]
 
 
 def _file(path: str) -> tuple[bool, str] | None:
@@ -155,7 +165,8 @@ def _file(path: str) -> tuple[bool, str] | None:
         return None if name.partition("/")[0] in _OWN else (True, name)
     if path.startswith(_not_the_users()):
         return None
-    return False, os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path
+    inside = path.startswith(os.getcwd() + os.sep)
+    return False, os.path.relpath(path) if inside else without_homes(path)
 
 
 def _user_packages() -> str:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import Any, Generic
 
+from ...base.masking import masked_text
 from ..attribution.events import StepRows, split_copies
 from ..attribution.range_names import INPUT_PHASE, PHASE_RANGE
 from ..hardware.clocks import reasons_of_visit
@@ -191,6 +192,7 @@ class VisitWriter:
 
     def write_unmeasured(self, batch: int, round_: int, empty: Empty) -> None:
         """Record that a batch size could not be measured; this replaces an earlier entry of the batch size."""
+        empty = replace(empty, detail=masked_text(empty.detail))
         others = [entry for entry in self.writer.meta["unmeasured"] if entry["batch"] != batch]
         self.writer.update(unmeasured=[*others, {"batch": batch, "round": round_, **asdict(empty)}])
 

@@ -209,10 +209,11 @@ class RecordingJson:
     recording_type: str | None = None  # sweep, profile, table, bench or model; null for recorded programs
     recorder: str | None = None  # what recorded
     imported_from: str | None = None  # format of the imported file
-    argv: tuple[str, ...] | None = None  # the command
+    argv: tuple[str, ...] | None = None  # the command, without values
     network: str | None = None  # name of the network or step
     step: str | None = None  # where a user's step is, `FILE:FUNCTION` or `MODULE:FUNCTION`
     step_module: str | None = None  # name of its module, for layers
+    code_signature: str | None = None  # of who measured it, for the code that it names
     step_not_importable: str | None = None  # why another process cannot run it again
     mode: str | None = None  # what a step runs: training, forward, …
     precision: str | None = None  # precision of its products

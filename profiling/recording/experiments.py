@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from ...base.masking import masked_text
 from ...base.words import Word
 
 if TYPE_CHECKING:
@@ -187,6 +188,8 @@ def factors_of(meta: Mapping[str, Any], scope: str) -> dict[str, FactorFacts]:
 
 def record_experiment(writer: RecordingWriter, experiment: Experiment, facts: Iterable[FactorFacts] = ()) -> None:
     """Write the entry of an experiment, in the place of an earlier one with its number, and facts on its factors."""
+    untested = {name: masked_text(why) for name, why in experiment.untested.items()}
+    experiment = replace(experiment, untested=untested)
     others = [entry for entry in writer.meta.get("experiments", ()) if entry["number"] != experiment.number]
     entries = sorted([*others, experiment.to_entry()], key=lambda entry: int(entry["number"]))
     factors = dict(writer.meta.get("factors", {}))

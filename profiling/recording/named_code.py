@@ -110,7 +110,7 @@ def _file_of(spec: str) -> str | None:
     """The file of `FILE.py:FUNCTION`, or of the package of `package.module:function`; nothing is imported."""
     module = spec.rpartition(":")[0]
     if module.endswith(".py"):
-        return str(Path(module).resolve())
+        return str(Path(module).expanduser().resolve())
     with suppress(ImportError, ValueError):
         found = PathFinder.find_spec(module.partition(".")[0], [os.getcwd(), *sys.path])
         if found is not None:

@@ -337,6 +337,7 @@ LINES = Table(
             "working directory; without one, the innermost of a package other than torch, relative to the packages.",
             nullable=False),
         _key("line", _I32, "Line in the file; of a backward pass that of the forward operator.", nullable=False),
+        _key("text", _TEXT, "Text of the line when the step ran, cut off at 200 characters and with secrets hidden."),
         _sum("calls", "", "Calls of the operator; null where none ran."),
         Column("duration_ns", _I64, False, "ns", Aggregate.SUM, "Time of the calls, or of samples without operators."),
     ),

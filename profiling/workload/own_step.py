@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import CurvescopeError
+from ...base.masking import home_as_tilde
 from ..collect import inductor
 from ..hardware.memory_usage import memory_is_short
 from ..recording.axis import BATCH, Axis
@@ -49,7 +50,8 @@ def spec_of(make_step: MakeStep) -> tuple[str | None, str | None]:
         file = getattr(sys.modules.get("__main__"), "__file__", None)
         if file is None or not Path(file).is_file():
             return None, "it is defined in a notebook or an interactive session"
-        module = os.path.relpath(file)
+        path = os.path.relpath(file)
+        module = home_as_tilde(os.path.abspath(file)) if path.startswith(os.pardir) else path
     return f"{module}:{name}", None
 
 

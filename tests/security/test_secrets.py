@@ -2,13 +2,15 @@
 
 import ast
 import gzip
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from curvescope.base.masking import without_secrets
+from curvescope.base.masking import masked_text, with_secrets_masked, without_secrets
 from curvescope.cli import main
+from curvescope.profiling.recording.named_code import check_recorded_code
 
 from ..shared import ROOT
 
@@ -18,17 +20,109 @@ PLANTED = "pl4nted-s3cret-7f1c"
 @pytest.mark.parametrize(
     ("command", "kept"),
     [
-        (["train.py", "--lr", "0.1"], ["train.py", "--lr", "0.1"]),
-        (["env", "API_KEY=abc", "train.py"], ["env", "API_KEY=***", "train.py"]),
-        (["t", "--hf-token", "abc", "--token", "--fast"], ["t", "--hf-token", "***", "--token", "--fast"]),
-        (["t", "s3://me:abc@host/x"], ["t", "s3://***@host/x"]),
-        (["t", f"prefix{PLANTED}suffix"], ["t", "prefix***suffix"]),
-        (["t", "--max-tokens", "128", "--tokenizer=bert"], ["t", "--max-tokens", "128", "--tokenizer=bert"]),
+        ("train.py --lr 0.1 --batch=8 -n8 -v", "train.py --lr 0.1 --batch=8 -n8 -v"),
+        ("python -m torch.distributed.run --nproc-per-node 2 a/train.py --data /x", "python -m torch.distributed.run "
+         "--nproc-per-node 2 a/train.py --data ***"),
+        ("torchrun -m pkg.train --name run-7 resnet50", "torchrun -m pkg.train --name *** resnet50"),
+        ("env API_KEY=abc STEPS=3 python train.py", "env API_KEY=*** STEPS=3 python train.py"),
+        ("git -m mine", "git -m ***"),
+        ("diagnose vgg_a --batch 1..32 --mode forward -o runs/x", "diagnose vgg_a --batch 1..32 --mode forward -o ***"),
+        ("t --max-tokens 128 --tokenizer=bert --token 128", "t --max-tokens 128 --tokenizer=*** --token ***"),
+        (f"{Path.home()}/bin/python {Path.home()}/x/t.py", "~/bin/python ~/x/t.py"),
+        ("/home/bobby/bin/python /Users/bobby/t.py", "/home/***/bin/python /Users/***/t.py"),
     ],
 )  # fmt: skip
-def test_command_lines(command, kept):
+def test_of_a_command_line_the_program_its_script_options_and_numbers_are_kept(command, kept):
+    assert without_secrets(command.split(), {}) == kept.split()
+
+
+# Each of 36 shapes with the text in it that nobody else may read.
+SHAPES = [
+    (["train.py", "--password", "-hunter2"], "hunter2"),
+    (["t", "--auth", "bob:hunter2"], "hunter2"),
+    (["t", "--authtoken", "Zx9Yw8Vu7"], "Zx9Yw8Vu7"),
+    (["t", "--hftoken=hf_abcdEFGHijklMNOP"], "abcdEFGHijklMNOP"),
+    (["t", "--pass", "hunter2"], "hunter2"),
+    (["t", "--pwd=hunter2"], "hunter2"),
+    (["mysql", "-phunter2"], "hunter2"),
+    (["t", "--private-key", "/keys/hunter2.pem"], "hunter2"),
+    (["t", "--wandb-key", "a1b2c3d4e5f6a7b8"], "a1b2c3d4e5f6a7b8"),
+    (["t", "--key", "sk-proj-Abc123XYZ7890qwe"], "Abc123XYZ7890qwe"),
+    (["t", "ghp_16C7e42F292c6912E7710c838347Ae178B4a"], "16C7e42F292c6912E7710c838347Ae178B4a"),
+    (["t", "hf_abcdEFGHijklMNOPqrst"], "abcdEFGHijklMNOPqrst"),
+    (["t", "AKIAIOSFODNN7EXAMPLE"], "IOSFODNN7EXAMPLE"),
+    (["t", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N"], "dozjgNryP4J3jVmNHl0w5N"),
+    (["curl", "-H", "Authorization: Bearer hunter2"], "hunter2"),
+    (["t", '{"password": "hunter2", "lr": 0.1}'], "hunter2"),
+    (["t", "host=db user=bob password=hunter2"], "hunter2"),
+    (["sh", "-c", "A=1 TOKEN=hunter2 python train.py"], "hunter2"),
+    (["t", "https://b.s3.amazonaws.com/x?X-Amz-Signature=abcdef0123456789"], "abcdef0123456789"),
+    (["t", "https://a.blob.core.windows.net/x?sv=2024&sig=aBc%2Fdef123"], "aBc%2Fdef123"),
+    (["curl", "-b", "session=hunter2"], "hunter2"),
+    (["t", "machine h login bob password hunter2"], "hunter2"),
+    (["t", "--api_key=hunter2"], "hunter2"),
+    (["t", "--client-secret", "hunter2"], "hunter2"),
+    (["t", "postgres://bob:hunter2@db/x"], "hunter2"),
+    (["env", "WANDB_API_KEY=hunter2", "train.py"], "hunter2"),
+    (["t", "--config", "password=hunter2"], "hunter2"),
+    (["curl", "-u", "bob:hunter2"], "hunter2"),
+    (["t", "--header=X-Token: hunter2"], "hunter2"),
+    (["t", "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0"], "MIIEvQIBADANBgkqhkiG9w0"),
+    (["t", "xoxb-123456789-abcdefGHIJ"], "abcdefGHIJ"),
+    (["t", "--passphrase", "hunter2"], "hunter2"),
+    (["t", "--credentials", "hunter2"], "hunter2"),
+    (["t", "--slack", "https://hooks.slack.com/services/T0/B0/hunter2"], "hunter2"),
+    (["t", "hunter2"], "hunter2"),
+    (["/home/bobby/bin/t", "/home/bobby/data"], "bobby"),
+]
+
+
+@pytest.mark.parametrize(("command", "secret"), SHAPES)
+def test_no_shape_of_a_secret_is_kept(command, secret):
+    assert len(SHAPES) == 36
+    assert secret not in str(without_secrets(command, {}))
+
+
+# Those that a message shows as a plain word behind no name are not recognised there.
+_PLAIN = {"t hunter2", "mysql -phunter2", "curl -b session=hunter2", "curl -u bob:hunter2", "t --auth bob:hunter2"}
+_PLAIN |= {f"t --{name} {value}" for name, value in (("pass", "hunter2"), ("private-key", "/keys/hunter2.pem"),
+           ("client-secret", "hunter2"), ("passphrase", "hunter2"), ("credentials", "hunter2"))}  # fmt: skip
+_PLAIN |= {"train.py --password -hunter2"}
+
+
+@pytest.mark.parametrize(("command", "secret"), SHAPES)
+def test_messages_go_through_the_same_door(command, secret):
+    text = f"ConnectionError: {' '.join(command)} was refused"
+    if " ".join(command) not in _PLAIN:
+        assert secret not in masked_text(text, {})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "RuntimeError: Expected all tensors to be on the same device, but found cuda:0 and cpu! (model.py, line 41)",
+        "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.15 GiB.",
+        "mat1 and mat2 shapes cannot be multiplied (32x512 and 1024x10)",
+        "KeyError: 'encoder.layers.0.self_attn.in_proj_weight'",
+        "the forward pass of conv2d_7 took 3.5 ms — more than fp16→fp32",
+        "loss = F.cross_entropy(model(x), y, reduction='mean')",
+    ],
+)
+def test_a_message_of_a_library_is_kept(message):
+    assert masked_text(message, {}) == message
+
+
+def test_values_of_the_environment_are_hidden_wherever_they_stand():
     environment = {"MY_ACCESS_KEY": PLANTED, "DB_PASSWORD": "abc", "HOME": "train.py"}
-    assert without_secrets(command, environment) == kept
+    assert without_secrets([f"{PLANTED}/t.py"], environment) == ["***/t.py"]
+    assert masked_text(f"no file {PLANTED}", environment) == "no file ***"
+    assert masked_text("abc", environment) == "abc"  # too short to be looked for
+
+
+def test_kept_values_are_still_masked_where_they_are_named_like_a_secret():
+    command = ["t", "--model", "mine", "--hf-token", "-abc", "s3://me:abc@host/x", "API_KEY=abc", PLANTED]
+    kept = with_secrets_masked(command, {"A_TOKEN": PLANTED})
+    assert kept == ["t", "--model", "mine", "--hf-token", "***", "s3://***@host/x", "API_KEY=***", "***"]
 
 
 def whole(folder):
@@ -42,23 +136,69 @@ def whole(folder):
                 yield str(pq.read_table(path).to_pylist()).encode() + str(pq.read_schema(path)).encode()
 
 
+STEP = f"""
+TOKEN = "hf_abcdEFGHijklMNOPqrst"
+
+def make_step(batch):
+    if batch == 2:
+        raise ConnectionError("https://bob:S3cr3tPw@host/x refused the key S3cr3tPw of {PLANTED}")
+    import torch
+    weights = torch.ones(256, 256)
+    def step():
+        weights @ weights * len("{PLANTED} S3cr3tPw")
+    return step
+"""
+QUICK = ["--quick", "--time-limit", "0.5"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ["record", "-o", "r", "--", sys.executable, "-c", "import nvtx; nvtx.mark('x')", "--api-key", PLANTED],
         ["record", "-o", "r", "--", "env", f"TOKEN={PLANTED}", "true", PLANTED],
         ["model", "vgg_a", "--device", "gtx1080", "--batch", "1..4", "-o", "r"],
+        pytest.param(
+            [
+                "diagnose",
+                "--step",
+                "HOME/step.py:make_step",
+                *QUICK,
+                "--batch",
+                "1,2,4",
+                "--experiments",
+                "0",
+                "-o",
+                "r",
+            ],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["sweep", "--step", "HOME/step.py:make_step", *QUICK, "--batch", "1,2", "-o", "r"],
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["record", "record env", "diagnose"],
+    ids=["record", "record env", "model", "diagnose", "sweep"],
 )
 def test_recordings_have_nothing_of_the_environment(tmp_path, monkeypatch, arguments):
-    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "home" / "bobby"
+    home.mkdir(parents=True)
+    (home / "step.py").write_text(STEP)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(home))
     for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "SOME_VARIABLE"):
         monkeypatch.setenv(name, PLANTED)
-    assert main(arguments) == 0
+    assert main([argument.replace("HOME", str(home)) for argument in arguments]) == 0
     assert list(Path("r").rglob("recording.json"))
     for content in whole(Path("r")):
-        assert PLANTED.encode() not in content
+        for secret in (PLANTED, "S3cr3tPw", "bobby"):
+            assert secret.encode() not in content
+    if "--step" in arguments:
+        (path,) = Path("r").rglob("recording.json")
+        meta = json.loads(path.read_bytes())
+        assert meta["step"] == "~/step.py:make_step"
+        assert "ConnectionError: https://***" in meta["unmeasured"][0]["detail"]
+        check_recorded_code(path, meta, False)
 
 
 def test_nothing_that_is_made_of_a_recording_has_anything_of_the_environment(tmp_path, monkeypatch):
@@ -84,7 +224,7 @@ def test_names_that_are_no_text_are_recorded(tmp_path, capfd):
     assert main(["record", "-o", str(tmp_path / "r"), "--", "true", "a\udcffb"]) == 0
     from curvescope.profiling.recording.store import open_recording
 
-    assert open_recording(tmp_path / "r").meta["argv"] == ["true", "a\udcffb"]
+    assert open_recording(tmp_path / "r").meta["argv"] == ["true", "***"]
 
 
 SOURCES = [p for room in ("curvescope", "kernels", "profiling", "analysis") for p in (ROOT / room).rglob("*.py")]

@@ -134,7 +134,7 @@ def load_function(option: str, spec: str, forms: str) -> Callable[..., Any]:
     try:
         with prints_to_stderr():
             is_file = module_name.endswith(".py")
-            module = _import_file(Path(module_name)) if is_file else importlib.import_module(module_name)
+            module = _import_file(Path(module_name).expanduser()) if is_file else importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # any error in the user's module is reported to the user
         missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
         where = " It is searched in the working directory and among the installed packages." if missing else ""

@@ -1,6 +1,5 @@
 """The lanes of one step, what the host did while no device work ran, and the text of a program's lines in a report."""
 
-import os
 from types import SimpleNamespace
 
 import pandas as pd
@@ -9,6 +8,7 @@ import pytest
 
 from curvescope.analysis.render import report_data
 from curvescope.analysis.render.report_timeline import timeline
+from curvescope.profiling.recording.store import RecordingWriter, columns_of, open_recording
 
 STEPS = pd.DataFrame({"step": [0], "start_ns": [1_000_000], "duration_ns": [100_000], "profiled": [True]})
 
@@ -104,21 +104,25 @@ def test_streams_of_several_devices_are_named_by_device_and_threads_of_a_cpu_by_
     assert [lane["label"] for lane in cpu["lanes"] if lane["kind"] == "kernels"] == ["CPU thread 1"]
 
 
-LATER, EARLIER = "2027-01-01T00:00:00+00:00", "2001-01-01T00:00:00+00:00"
-
-
-def source(created, *lines):
+def source(folder, text):
+    """What a report shows of three lines, one of which the recording has with a text."""
+    row = {"batch": 8, "layer": "fc", "phase": "forward", "op": None, "line": 2, "calls": None, "duration_ns": 5}
+    with RecordingWriter(folder / "run", {}) as writer:
+        rows = [{**row, "file": ".env", "text": None}, {**row, "file": "model.py", "text": text}]
+        writer.write("lines", columns_of(rows))
+    lines = (".env:2", "model.py:2", "model.py:3", None)
     explanation = SimpleNamespace(shares=[SimpleNamespace(line=line) for line in lines])
-    return report_data._source([explanation], {"created_utc": created})
+    return report_data._source([explanation], open_recording(folder / "run"))
 
 
-def test_a_line_shows_its_text_if_the_file_did_not_change_and_is_under_the_working_directory(tmp_path, monkeypatch):
-    here = tmp_path / "here"
-    here.mkdir()
-    for folder in (here, tmp_path):
-        (folder / "model.py").write_text("import torch\n    x = self.fc(x)\n")
-        os.utime(folder / "model.py", (1_780_000_000, 1_780_000_000))  # 2026
-    monkeypatch.chdir(here)
-    lines = ("model.py:2", "gone.py:2", "../model.py:2", str(tmp_path / "model.py") + ":2", None)
-    assert source(LATER, *lines) == {"model.py:2": "x = self.fc(x)"}
-    assert source(EARLIER, *lines) == {}
+def test_a_line_shows_the_text_that_was_recorded_and_no_file_of_the_reader(tmp_path, monkeypatch):
+    """It used to be read from the reader's folder, which a recording of somebody else can name any file of."""
+    for name in (".env", "model.py"):
+        (tmp_path / name).write_text("import torch\nSECRET=of the reader\n")
+    monkeypatch.chdir(tmp_path)
+    assert source(tmp_path, "x = self.fc(x)") == {"model.py:2": "x = self.fc(x)"}
+
+
+@pytest.mark.parametrize(("text", "shown"), [(None, {}), ("y" * 10_000, {"model.py:2": "y" * 200})])
+def test_a_recording_without_texts_shows_none_and_a_long_one_is_cut(text, shown, tmp_path):
+    assert source(tmp_path, text) == shown

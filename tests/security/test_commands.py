@@ -45,6 +45,7 @@ LINES = {
     "bench": ["compile", "--arch", "80,90"],
     "record": ["-o", "new", "--", "true"],
     "step": ["alexnet", "--batch", "1", "--device", "cpu"],
+    "recover": ["none"],
     "model": ["vgg_a", "--device", "gtx1080", "--batch", "1..4", "-o", "new"],
     "explain": [RECORDING],
     "breakdown": [RECORDING],

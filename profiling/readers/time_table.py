@@ -32,6 +32,8 @@ def import_table(source: Path, target: AnyPath | None = None, noise: float | Non
     default: estimated from the table when it is explained. Refusals name the line.
     """
     try:
+        if source.exists() and not source.is_file():
+            raise CurvescopeError(f"{source} is no regular file; give a file of comma-separated values.")
         with source.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
             unit = _time_column(source, reader.fieldnames)

@@ -1,5 +1,7 @@
 """Tables of published times: what is read, and what is refused with its line."""
 
+import os
+
 import pytest
 
 from curvescope.base.errors import CurvescopeError
@@ -50,3 +52,9 @@ def test_what_cannot_be_read_is_refused_with_its_reason(tmp_path, text, message)
     with pytest.raises(CurvescopeError, match=message):
         imported(tmp_path, text)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "times.csv")
+    with pytest.raises(CurvescopeError, match=r"times\.csv is no regular file"):
+        import_table(tmp_path / "times.csv", tmp_path / "r")

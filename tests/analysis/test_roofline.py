@@ -1,6 +1,7 @@
 """The roofline: points by hand, which source is used, and the exported form."""
 
 import json
+import time
 
 import pandas as pd
 import pytest
@@ -165,3 +166,12 @@ def test_waves_and_occupancy_by_hand():
     """8 blocks of 8 warps fill the 64 warps of an SM; 108 SMs hold 864 blocks at once."""
     point = likely_point("conv1", plain_rows(pd.DataFrame([row("ampere_sgemm_128x64_nn", 1.0, blocks=1296)])), 1, A100)
     assert (point.waves, point.occupancy) == (1.5, 1.0)
+
+
+def test_the_time_grows_with_the_names():
+    """Ten thousand kernels took a minute, as each was a frame of its own."""
+    kernels = pd.DataFrame([row(f"kernel_{number}", 1.0 + number, blocks=108) for number in range(10_000)])
+    began = time.process_time()
+    drawn = roofline(kernels.assign(flops=None, flops_executed=None), A100)
+    assert time.process_time() - began < 15
+    assert len(drawn.without_work) == 10_000

@@ -258,10 +258,12 @@ def _measure(
         return Measurement(experiment=experiment, factor=factor, facts=facts), None
     both = zip(complete, of_sides, strict=True)
     rounds_ms = [used_times(table.loc[rounds], of_side) for table, of_side in both]
-    shown = judged = [times_of(of_side) for of_side in rounds_ms]
+    judged = None
     if experiment.scope == Scope.STEP:
         judged = _times_of_starts(rounds_ms, _starts(rows, rounds))
-        shown = judged if len(judged[0].varied) > 1 else shown
+    several = judged is not None and len(judged[0].varied) > 1
+    shown = judged if judged and several else [times_of(of_side) for of_side in rounds_ms]
+    judged = judged or shown
     if by_size:
         shown = judged = _by_size(shown[0], experiment)
     measured = Measurement(

@@ -115,7 +115,7 @@ def _visit(
         count = protocol.steps_of_visit(batch, warm_ups[0].last_ns)
         unprofiled = time_steps(workload, count, between, clock=stream_clock(workload.device))
         most = min(len(unprofiled), protocol.profiled_steps)
-        limit_ns = workload.clock_ns() - began_ns
+        limit_ns: float = workload.clock_ns() - began_ns
         step_ns = unprofiled[-1]["duration_ns"]
         ends_ns = workload.clock_ns() + 1e9 * spare_s
         if most and workload.clock_ns() + len(unprofiled) * step_ns <= ends_ns:

@@ -25,6 +25,7 @@ _USUAL_LIMIT_S = 60.0
 # What one pass takes beyond the steps themselves: processes that start and build the step, calls that are rebuilt.
 _RUNS_PER_VISIT = 2.5
 _TERM_SETUP_S, _VISIT_S = 1.0, 0.01
+_LEAST_START_S = 0.01  # whatever the clock says: 0 is a change that does not apply
 _CUDA_START_S = 6.0  # of complete steps: with a context, cuDNN and a first step of each batch size
 
 
@@ -143,7 +144,7 @@ class Budget:
     def start_s(self) -> float:
         """Expected seconds until the complete step runs in a process of its own."""
         if self.starts_s:
-            return median(self.starts_s)
+            return max(median(self.starts_s), _LEAST_START_S)
         return USUAL_SETUP_S if self.device == "cpu" else _CUDA_START_S
 
     def pass_ms(self, key: Key | None, batches: Iterable[float]) -> float:

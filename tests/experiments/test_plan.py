@@ -434,3 +434,8 @@ def test_an_experiment_that_locks_the_clock_comes_again_once_it_is_asked_for(mon
     case = TermCase(SimpleNamespace(budget=SimpleNamespace(setup_s=lambda _: 1.0)), None, (), None)
     with clocks_may_be_locked(asked):
         assert list(case.on_steps(Stage.CONFIRM, made.factors)) == [("locked_clock",)] * asked
+
+
+def test_a_start_that_took_no_time_leaves_every_factor_applicable():
+    """A clock may stand still while a process starts; a set-up of 0 s would say that no factor applies."""
+    assert budget_of_steps(10, starts_s=(0.0, 0.0)).setup_s("tf32") > 0

@@ -69,8 +69,10 @@ struct Plant {
   double from_flops = 0, below_flops = 1e18;
   double slower = 1;  // factor on its time
   double add_ns = 0;
-  double clock = 1;  // the card's clock while it runs, as a share of the usual one
-  std::string name;  // the kernel's other name
+  double wave_ns = 0;  // added for each wave of its blocks, the last one too
+  double clock = 1;    // the highest clock of the card while it runs, as a share of the usual one
+  std::string name;    // the kernel's other name
+  std::string beside;  // only where a kernel runs whose name has this part
 };
 
 struct Config {
@@ -109,8 +111,9 @@ struct Work {
   std::size_t copied = 0;         // bytes that are copied or set
   int copy_kind = 0;              // CUpti_ActivityMemcpyKind
   bool pageable = false;
-  std::uint32_t value = 0;      // of a set
-  const void* touched[4] = {};  // memory that it reads or writes, for the L2
+  std::uint32_t value = 0;          // of a set
+  std::uint64_t* clocks = nullptr;  // where it writes the cycles and the time of each SM
+  const void* touched[4] = {};      // memory that it reads or writes, for the L2
   double flops_of_block() const { return flops / blocks(); }
   double blocks() const { return double(grid.x) * grid.y * grid.z; }
   double threads() const { return double(block.x) * block.y * block.z; }
@@ -147,7 +150,8 @@ struct Event {
 
 struct Running {
   Span span;
-  double share;  // of the SMs
+  double share;      // of the SMs
+  const char* name;  // of a kernel
 };
 
 struct Device {
@@ -162,7 +166,7 @@ struct Device {
   double clock = 1;  // of the last kernel, as a share of the usual clock
   Ns clock_until = 0;
   double locked_hz = 0;                      // that somebody locked through NVML; 0: none
-  double cycles = 0;                         // of an SM up to `cycles_at`
+  double slowed_ns = 0;                      // that a lower clock took away from the cycles of its SMs so far
   double moved_bytes = 0;                    // by all kernels so far
   std::map<const void*, double> touched_at;  // `moved_bytes` when an address was last used
 };

@@ -87,8 +87,10 @@ std::map<std::string, Setter> fields_of(Plant* p) {
           {"below_flops", number(&p->below_flops)},
           {"slower", number(&p->slower)},
           {"add_ns", number(&p->add_ns)},
+          {"wave_ns", number(&p->wave_ns)},
           {"clock", number(&p->clock)},
-          {"name", words(&p->name)}};
+          {"name", words(&p->name)},
+          {"beside", words(&p->beside)}};
 }
 
 bool apply(const std::map<std::string, Setter>& fields, const std::string& name, const std::string& value) {

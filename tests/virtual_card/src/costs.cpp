@@ -18,7 +18,14 @@ constexpr double kBytesPerElement = 4;
 
 bool has(std::string_view name, std::string_view part) { return name.find(part) != std::string_view::npos; }
 
-bool matches(const Plant& plant, const Work& work) {
+bool runs_beside(const Device& on, std::string_view part, Ns start) {
+  return std::any_of(on.running.begin(), on.running.end(), [&](const Running& other) {
+    return other.span.start <= start && start < other.span.end && has(other.name, part);
+  });
+}
+
+bool matches(const Plant& plant, const Device& on, const Work& work, Ns start) {
+  if (!plant.beside.empty() && !runs_beside(on, plant.beside, start)) return false;
   const char* name = work.kind == Work::kCopy ? "copy" : work.kind == Work::kSet ? "set" : work.name;
   const double blocks = work.blocks();
   return has(name, plant.match) && blocks >= plant.from_blocks && blocks < plant.below_blocks &&
@@ -59,15 +66,28 @@ double memory_ns(const Device& on, const Work& work) {
 }
 
 // Whole waves: the last one takes as long as the others, however few blocks it has.
+double waves_of(const DeviceFacts& on, const Work& work, double resident) {
+  return std::ceil(work.blocks() / (on.sm_count * resident));
+}
+
 double arithmetic_ns(const Device& on, const Work& work, double clock) {
   if (work.flops == 0) return 0;
   const DeviceFacts& facts = *on.facts;
   // A grid of less than a wave spreads over the SMs.
   const double resident = std::min<double>(resident_blocks(facts, work), std::ceil(work.blocks() / facts.sm_count));
-  const double waves = std::ceil(work.blocks() / (facts.sm_count * resident));
+  const double waves = waves_of(facts, work, resident);
   const double per_clock = work.flops_per_sm_clock > 0 ? work.flops_per_sm_clock : facts.fp32_per_sm;
   const double sm_flops_per_s = per_clock * kFlopsPerFma * facts.clock_hz * clock * config().costs.product_efficiency;
   return waves * resident * work.flops_of_block() / sm_flops_per_s * 1e9;
+}
+
+// The kernel of profiling/hardware/stream_clock.py: of each SM its cycles and the time.
+void write_clocks(const Device& on, const Work& work, Ns start) {
+  for (int sm = 0; sm < on.facts->sm_count; ++sm) {
+    const double ns = static_cast<double>(start) - on.slowed_ns;
+    work.clocks[2 * sm] = static_cast<std::uint64_t>(ns * on.facts->clock_hz / 1e9);
+    work.clocks[2 * sm + 1] = static_cast<std::uint64_t>(start);
+  }
 }
 
 double bytes_per_element(std::string_view name) {
@@ -125,10 +145,10 @@ double locked_share(const Device& on) {
 Ns duration_of(Device& on, Work& work, Ns start) {
   double clock = locked_share(on), slower = 1, add_ns = 0;
   for (const Plant& plant : config().plants) {
-    if (!matches(plant, work)) continue;
-    clock *= plant.clock;
+    if (!matches(plant, on, work, start)) continue;
+    clock = std::min(clock, plant.clock);
     slower *= plant.slower;
-    add_ns += plant.add_ns;
+    add_ns += plant.add_ns + plant.wave_ns * waves_of(*on.facts, work, resident_blocks(*on.facts, work));
     if (!plant.name.empty()) work.name = keep(plant.name.c_str());
   }
   double ns = config().costs.kernel_ns / clock + work.cycles / (on.facts->clock_hz * clock) * 1e9 +
@@ -136,6 +156,8 @@ Ns duration_of(Device& on, Work& work, Ns start) {
   if (work.kind == Work::kCopy && work.copy_kind <= 2) ns = copy_ns(work);
   ns = ns * slower + add_ns;
   touch(on, work);
+  on.slowed_ns += (1 - clock) * ns;
+  if (work.clocks != nullptr) write_clocks(on, work, start);
   on.clock = clock;
   on.clock_until = start + static_cast<Ns>(ns);
   return static_cast<Ns>(ns);
@@ -146,7 +168,10 @@ void read_arguments(Work& work, void** arguments) {
   const double threads = work.blocks() * work.threads();
   work.bytes = threads * kElementsPerThread * bytes_per_element(name);
   if (arguments == nullptr) return;
-  if (has(name, "spin_kernel")) {  // torch.cuda._sleep
+  if (name == "curvescope_clocks") {
+    work.clocks = *static_cast<std::uint64_t**>(arguments[0]);
+    work.bytes = 0;
+  } else if (has(name, "spin_kernel")) {  // torch.cuda._sleep
     work.cycles = static_cast<double>(*static_cast<const std::int64_t*>(arguments[0]));
     work.bytes = 0;
   } else if (has(name, "multi_tensor_apply_kernel")) {

@@ -125,7 +125,7 @@ Span place(Stream* stream, const Work& work, Ns earliest, std::uint32_t graph, s
     const double share = share_of_sms(*on.facts, work);
     if (stream->priority == 0) start = find_room(on, start, share);
     stream->ready = start + duration_of(on, done, start);
-    on.running.push_back({{start, stream->ready}, share});
+    on.running.push_back({{start, stream->ready}, share, done.name});
     on.busy_ns += stream->ready - start;
   }
   const Span span{start, stream->ready};

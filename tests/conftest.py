@@ -24,7 +24,7 @@ from curvescope.analysis.render import documents
 from curvescope.cli import main
 from curvescope.profiling.hardware import heap
 
-from .shared import PROFILES, load_script, shared_folder
+from .shared import ON_VIRTUAL_CARD, PROFILES, load_script, shared_folder
 
 # A shell starts what it puts into the background with interrupts ignored, and every process that a test starts and
 # interrupts would inherit that.
@@ -177,6 +177,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if gpu and not _has_gpu():
         for item in gpu:
             item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
+    if ON_VIRTUAL_CARD:
+        for item in items:
+            for marker in item.iter_markers("not_virtual"):
+                item.add_marker(pytest.mark.skip(reason=f"not for a virtual card: {marker.args[0]}"))
 
 
 @pytest.hookimpl(wrapper=True)

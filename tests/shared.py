@@ -16,6 +16,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROFILES = ROOT / "tests" / "data" / "profiles"
 EXAMPLE = ROOT / "examples" / "recordings" / "alexnet-cpu"
+# Whether the GPU that the tests see is that of tests/virtual_card, whose kernels compute nothing.
+ON_VIRTUAL_CARD = "VIRTUAL_CARD" in os.environ
 
 
 def load_script(path: str) -> ModuleType:

@@ -38,7 +38,10 @@ def render_roofline(drawn: Roofline, limit: int | None = 25) -> RenderableType:
             roofs.add_row(named, limit_text, roof.kind, Text(roof.source))
         blocks += [roofs, Text()]
     else:
-        note = "No peak of this device is known and no ceiling was measured: there is no roof, and bounds are unknown."
+        note = (
+            "No peak of this device is known and no ceiling was measured: there is no roof, and bounds are unknown. "
+            "`curvescope bench ceilings` measures them on the device, for what is recorded there afterwards."
+        )
         blocks += [Text(note, "yellow"), Text()]
     if not drawn.points:
         return Group(*blocks, *_likely(drawn, limit), *(Text(note, "dim") for note in notes(drawn)))

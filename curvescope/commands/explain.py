@@ -82,7 +82,7 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         show_energy(recording, **options.shown(args))
     elif args.of == "memory":
         show(recording, args)
-    elif args.pair is None and args.at is None and has_no_curve(recording):
+    elif {args.pair, args.at, args.mode} == {None} and has_no_curve(recording):
         facts = all_facts(Scope.STEP, device_kind(recording))
         show_advice(recording, args.recording, facts, everything=args.all, as_json=args.json)
     else:

@@ -32,6 +32,7 @@ FORMER = (
 )
 
 
+_FEW = 12  # choices that are listed beside a guess
 _NEGATIVE = re.compile(r"-\d")  # begins a value, as no option has such a name
 
 Run: TypeAlias = "Callable[[argparse.Namespace], int]"  # what a command does; returns its exit code
@@ -67,8 +68,10 @@ class Parser(argparse.ArgumentParser):
         choices = None if action.choices is None else list(action.choices)
         if choices is not None and value not in choices:
             near = difflib.get_close_matches(str(value), map(str, choices), n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(map(str, choices))}"
-            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
+            hints = [f"did you mean {' or '.join(near)}?"] if near else []
+            if not near or len(choices) <= _FEW:
+                hints.append(f"choose from {', '.join(map(str, choices))}")
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {' '.join(hints)}")
 
 
 class CommandParser(Parser):

@@ -157,8 +157,8 @@ def _groups(rows: pd.DataFrame, keys: list[str]) -> Iterator[tuple[str, list[Any
 
 def _sum(rows: Sequence[Any], column: str) -> float | None:
     """The sum of a column; None if a row has no value in it."""
-    values = [getattr(row, column, None) for row in rows]
-    return None if None in values else math.fsum(values)
+    values = [value for row in rows if (value := getattr(row, column, None)) is not None]
+    return None if len(values) < len(rows) else math.fsum(values)
 
 
 def _point(label: str, rows: Sequence[Any], time_s: float, per: int, hardware: Hardware) -> RoofPoint | None:

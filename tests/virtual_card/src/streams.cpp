@@ -51,7 +51,9 @@ Ns ordered(const Stream& stream) {
 // The earliest time from which the SMs have room for the share; of work in one stream each follows the other anyway.
 Ns find_room(Device& on, Ns earliest, double share) {
   constexpr double kRounding = 1e-9;
-  while (!on.running.empty() && on.running.front().span.end <= now() - 1'000'000'000) on.running.pop_front();
+  // What has ended meets no new work, which starts later than now.
+  const auto has_ended = [passed = now()](const Running& other) { return other.span.end <= passed; };
+  on.running.erase(std::remove_if(on.running.begin(), on.running.end(), has_ended), on.running.end());
   for (Ns start = earliest;;) {
     double busy = 0;
     Ns next_end = 0;

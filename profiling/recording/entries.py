@@ -192,7 +192,7 @@ class TogetherEntry:
     run: str  # name of the run
     rounds_of_process: Count | None = None  # rounds after which processes started anew
     name: str | None = None  # name of the version
-    place: Count | None = None  # its position among them
+    place: str | None = None  # its folder, or its revision of a repository
 
 
 @dataclass(frozen=True, kw_only=True)

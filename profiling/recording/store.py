@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...base.counted import counted
-from ...base.errors import CurvescopeError
+from ...base.errors import BackendMissingError, CurvescopeError
 from ...base.limits import META_BYTES, check_limit, read_small
 from ...base.prefetch import read_ahead
 from ...base.words import Word
@@ -398,6 +398,8 @@ def open_recording(path: str | os.PathLike[str] | RemotePath) -> Recording:
             f"{folder} is a file, not the folder of a recording. If it is a profile, import it: `curvescope import "
             f"{folder} -o FOLDER`."
         ) from None
+    except BackendMissingError:
+        raise
     except CurvescopeError as error:
         raise CurvescopeError(f"{folder / META_FILE}: {error}") from error
     except (OSError, RecursionError, ValueError) as error:

@@ -20,6 +20,7 @@ _SECRET = re.compile(
 )
 # Words of a message behind which a secret stands without a sign between them.
 _BEFORE_SECRET = re.compile(r"password|passwd|passphrase|pwd|secret|bearer|basic|token", re.IGNORECASE)
+_FOLDERS = ("PWD", "OLDPWD")  # variables of the shell that hold folders, not passwords
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _LEAST_LENGTH = 6  # characters: shorter environment values occur in words by chance
 _NUMBER = re.compile(r"[-+]?\d{1,12}(\.\d{0,12})?([eE][-+]?\d{1,3})?(%|[a-zA-Z]{1,3})?")  # maybe with a unit, e.g. 8GB
@@ -162,7 +163,8 @@ def _is_word(text: str) -> bool:
 
 def _without_values(text: str, environment: Mapping[str, str]) -> str:
     """A text without the values of variables that are named like a secret."""
-    values = [value for name, value in environment.items() if _SECRET.search(name) and len(value) >= _LEAST_LENGTH]
+    named = [name for name in environment if _SECRET.search(name) and name not in _FOLDERS]
+    values = [environment[name] for name in named if len(environment[name]) >= _LEAST_LENGTH]
     for value in sorted(values, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     return text

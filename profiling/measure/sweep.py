@@ -186,6 +186,6 @@ def sweep_batches(
 
 
 def why_unmeasured(meta: Mapping[str, Any]) -> str:
-    """The first batch size of a sweep that could not be measured, and the reason."""
-    first = meta["unmeasured"][0]
-    return f"batch {first['batch']}: {first['why']} ({first['detail']})"
+    """The smallest batch size of a sweep that could not be measured, and the reason."""
+    smallest = min(meta["unmeasured"], key=lambda entry: entry["batch"])
+    return f"batch {smallest['batch']}: {smallest['why']} ({smallest['detail']})"

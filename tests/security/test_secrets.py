@@ -119,6 +119,12 @@ def test_values_of_the_environment_are_hidden_wherever_they_stand():
     assert masked_text("abc", environment) == "abc"  # too short to be looked for
 
 
+def test_the_folder_that_the_shell_is_in_is_no_password():
+    environment = {"PWD": "/srv/project", "OLDPWD": "/srv/before", "DB_PWD": PLANTED}
+    command = ["/srv/project/bin/python", "/srv/before/train.py", f"{PLANTED}/t.py"]
+    assert without_secrets(command, environment) == [*command[:2], "***/t.py"]
+
+
 def test_kept_values_are_still_masked_where_they_are_named_like_a_secret():
     command = ["t", "--model", "mine", "--hf-token", "-abc", "s3://me:abc@host/x", "API_KEY=abc", PLANTED]
     kept = with_secrets_masked(command, {"A_TOKEN": PLANTED})

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from curvescope.base.errors import CurvescopeError
+from curvescope.base.masking import HIDDEN, without_homes
 from curvescope.cli import main
 from curvescope.profiling.readers import import_profile
 from curvescope.profiling.readers.metrics import metrics, wanted
@@ -83,7 +84,9 @@ def test_nsys_traces_cuda_and_nvtx_and_is_imported(fake, export, tmp_path, capfd
     assert arguments[-3:] == COMMAND
     recording = open_recording(target)
     assert recording.frame("kernels")["layer"].tolist() == ["fc1"]
-    assert (recording.meta["recorder"], recording.meta["argv"], recording.meta["batches"]) == ("nsys", COMMAND, [8])
+    masked = [without_homes(sys.executable), "-c", HIDDEN]
+    assert (recording.meta["recorder"], recording.meta["argv"]) == ("nsys", masked)
+    assert recording.meta["batches"] == [8]
     captured = capfd.readouterr()
     assert captured.out == "ran\n"
     said = " ".join(captured.err.split())  # sentences wrap between words

@@ -44,7 +44,7 @@ class LongGap:
     """One of the longest gaps."""
 
     step: int  # number of the step that it is in
-    time_ms: float
+    time_ms: float  # its length
     reason: str | None  # what the host did; None if unknown
     before: str | None  # layer of the work that follows; None if that has no layer
     code: HostCode | None  # functions of the program in it; None without call stacks

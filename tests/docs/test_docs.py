@@ -81,6 +81,7 @@ NOT_RUN = {
     "bench": "measures for minutes",
     "import": "files that are not here",
     "record": "programs that are not here",
+    "recover": "a record that was killed",
     "apply": "a program that is not here",
     "compare --measure": "measures versions of a program that is not here",
     "scale": "measures for minutes",

@@ -138,6 +138,20 @@ def estimates(node, path=""):
             yield from estimates(child, f"{path}[{index}]")
 
 
+def check_advice(found, text):
+    """What one profile suggests is not said to be tried, and saves no more than the whole time, largest first."""
+    for one in found["suggested"]:
+        assert one["verdict"] == "untested", one
+        assert 0 < one["at_most_ms"] <= found["time_ms"] * (1 + 1e-9), one
+        assert math.isclose(one["at_most_share"], one["at_most_ms"] / found["time_ms"]), one
+    bounds = [one["at_most_ms"] for one in found["suggested"]]
+    assert bounds == sorted(bounds, reverse=True)
+    lengths = [gap["time_ms"] for gap in found["gaps"]]
+    assert lengths == sorted(lengths, reverse=True)
+    for word in ("confirmed", "refuted", "noise"):
+        assert word not in text, word
+
+
 def test_a_verdict_has_an_interval_that_holds_it_and_a_spread_more_than_one_step(recording, shown):
     found, text = shown("explain")
     if found is None:
@@ -147,6 +161,9 @@ def test_a_verdict_has_an_interval_that_holds_it_and_a_spread_more_than_one_step
     for place, value, low, high in listed:
         assert low is None or low <= value, place
         assert high is None or value <= high, place
+    if found["schema"] == "curvescope.advice/1":
+        check_advice(found, text)
+        return
     for point in found["curve"]:
         if point["n"] == 1:
             assert (point["spread"], point["stable"], point["time_ms"]["low"]) == (None, None, None)

@@ -11,17 +11,30 @@ PROFILE = PROFILES / "hta_alexnet_trace.json.gz"
 UNUSED = {"torch", "scipy", "duckdb", "nvtx", "pynvml", "distributed", "adbc_driver_sqlite", "google"}
 
 
-def loaded(*arguments):
-    code = "import sys; from curvescope.cli import main; main(sys.argv[1:]); print(*sys.modules)"
+COMMAND = "from curvescope.cli import main; main(sys.argv[1:])"
+READING = """
+from curvescope.base.arrow_alone import start_without_pandas
+start_without_pandas()
+from curvescope.profiling.readers import import_profile
+import_profile(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def loaded(*arguments, code=COMMAND):
+    code = f"import sys\nfrom pathlib import Path\n{code}\nprint(*sys.modules)"
     command = [sys.executable, "-c", code, *map(str, arguments)]
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
 def test_an_import_and_a_breakdown_load_no_package_that_they_do_not_use(tmp_path):
-    modules = loaded("import", PROFILE, "-o", tmp_path / "recording")
-    assert "msgspec" in modules
+    """A profile is read and recorded without pandas; the advice that `import` prints then needs it."""
     readers = {f"curvescope.profiling.readers.{name}" for name in ("nsight_reports", "inductor_code")}
+    modules = loaded(PROFILE, tmp_path / "read", code=READING)
+    assert "msgspec" in modules
     assert not modules & (UNUSED | {"pandas", *readers})
+    modules = loaded("import", PROFILE, "-o", tmp_path / "recording")
+    assert "pandas" in modules
+    assert not modules & (UNUSED | readers)
     modules = loaded("breakdown", tmp_path / "recording")
     assert "pandas" in modules
     assert not modules & UNUSED

@@ -21,7 +21,7 @@ except ImportError:  # run as a script
     import evidence
     from interval_coverage import PAGE, SHAPES, WAITS
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.decompose.findings import find, found_jumps
+from curvescope.analysis.decompose.findings import find, found_falls, found_jumps
 from curvescope.analysis.decompose.statistics import FASTER_HALF
 from curvescope.base.arguments import PROBE_SHARE
 from curvescope.profiling.measure.loop import Loop, Visit
@@ -85,7 +85,7 @@ class Swept(NamedTuple):
     """What one simulated sweep found."""
 
     looked: list[int]  # first sizes behind jumps for which rounds were made
-    jumps: list[int]  # those that are anomalies
+    jumps: list[int]  # those that are anomalies, or where the time falls
 
 
 def sweep(published: Published, noise: str, seed: int) -> Swept:
@@ -116,7 +116,7 @@ def sweep(published: Published, noise: str, seed: int) -> Swept:
 
     Loop(conditions=rule.sizes, visit=visit, rule=rule, rows=lambda: rows, clock_s=lambda: now_s).run()
     curve = replace(cost_curve(pd.DataFrame(rows), FASTER_HALF), jumps=rule.places)
-    jumps = [after for _, after in found_jumps(curve, find(curve))]
+    jumps = [after for _, after in (*found_jumps(curve, find(curve)), *found_falls(curve))]
     return Swept([after for _, after in rule.places], jumps)
 
 

@@ -110,6 +110,18 @@ def found_jumps(curve: Curve, findings: Sequence[Finding]) -> list[tuple[Conditi
     ]
 
 
+def found_falls(curve: Curve) -> list[tuple[Condition, Condition]]:
+    """The places that a sweep looked for where the larger size takes less time, by 2 % or more."""
+    falls = []
+    for before, after in curve.jumps:
+        rise = Functional("rise", before, after, ((before, -1.0), (after, 1.0)))
+        difference = curve.evaluate(rise)
+        material = difference.value <= -MATERIAL * curve.at(before).time_ms.value
+        if material and difference.p < LEVEL / len(curve.jumps):
+            falls.append((before, after))
+    return falls
+
+
 def _verdict(curve: Curve, shown: Functional, tested: Functional, value: Estimate, p_adjusted: float) -> FindingVerdict:
     size_ms = curve.at(tested.last).time_ms.value
     if not math.isfinite(value.low):

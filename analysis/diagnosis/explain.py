@@ -18,7 +18,7 @@ from ..causes.context import OPERAND_COLUMNS, Recorded, count_faults, read_opera
 from ..decompose.averaged_steps import set_aside_sentence, undisturbed_steps
 from ..decompose.communication import slow_downs
 from ..decompose.curve import NO_CURVE
-from ..decompose.findings import FindingVerdict, found_jumps
+from ..decompose.findings import FindingVerdict, found_falls, found_jumps
 from ..decompose.kernel_times import KEYS, device_work, gpus_of
 from ..decompose.marked import step_times
 from ..decompose.rare_steps import rare_steps
@@ -76,7 +76,9 @@ def diagnosed(recording: Recording, times: pd.DataFrame, evidence: Recorded, axi
         diagnosis = diagnose_modelled(times, evidence, recording.meta, axis)
     else:
         diagnosis = split.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
-    if probed := probes_sentence(recording.meta, evidence.axis, found_jumps(diagnosis.curve, diagnosis.findings)):
+    curve = diagnosis.curve
+    jumps, falls = found_jumps(curve, diagnosis.findings), found_falls(curve)
+    if probed := probes_sentence(recording.meta, evidence.axis, jumps, falls):
         diagnosis = replace(diagnosis, notes=(*diagnosis.notes, probed))
     difference = None
     untested = all(finding.verdict == FindingVerdict.UNKNOWN for finding in diagnosis.findings)

@@ -1,11 +1,11 @@
-"""Jumps between neighbouring sizes: only where the time rises."""
+"""Jumps between neighbouring sizes, where the time rises, and falls, where it is less at the larger one."""
 
 from dataclasses import replace
 
 import numpy as np
 
 from curvescope.analysis.decompose.curve import cost_curve
-from curvescope.analysis.decompose.findings import find, found_jumps
+from curvescope.analysis.decompose.findings import find, found_falls, found_jumps
 
 from ..synthetic import timed_steps
 
@@ -18,6 +18,7 @@ def test_the_size_behind_a_jump_is_none():
     )
     curve = replace(cost_curve(steps), jumps=((33, 34),))
     assert found_jumps(curve, find(curve)) == []
+    assert found_falls(curve) == []
 
 
 def test_a_jump_is_one():
@@ -27,3 +28,19 @@ def test_a_jump_is_one():
     )
     curve = replace(cost_curve(steps), jumps=((32, 33),))
     assert found_jumps(curve, find(curve)) == [(32, 33)]
+    assert found_falls(curve) == []
+
+
+def test_a_size_that_is_faster_than_the_one_before_is_a_fall():
+    """Of sizes that are multiples of 64, each is slow."""
+    sizes = (32, 64, 65, 128)
+    steps = timed_steps(
+        lambda batch: batch * 0.08 * (1 if batch % 64 else 3.3),
+        np.random.default_rng(5),
+        batches=sizes,
+        noise=0.005,
+        spikes=0,
+    )
+    curve = replace(cost_curve(steps), jumps=((64, 65),))
+    assert found_jumps(curve, find(curve)) == []
+    assert found_falls(curve) == [(64, 65)]

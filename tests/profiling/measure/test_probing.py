@@ -96,6 +96,15 @@ def test_what_is_found_is_part_of_the_recording_and_its_curve(tmp_path, clock):
     assert steps[steps["batch"] == 7]["round"].min() > max(chosen_in)
 
 
+def test_a_size_that_is_faster_than_a_smaller_one_is_said_to_be(tmp_path, clock):
+    """Each size of the sweep is a multiple of 8, and slow; the sizes beside them are not."""
+    workload = FakeWorkload(clock, lambda batch: 10_000 * batch * batch * (1 if batch % 8 else 3))
+    run_sweep(workload, (8, 16, 32, 64), STAIRS, tmp_path / "r", clock_s=clock.seconds, probe_s=10.0)
+    note = explain(open_recording(tmp_path / "r")).notes[-1]
+    assert "the cost falls from 8 to 9" in note or "the cost falls from 16 to 17" in note
+    assert "no jump between" not in note
+
+
 def test_a_size_that_does_not_run_is_left_out(tmp_path, clock, monkeypatch):
     load = FakeWorkload.load
 

@@ -64,7 +64,8 @@ def plainly(steps, kernels, by, batch=None):
         head = (label, per_step.mean(), spread, len(inside) / len(used), per_step_flops)
         worked = inside[inside["flops"] > 0]
         precisions = worked["flops"].groupby(worked["name"].map(kernel_precision)).sum() / len(used)
-        return Row(*head, *rates, None, *shares, precisions=precisions.to_dict())
+        duration_ms = float(inside["duration_ns"].sum()) / 1e6 / len(used)
+        return Row(*head, *rates, None, *shares, precisions=precisions.to_dict(), duration_ms=duration_ms)
 
     work = parts[parts["name"] != IDLE]
     if by == "layer":
@@ -77,7 +78,7 @@ def plainly(steps, kernels, by, batch=None):
     work = work.groupby(KEYS[by], dropna=False)
     rows = [row_of(" ".join(str(k) for k in key if not pd.isna(k)) or f"no {by}", group) for key, group in work]
     idle = row_of(IDLE, parts[parts["name"] == IDLE])
-    return [*rows, dataclasses.replace(idle, calls=None)]
+    return [*rows, dataclasses.replace(idle, calls=None, duration_ms=None)]
 
 
 def assert_as_plainly(found, steps, kernels, by, batch=None):

@@ -58,14 +58,14 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
         fact("products in fp32, per step", spent_ms, "ms", "kernels.name"),
         fact(f"peak of {best.precision} over that of fp32", best.per_s / fp32.per_s, "", "devices.toml"),
     )
-    bf16_factor = ("bf16_autocast",) if names & {"bf16"} else ()
+    factors = (*(["tf32"] if "tf32" in names else []), *(["bf16_autocast"] if "bf16" in names else []))
     return Suggestion(
         cause=CAUSE,
         what="computes products in fp32, beside tensor cores that take shorter types",
         at_most_ms=saved_ms,
         evidence=evidence,
         where=step.place_of(products),
-        factors=(*(("tf32",) if "tf32" in names else ()), *bf16_factor),
-        remedy=None if bf16_factor or "tf32" in names else "compute products in fp16 by autocast",
-        how=None if bf16_factor or "tf32" in names else "with torch.autocast('cuda', torch.float16): and a GradScaler",
+        factors=factors,
+        remedy=None if factors else "compute products in fp16 by autocast",
+        how=None if factors else "with torch.autocast('cuda', torch.float16): and a GradScaler",
     )

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
@@ -120,8 +121,17 @@ def run_command(*arguments, cwd, code=None):
         ended = exited.code
     finally:
         os.chdir(before)
+        _forget_modules_of(cwd)
     assert code is None or ended == code, err.getvalue()
     return subprocess.CompletedProcess(arguments, ended, out.getvalue(), err.getvalue())
+
+
+def _forget_modules_of(folder):
+    """Another test's script may have the same name, and an own process would import that one."""
+    for name, module in [*sys.modules.items()]:
+        file = getattr(module, "__file__", None)
+        if file and Path(file).is_relative_to(folder):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

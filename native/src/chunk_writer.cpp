@@ -49,6 +49,12 @@ void ChunkWriter::lose(const char* what, std::uint64_t count) noexcept try { los
   // No memory even to count in.
 }
 
+std::uint64_t ChunkWriter::unsaid_losses() const noexcept {
+  std::uint64_t total = 0;
+  for (const auto& [what, count] : lost_) total += count;
+  return total;
+}
+
 void ChunkWriter::write_losses() noexcept try {
   if (lost_.empty()) return;
   Columns table("lost", {{"what", true}, {"count"}});

@@ -28,7 +28,9 @@ class ChunkWriter {
   // Counts lost things by name; written with the next call of write_losses.
   void lose(const char* what, std::uint64_t count) noexcept;
   void write_losses() noexcept;
-  bool owes_losses() const noexcept { return !lost_.empty(); }  // counted, and not on the disk yet
+  // Counted, and not on the disk yet.
+  bool owes_losses() const noexcept { return !lost_.empty(); }
+  std::uint64_t unsaid_losses() const noexcept;
 
   Names* names() noexcept { return names_; }
   std::int64_t started_ns() const noexcept { return file_.started_ns(); }

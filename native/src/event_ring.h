@@ -44,6 +44,7 @@ class EventRing {
 
   std::uint64_t id() const noexcept { return block_->id; }
   std::int64_t thread() const noexcept { return block_->thread; }
+  bool is_shared() const noexcept { return own_ == nullptr; }
   // Consumer, once the thread has ended: the pushes, starts and marks that it began, which no longer count here.
   std::uint64_t take_begun() noexcept {
     const std::uint64_t begun = block_->begun[block_->head.load(std::memory_order_acquire) % 2].exchange(0);

@@ -136,8 +136,9 @@ void free_finished(Process& p) {
 }
 
 // Writes or, without a writer, discards what lies in the rings. The events that a thread appends meanwhile may stay.
+// What cannot be written, e.g. on a full disk, stays for the next flush, and at last for who drains the shared memory.
 // Returns whether a ring is half full again.
-bool flush_events(Process& p) noexcept try {
+bool flush_events(Process& p, bool last = false) noexcept try {
   std::vector<EventRing*> rings;
   {
     const std::lock_guard<std::mutex> lock(p.rings_mutex);
@@ -148,12 +149,15 @@ bool flush_events(Process& p) noexcept try {
   bool half_full = false;
   for (EventRing* one : rings) {
     any_finished |= one->finished.load(std::memory_order_acquire);  // before its last events are taken
+    bool written = true;
     std::size_t most = RingBlock::kCapacity;
     while (most != 0) {
       // Only then are the strings written: every name that the events use is interned.
       const EventRing::Piece piece = one->oldest(std::min(most, kEventsPerChunk));
       if (piece.count == 0) break;
       if (p.writer != nullptr && !p.writer->write_events(*one, piece)) {
+        written = false;
+        if (!last || one->is_shared()) break;
         const auto begun =
             std::count_if(piece.events, piece.events + piece.count, [](const Event& e) { return begins(e.kind); });
         count_unwritten(p, static_cast<std::uint64_t>(begun));
@@ -161,7 +165,7 @@ bool flush_events(Process& p) noexcept try {
       one->release(piece);
       most -= piece.count;
     }
-    half_full |= one->held() >= RingBlock::kCapacity / 2;
+    half_full |= written && one->held() >= RingBlock::kCapacity / 2;
   }
   if (any_finished) free_finished(p);
   return half_full;
@@ -186,6 +190,7 @@ void write_losses(Process& p) noexcept {
   if (total != p.lost_written && p.writer->write_lost(lost)) p.lost_written = total;
   if (const std::uint64_t unshared = p.unshared.exchange(0)) p.writer->lose("memory_not_shared", unshared);
   p.writer->write_losses();
+  if (SharedCounts* counts = p.counts) counts->unsaid = p.writer->unsaid_losses();
   activity::settle(p.writer.get());
 }
 
@@ -298,7 +303,7 @@ void at_exit() {
   std::unique_lock<std::timed_mutex> lock(p->flush_mutex, std::defer_lock);
   if (!lock.try_lock_until(std::chrono::system_clock::now() + std::chrono::seconds(2))) return activity::give_up();
   if (p->writer == nullptr) return;
-  flush_events(*p);
+  flush_events(*p, true);
   activity::finish(p->writer.get());
   write_numbers(*p);
   write_losses(*p);
@@ -375,7 +380,7 @@ void stop() noexcept {
   if (p == nullptr || p->recording == 0) return;
   p->recording = 0;
   const std::lock_guard<std::timed_mutex> flush_lock(p->flush_mutex);
-  flush_events(*p);
+  flush_events(*p, true);
   activity::stop(p->writer.get());
   write_numbers(*p);
   write_losses(*p);

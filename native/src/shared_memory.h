@@ -45,9 +45,10 @@ struct SharedCounts {
   SharedCount begun{0};            // pushes, starts and marks that rings of ended threads took
   SharedCount dropped{0};          // pushes, starts and marks for which there was no room
   SharedCount unwritten{0};        // ranges and marks that could not be written
+  SharedCount unsaid{0};           // of GPU records: lost, and the disk had no room for the counts by kind
   SharedCount gpu_buffers{0};      // given to CUPTI, and not yet written
 };
-static_assert(sizeof(SharedCounts) == 88);
+static_assert(sizeof(SharedCounts) == 96);
 
 class SharedMemory {
  public:

@@ -25,7 +25,7 @@ from .command import endings_held, require_program, run_command
 from .cupti_turns import loaded_collector, profiles_now, take_turns
 from .kept_chunks import FOLDER_VARIABLE, NotMergedError, begin
 from .merge import PROBE
-from .shared_memory import drain_processes, drained_meanwhile, shared_memory
+from .shared_memory import drained_meanwhile, shared_memory
 
 FLUSH_VARIABLE = "CURVESCOPE_FLUSH_DENORMAL"  # for `startup`: torch flushes denormal numbers
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
@@ -67,8 +67,8 @@ def record_command(
             chunks.discard()
             raise
         early = {} if ending.ended_by is None else {"ended_by": ending.ended_by}
+        ends = chunks.drain(memory)
         chunks.note(exit_code=ending.code, **early)
-        ends = drain_processes(folder, file=memory)  # also those that still run
         writer.count_lost("chunk_folder_deleted", len(deleted))
         try:
             chunks.merge(ending.ended_by, ends=ends)
@@ -144,8 +144,9 @@ def record(
                 raise
             finally:
                 take_away()
+                chunks.give_room()
                 record_stop()
-                chunks.merge(ended_by, probed_process=os.getpid())
+                chunks.merge(ended_by, ends=chunks.drain(), probed_process=os.getpid())
         finally:
             if before is None:
                 del os.environ[NVTX_VARIABLE]

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 from ...base.errors import CurvescopeError
 from ..readers import Options
 from ..recording.atomic_files import locked_folder, storage_error
+from ..recording.lost import Severity, describe_lost
 from ..recording.remote_store import AnyPath, RemotePath
 from ..recording.store import (
     CHUNKS,
@@ -31,9 +32,13 @@ from ..recording.store import (
     open_recording,
 )
 from .merge import merge_chunks
+from .shared_memory import ProcessEnd, drain_processes
 
 FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
 _OPTIONS = "options"  # in it, JSON: how names of ranges are read
+_ENDS = "ends"  # in it, JSON: how the processes ended, which the command says that recorded them
+# Files that hold room on the disk, and their bytes: for the last events of a thread, and for what is known of the end.
+_EVENTS_ROOM, _END_ROOM = {"room_for_events": 1 << 20}, {"room_for_the_end": 1 << 16}
 _COMPLETES = " completes it."
 _CUT = (
     "The recording command was killed, or had no room on the disk: what its processes recorded in their last moments "
@@ -64,6 +69,7 @@ class Chunks:
         """
         home = self.folder.parent
         kept = f"What was recorded is kept in {self.folder}, and `curvescope recover {home}` reads it"
+        self.give_room()
         try:
             merge_chunks(self.folder, self.writer, self.options, **how)
             self.writer.finish(Status.INTERRUPTED if ended_by else None)
@@ -75,8 +81,31 @@ class Chunks:
                 print(f"curvescope: {kept}.", file=sys.stderr)
                 raise
             why = str(error) if isinstance(error, CurvescopeError) else f"{type(error).__name__}: {error}."
-            raise NotMergedError(f"{why} {kept} once there is room.") from error
+            raise NotMergedError(" ".join([why, f"{kept} once there is room.", *self._lost()])) from error
         self.discard()
+
+    def _lost(self) -> list[str]:
+        """What is lost for ever, in words."""
+        lost = self.writer.meta["lost"]
+        return describe_lost({name: one for name, one in lost.items() if one["severity"] == Severity.LOST.value})
+
+    def drain(self, memory: int | None = None) -> list[ProcessEnd]:
+        """Write what the processes left in `memory`, see `drain_processes`, and how they ended; returns that.
+
+        A full disk has the room that was held for it.
+        """
+        self.give_room(_EVENTS_ROOM)
+        ends = drain_processes(self.folder, file=memory)  # also those that still run
+        self.give_room()
+        with suppress(OSError):
+            (self.folder / _ENDS).write_text(json.dumps([end._asdict() for end in ends]))
+        return ends
+
+    def give_room(self, held: Iterable[str] = (*_EVENTS_ROOM, *_END_ROOM)) -> None:
+        """Give back room on the disk that was held for the end of the recording."""
+        for name in held:
+            with suppress(OSError):
+                (self.folder / name).unlink(missing_ok=True)
 
     def note(self, **facts: Any) -> None:
         """Write facts that a recovery needs too, as far as there is room on the disk."""
@@ -112,7 +141,20 @@ def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -
     except OSError as error:
         writer.finish(Status.INTERRUPTED)
         raise storage_error(folder, error) from error
+    _hold_room(folder)
     return Chunks(folder, writer, options, local)
+
+
+def _hold_room(folder: Path) -> None:
+    """Take room on the disk that `Chunks.give_room` gives back; a disk that has none holds none."""
+    for name, size in {**_EVENTS_ROOM, **_END_ROOM}.items():
+        path = folder / name
+        try:
+            with path.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+        except (OSError, AttributeError):  # no such call in this system
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def processes_writing(folder: Path) -> list[int]:
@@ -148,7 +190,7 @@ def recover(path: Path) -> Recording:
     if killed:
         _warn(writer, _CUT)
     ended_by = writer.meta.get("ended_by", "SIGKILL" if killed else None)
-    Chunks(folder.resolve(), writer, _options_in(folder)).merge(ended_by, ends=[])
+    Chunks(folder.resolve(), writer, _options_in(folder)).merge(ended_by, ends=_ends_in(folder))
     return open_recording(path)
 
 
@@ -165,7 +207,7 @@ def merged_meanwhile(recording: Recording, say: Callable[[str], None]) -> Iterat
         writer = RecordingWriter(target, kept)
         if why.endswith(_COMPLETES):
             _warn(writer, _CUT)
-        merge_chunks(path / CHUNKS, writer, _options_in(path / CHUNKS), ends=[])
+        merge_chunks(path / CHUNKS, writer, _options_in(path / CHUNKS), ends=_ends_in(path / CHUNKS))
         writer.finish(Status.INTERRUPTED)
         yield open_recording(target)
 
@@ -193,3 +235,11 @@ def _options_in(folder: Path) -> Options:
         return Options(batch=given["batch"], range_pattern=given["range_pattern"])
     except (OSError, ValueError, LookupError, TypeError):
         return Options()
+
+
+def _ends_in(folder: Path) -> list[ProcessEnd]:
+    """How the processes ended, as far as the command that recorded them could say it."""
+    try:
+        return [ProcessEnd(**one) for one in json.loads((folder / _ENDS).read_bytes())]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []

@@ -60,17 +60,18 @@ def merge_chunks(
     columns = [ProcessColumns(process, texts) for process in processes]
     counts = RangeCounts()
     ranges = _all_ranges([table for process in processes for table in to_ranges(process, counts)], torch, options.names)
+    # Before the tables, so that they are known if there is no room for those.
+    _count_lost(processes, ends, writer)
+    writer.count_lost("nvtx_unclosed", counts.unclosed)
+    writer.count_lost("nvtx_unopened", counts.unopened)
+    writer.count_lost("chunk_files_unreadable", unreadable)
+    writer.count_lost("torch_windows_unreadable", read.unreadable)
     built = assemble(_profile(ranges, columns, torch, texts), writer, options)
     for process in columns:
         for table in process.allocations():
             writer.write("memory", table)
         for table in process.clocks():
             writer.write("clocks", table)
-    _count_lost(processes, ends, writer)
-    writer.count_lost("nvtx_unclosed", counts.unclosed)
-    writer.count_lost("nvtx_unopened", counts.unopened)
-    writer.count_lost("chunk_files_unreadable", unreadable)
-    writer.count_lost("torch_windows_unreadable", read.unreadable)
     writer.update(
         collectors=_collectors(processes, columns, torch, ends, probed_process),
         **_devices(columns, torch, processes if probed_process is not None else []),
@@ -199,6 +200,7 @@ def _count_lost(processes: Sequence[ProcessChunks], ends: Sequence[ProcessEnd], 
         writer.count_lost("nvtx_unwritten", unwritten)
         writer.count_lost("nvtx_unsaved", max(0, sum(end.begun for end in counts) - written - unwritten))
         writer.count_lost("cupti_unsaved", sum(end.gpu_buffers for end in counts))
+        writer.count_lost("cupti_unwritten", sum(end.unsaid for end in counts))
 
 
 def _thread_names(process: ProcessChunks) -> dict[str, Any]:

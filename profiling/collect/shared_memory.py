@@ -14,6 +14,7 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import RawIOBase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,11 +43,12 @@ _WATCH_S = 1.0  # the memory of a process that was killed is held at least as lo
 _MEMORY_MAGIC, _BLOCK_MAGIC = 0x314D454D56435643, 0x314B4C4256435643
 _PROCESS, _RING, _NAMES, _NUMBERS = 1, 2, 3, 4
 _RING_CAPACITY = 16384
+_EVENTS_PER_CHUNK = 2048  # as many as there is room for, on a full disk
 _FIRST_NAMES = ["", "(name not recorded)"]  # of every process
 _UNNAMED = 1
 
 _BLOCK = np.dtype([("magic", "<u8"), ("kind", "<u8"), ("bytes", "<u8"), ("process", "<i8"), ("started_ns", "<i8")])
-_COUNTED = ("pid_namespace", "exited", "begun", "dropped", "unwritten", "gpu_buffers")
+_COUNTED = ("pid_namespace", "exited", "begun", "dropped", "unwritten", "unsaid", "gpu_buffers")
 _COUNTS = np.dtype([*_BLOCK.descr, *((name, "<u8") for name in _COUNTED)])
 _LOG = np.dtype([*_BLOCK.descr, ("used", "<u8")])
 _RING_HEADER = np.dtype(
@@ -72,6 +74,7 @@ class ProcessEnd(NamedTuple):
     begun: int  # number of recorded ranges and marks
     dropped: int  # number of ranges and marks dropped for lack of room
     unwritten: int  # number of ranges and marks that could not be written to disk
+    unsaid: int  # number of lost GPU records whose counts by kind could not be written to disk
     gpu_buffers: int  # number of unwritten buffers of GPU records
 
 
@@ -234,7 +237,7 @@ def _drain_program(
         ended = "not yet: it still ran when the recording ended"
     else:
         ended = "without exit handlers: killed, crashed, or left by os._exit or exec"
-    lost = (int(counts[name]) for name in ("dropped", "unwritten", "gpu_buffers"))
+    lost = (int(counts[name]) for name in ("dropped", "unwritten", "unsaid", "gpu_buffers"))
     return ProcessEnd(process, started_ns, ended, begun, *lost)
 
 
@@ -271,7 +274,7 @@ def _append_rest(
 ) -> None:
     """Append to a chunk file what it lacks, in place of an incomplete chunk at its end.
 
-    After an OSError, complete chunks stay, and the next call goes on after them.
+    After an OSError, e.g. on a full disk, complete chunks stay, and the next call goes on after them.
     """
     kept = read_chunks(path) if path.exists() else ProcessChunks(process)
     names = (kept.names + list(names[len(kept.names) :])) or _FIRST_NAMES
@@ -286,7 +289,10 @@ def _append_rest(
             for field in ("name", "domain"):  # an id is without text if there was no memory for it
                 events[field][events[field] >= len(names)] = _UNNAMED
             about = np.array([(ring.id, ring.thread)], EVENTS_HEADER).tobytes()
-            chunks.append((EVENTS, ring.first + len(ring.events) - len(events), about + events.tobytes()))
+            first = ring.first + len(ring.events) - len(events)
+            for at in range(0, len(events), _EVENTS_PER_CHUNK):
+                piece = events[at : at + _EVENTS_PER_CHUNK]
+                chunks.append((EVENTS, first + at, about + piece.tobytes()))
     numbers = numbers[len(kept.numbers) :]
     for field in ("what", "domain", "name"):
         numbers = numbers[numbers[field] < len(names)]
@@ -294,10 +300,23 @@ def _append_rest(
         chunks.append((NUMBERS, len(kept.numbers), numbers.tobytes()))
     if not chunks and not kept.torn_bytes:
         return
-    with path.open("ab") as file:
-        file.truncate(kept.whole_bytes)
-        for kind, first, payload in chunks:
-            file.write(_chunk(kind, process, first, payload))
+    whole_bytes = kept.whole_bytes
+    with path.open("ab", buffering=0) as file:
+        try:
+            for kind, first, payload in chunks:
+                file.truncate(whole_bytes)
+                chunk = _chunk(kind, process, first, payload)
+                _write_whole(file, chunk)
+                whole_bytes += len(chunk)
+        finally:
+            file.truncate(whole_bytes)
+
+
+def _write_whole(file: RawIOBase, data: bytes) -> None:
+    """Write all bytes; an unbuffered file may take some of them, and refuse the rest."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) or 0 :]
 
 
 def _chunk(kind: int, process: int, first: int, payload: bytes) -> bytes:

@@ -88,7 +88,7 @@ class TorchProcesses(NamedTuple):
 def read_processes(folder: Path) -> TorchProcesses:
     """All processes with windows or a status in the folder."""
     processes: dict[int, TorchProcess] = {}
-    unreadable = 0
+    unreadable = len(list(folder.glob("*.json.part")))  # a kill or a full disk stopped their writing
     for path in sorted(folder.glob("*.json")):
         try:
             document = json.loads(path.read_bytes()) if path.is_file() else {}

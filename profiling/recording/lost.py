@@ -34,11 +34,13 @@ _ROOFLINE_METRICS = "dram_read_transactions,dram_write_transactions,flop_count_s
 _SENTENCES = {
     Severity.LOST: {
         # The collector.
-        "nvtx_dropped": "ranges and marks that came faster than they could be written; each was dropped completely",
+        "nvtx_dropped": "ranges and marks that came faster than they could be written, or on a full disk; each was "
+            "dropped completely",
         "nvtx_unwritten": f"ranges and marks that {_UNWRITTEN}",
         "nvtx_unsaved": "ranges and marks that neither the file nor the memory of their process contains any more",
         "cupti_dropped": "GPU records that CUPTI dropped; they came faster than they could be written",
         "cupti_unsaved": f"buffers of GPU records, each less than 100 ms of GPU work, {_UNSAVED}",
+        "cupti_unwritten": "GPU records that could not be written, e.g. on a full disk, and neither could their kinds",
         "cupti_unread": "buffers of GPU records that were thrown away unread, because 512 others waited to be written",
         "cupti_paused": "pauses for another client of CUPTI, e.g. torch's profiler; GPU work of that time is lost",
         "cupti_taken": "times that another client of CUPTI took the collector's place; GPU work after that is lost",

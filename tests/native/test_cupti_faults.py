@@ -215,10 +215,10 @@ def test_when_the_disk_is_full_rows_are_counted_by_kind_and_what_was_written_is_
     kernels, copies = recording.arrow("kernels").num_rows, recording.arrow("memory").num_rows
     assert code == 0
     assert 0 < kernels < 200_000
-    # The last counts may not have fitted themselves: they say at least how much is missing, and the buffers the rest.
-    assert lost.get("kernels", 0) <= 200_000 - kernels
-    assert lost.get("kernels", 0) + lost.get("cupti_unsaved", 0) > 0
-    assert lost.get("copies", 0) <= 50 - copies
+    # The last counts may not have fitted themselves: the shared memory has their sum, and that of rows of clocks.
+    counted = sum(lost.get(name, 0) for name in ("kernels", "copies", "cupti_unwritten"))
+    missing = 200_050 - kernels - copies
+    assert missing <= counted < missing + 1000
     assert "torn_bytes" not in lost
 
 

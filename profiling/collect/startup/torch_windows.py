@@ -270,8 +270,13 @@ class Recorder:
 
     def _write(self, name: Any, document: Any) -> None:
         path = os.path.join(self._folder, f"{os.getpid()}-{name}.json")
-        with open(path + ".part", "w") as file:
-            json.dump(document, file, default=str)
+        try:
+            with open(path + ".part", "w") as file:
+                json.dump(document, file, default=str)
+        except OSError:
+            with suppress(OSError):
+                os.truncate(path + ".part", 0)  # room on a full disk; who reads the folder counts the file
+            raise
         os.replace(path + ".part", path)
 
     def end(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from . import options
 from .analysis.render import terminal
-from .base.arguments import FAST_TOTAL_S, LEAST_EXPERIMENTS_S, PROBE_SHARE, duration_text, experiments_after_s
+from .base.arguments import (
+    CUDA_EXPERIMENTS_S,
+    FAST_TOTAL_S,
+    LEAST_EXPERIMENTS_S,
+    PROBE_SHARE,
+    TOTAL_S,
+    default_experiments_s,
+    duration_text,
+    total_s,
+)
 from .base.counted import counted
 from .base.errors import CurvescopeError
 from .base.torch_runtime import import_torch, pick_device
@@ -67,8 +77,9 @@ def diagnose(
         name: name of the recording; default: that of the function.
         protocol: name of a protocol, e.g. quick, or a `Protocol`.
         time_limit_s: seconds to measure; None for the protocol's own.
-        experiments_s: time limit of the experiments after it, seconds; 0 for none, None for what measuring leaves of
-            140 s, of 80 s where steps take under 20 ms, and on a GPU 180 s. `confirm` makes more of them later.
+        experiments_s: time limit of the experiments after it, seconds; 0 for none, None for what measuring
+            leaves of 140 s, of 80 s where steps take under 20 ms, and on a GPU 180 s; with another time limit
+            in proportion. `confirm` makes more of them later.
         curvature: axis of curvatures: log2, linear or throughput.
         output: folder to create for the recording.
         probe: share of the time to measure in which sizes between `batches` are probed for jumps; 0 for none.
@@ -149,8 +160,8 @@ def measure(
         values: values of its axis, increasing.
         protocol: how to measure.
         path: folder to create for the recording.
-        experiments_s_of: gives the time limit of the experiments on a device, seconds; 0 for none, None for what
-            measuring leaves, see `base.arguments`.
+        experiments_s_of: gives the time limit of the experiments on a device, seconds; 0 for none, None for
+            what measuring leaves, see `base.arguments.total_s`.
         precise: whether the rows of `steps` so far are precise enough; asked after each round.
         probe_share: share of the time in which sizes between the values are probed; a published protocol has no probes.
         complete: whether rounds visit every value until the end of the protocol, whatever is decided by then.
@@ -170,17 +181,20 @@ def measure(
     from .profiling.recording.store import open_recording
 
     workload.try_step(values[0])
-    experiments_s = experiments_s_of(workload.device)
+    experiments_s, limit_s = experiments_s_of(workload.device), protocol.time_limit_s
+    if experiments_s is None and limit_s is None:
+        experiments_s = default_experiments_s(workload.device)
+    ends_s = time.monotonic() + (total_s(workload.device, limit_s) if limit_s else math.inf)
     spec = workload.spec
     fixed = "".join(f", {name} {value}" for name, value in spec["fixed"].items())
     listed = ", ".join(map(str, values))
     messages = terminal.console(stderr=True)
-    takes = _duration(protocol, experiments_s)
     messages.print(
         f"Measuring {workload.name} ({workload.mode} step), {axis_of(spec).name} {listed}{fixed}, on "
-        f"{describe_device(workload.device)['name']} ({workload.device}): {takes}, into {path}."
+        f"{describe_device(workload.device)['name']} ({workload.device}): "
+        f"{_duration(workload.device, limit_s, experiments_s, protocol)}, into {path}."
     )
-    is_usual = protocol.time_limit_s == PROTOCOLS["default"].time_limit_s
+    is_usual = limit_s == PROTOCOLS["default"].time_limit_s
     rule = Complete[int].of(protocol) if complete else focused(protocol, path, _FAST_S if is_usual else math.inf)
     deciding = (lambda: rule.deciding) if isinstance(rule, Focused) else (lambda: None)
     if (neighbours := find_neighbours(workload.device)) is not None:
@@ -190,16 +204,19 @@ def measure(
         LiveCurve(protocol.statistic, axis_of(spec), deciding, _then(experiments_s)) as view,
     ):
         try:
-            probe_s = 0.0 if protocol.is_fixed else probe_share * (protocol.time_limit_s or 0.0)
+            probe_s = 0.0 if protocol.is_fixed else probe_share * (limit_s or 0.0)
             run_sweep(workload, values, protocol, path, view.report, Until(rule, precise), probe_s=probe_s)
         except KeyboardInterrupt:
             view.console.print("Interrupted. The measured data is kept, and this reads it:")
             terminal.print_commands(view.console, f"curvescope explain {path}")
             raise
     if experiments_s is None:
-        recording = open_recording(path)
-        fast = all_fast(recording.arrow("steps", ["batch", "profiled", "duration_ns"]).to_pylist())
-        experiments_s = experiments_after_s(workload.device, float(recording.meta["elapsed_s"]), fast=fast)
+        steps = open_recording(path).arrow("steps", ["batch", "profiled", "duration_ns"]).to_pylist()
+        on_gpu = workload.device != "cpu"
+        if is_usual and not on_gpu and all_fast(steps):
+            ends_s -= TOTAL_S - FAST_TOTAL_S
+        left_s = max(ends_s - time.monotonic(), 0.0)
+        experiments_s = min(left_s, CUDA_EXPERIMENTS_S) if on_gpu else left_s
     if experiments_s:
         try:
             confirm_with_bars(path, experiments_s)
@@ -207,12 +224,19 @@ def measure(
             messages.print(f"No experiments: {error}", style="yellow")
 
 
-def _duration(protocol: Protocol, experiments_s: float | None) -> str:
+def _duration(
+    device: str,
+    limit_s: float | None,
+    experiments_s: float | None,
+    protocol: Protocol,
+) -> str:
     """What a run takes, in words."""
-    if protocol.time_limit_s is None:
+    if limit_s is None:
         sweep = f"{counted(protocol.rounds[0], 'round')} without a time limit"
     else:
-        sweep = f"what fits {duration_text(protocol.time_limit_s)}, the largest first"
+        sweep = f"what fits {duration_text(limit_s)}, the largest first"
+    if experiments_s is None and limit_s is not None:
+        return f"{sweep}, then experiments, at most {duration_text(total_s(device, limit_s))} in all"
     return ", then ".join(filter(None, (sweep, _then(experiments_s))))
 
 

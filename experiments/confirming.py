@@ -61,7 +61,7 @@ def confirm(
 
     Args:
         recording: recording of a sweep, or its folder or URL.
-        seconds: time limit, None for 90 s, on a GPU 180 s; an experiment that has begun may end a little after it.
+        seconds: time limit, None for 90 s, on a GPU 180 s.
         report: function that receives the progress.
         clock_s: clock of the time limit.
         run_its_code: whether code runs that the recording names and this user did not, see `check_code`.
@@ -88,14 +88,15 @@ def confirm(
     began_s = clock_s()
     report(Progress(0.0, seconds, "choosing the first experiment"))
     diagnosis = explain(opened)
+    ends_s = began_s + seconds - (clock_s() - began_s)  # what follows the last one takes as long again
     with registered(f"experiments on {opened.path}"), RecordingWriter.extend(opened.path) as writer:
         known = {entry["number"] for entry in writer.meta.get("experiments", ())}
-        while clock_s() - began_s < seconds:
+        while clock_s() < ends_s:
             # Tables that experiments do not change are read once.
             opened = opened.extended(writer.meta)
             report(Progress(clock_s() - began_s, seconds, "choosing the next experiment"))
             diagnosis = explain_again(diagnosis, opened)
-            experiment = next_experiment(opened, began_s + seconds - clock_s(), diagnosis, seconds)
+            experiment = next_experiment(opened, ends_s - clock_s(), diagnosis, seconds)
             if experiment is None or experiment.number in known:  # the latter would never end
                 break
             known.add(experiment.number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ..profiling.measure.loop import Loop, Progress
-from ..profiling.measure.stopping import Complete, Until
+from ..profiling.measure.stopping import Complete, Look, StoppingRule, Until
 from ..profiling.recording.experiments import TIME_IS_UP, Experiment, Scope, record_experiment
 from ..profiling.recording.store import RecordingWriter, columns_of
 from .factor import Factor
@@ -45,6 +46,8 @@ class Runner(ABC):
         self.began_s = self.watch.clock_s()
         self.notes += self.experiment.notes
         self._written = 0  # number of the rows that are recorded
+        self._visit_s: dict[Condition, float] = {}  # of the last visit, in any start
+        self._time_is_up = False  # whether a visit did not fit the time any more
 
     @abstractmethod
     def measure(self) -> bool:
@@ -70,6 +73,16 @@ class Runner(ABC):
     def reason_against(self, name: str) -> str | None:
         """The reason why a factor that fits the device cannot be changed; None if it can, as far as is known."""
 
+    def expected_s(self, condition: Condition) -> float:  # noqa: ARG002 - of a first visit
+        """Seconds that a first visit of a condition is expected to take; 0 where nothing says it."""
+        return 0.0
+
+    def fits(self, condition: Condition) -> bool:
+        """Whether a visit ends before the deadline; after one that does not, no other is made."""
+        expected_s = self._visit_s.get(condition) or self.expected_s(condition)
+        self._time_is_up |= expected_s > self.left_s
+        return not self._time_is_up
+
     def rows_to_decide(self) -> Sequence[Row]:
         """The rows that say whether more rounds are worth their time."""
         return self.rows
@@ -93,6 +106,12 @@ class Runner(ABC):
         """Seconds since the experiment began."""
         return self.watch.clock_s() - self.began_s
 
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline."""
+        deadline_s = self.experiment.deadline_s
+        return math.inf if deadline_s is None else deadline_s - self.elapsed_s
+
     def possible(self) -> list[str]:
         """The factors that can be changed, as far as is known; the others are untested."""
         scope, names = self.experiment.scope, self.experiment.factors
@@ -106,7 +125,9 @@ class Runner(ABC):
         return [name for name in names if name not in self.untested]
 
     def run_rounds(self, conditions: Sequence[Condition], share: float = 1.0, seed: int | None = None) -> int:
-        """Make rounds over conditions after those so far, in a share of the time left; returns how many it made.
+        """Make rounds over conditions after those so far, in a share of the time left.
+
+        Returns how many it made to their end.
 
         `seed` is as of `Loop`.
         """
@@ -114,10 +135,10 @@ class Runner(ABC):
         limits = self.experiment.time_limit_s, self.experiment.deadline_s
         limit_s, deadline_s = (None if limit is None else elapsed_s + share * (limit - elapsed_s) for limit in limits)
         rule = Complete[Condition](self.experiment.rounds, limit_s, deadline_s)
-        return Loop(
+        rounds = Loop(
             conditions=conditions,
-            visit=lambda condition, round_: self.visit(condition, first + round_),
-            rule=Until(rule, self.watch.enough),
+            visit=lambda condition, round_: self._timed_visit(condition, first + round_),
+            rule=_InTime(Until(rule, self.watch.enough), self),
             finished=self.finished,
             group=self.group,
             seed=seed,
@@ -128,6 +149,12 @@ class Runner(ABC):
             elapsed_s=elapsed_s,
             clock_s=self.watch.clock_s,
         ).run()
+        return rounds - self._time_is_up
+
+    def _timed_visit(self, condition: Condition, round_: int) -> None:
+        began_s = self.elapsed_s
+        self.visit(condition, round_)
+        self._visit_s[condition] = self.elapsed_s - began_s
 
     def add(self, condition: Condition, round_: int, timed: Iterable[Row]) -> None:
         """Add the rows of a visit, given without the columns of the experiment."""
@@ -162,6 +189,20 @@ class Runner(ABC):
             notes=tuple(dict.fromkeys(self.notes)),
             done=done,
         )
+
+
+class _InTime(StoppingRule[Condition]):
+    """The rounds of another rule, as far as the visits of a runner fit the time."""
+
+    def __init__(self, rule: StoppingRule[Condition], runner: Runner) -> None:
+        super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
+        self._rule, self._runner = rule, runner
+
+    def next_round(self, look: Look[Condition]) -> Sequence[Condition] | None:
+        return None if self._runner._time_is_up else self._rule.next_round(look)
+
+    def fits(self, condition: Condition) -> bool:
+        return self._runner.fits(condition)
 
 
 def _factor(name: str, scope: str) -> Factor | None:

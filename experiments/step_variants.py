@@ -42,6 +42,7 @@ _LEAST_VISIT_S, _VISIT_SHARE = 120.0, 20.0
 # of 16-bit formats by their 2^-8. A user's step may use any precision.
 _ROUNDING = {"fp32": 1e-3}
 _ROUNDING_ELSE = 2e-2
+_SWEPT = ["batch", "round", "duration_ns", "profiled"]  # columns of the sweep's steps
 _UNMODIFIED = "unmodified steps"
 _FAILED = f"the {_UNMODIFIED} failed"
 _TURNS = "Processes took turns with the memory, which holds one of them: each started anew for every round."
@@ -76,7 +77,7 @@ class StepRunner(Runner):
 
     def prepare(self, recording: Recording, target: Target, start: Callable[[Target, str | None], StepWorker]) -> None:
         """Take what it runs."""
-        self._recording, self._target, self._start_worker = recording, target, start
+        self._target, self._start_worker = target, start
         self._workers: dict[str | None, StepWorker] = {}
         self._running: set[str | None] = set()  # the variants that get visits
         self._turns = False  # whether one process at a time has the memory
@@ -85,6 +86,7 @@ class StepRunner(Runner):
         self._starts_left = 1
         self._late = False  # whether the deadline left fewer rounds than the minimum
         self._protocol = replace(EXPERIMENT, rounds=self.experiment.rounds)
+        self._swept = [row for row in recording.arrow("steps", _SWEPT).to_pylist() if not row["profiled"]]
 
     def measure(self) -> bool:
         """Run all factors that can be changed, after each start; returns whether the time was enough for two."""
@@ -121,7 +123,7 @@ class StepRunner(Runner):
             return not self._late
         first = True
         while (waiting or first) and not self._stopped:
-            if self._left_s() <= 0:
+            if self.left_s <= 0:
                 self._late = True
                 break
             first = False
@@ -171,6 +173,13 @@ class StepRunner(Runner):
     def rows_to_decide(self) -> list[Row]:
         return [row for row in self.rows if row["factor"] in self._running]
 
+    def expected_s(self, condition: Condition) -> float:
+        """Of a first visit: as long as one of the unmodified steps took in the sweep."""
+        batch = condition[1]
+        step_s = statistics.median(_medians(self._swept, batch) or [0.0]) / 1e9
+        steps = self._protocol.discarded_steps + self._protocol.steps_of_visit(batch, round(1e9 * step_s))
+        return steps * step_s
+
     def reason_against(self, name: str) -> str | None:
         return step_change(name).reason_against(self._target)
 
@@ -183,7 +192,7 @@ class StepRunner(Runner):
         if not isinstance(timed, Empty):
             self.add(condition, round_, timed)
             return
-        if self._turns and self._late:  # a start took longer than those before it, so the rounds end here
+        if self._late:  # it took longer than those before it, so the rounds end here
             self._running.clear()
             return
         self._end(name)
@@ -200,13 +209,14 @@ class StepRunner(Runner):
             for other in [*self._workers]:
                 self._workers.pop(other).end()
             if (failed := self._start(name)) is not None:
-                self._late |= self._left_s() <= 0
+                self._late |= self.left_s <= 0
                 return Empty("failed", failed)
-        longest_s = max(_LEAST_VISIT_S, _VISIT_SHARE * self._start_s[name])
+        longest_s = min(max(_LEAST_VISIT_S, _VISIT_SHARE * self._start_s[name]), self.left_s)
         try:
             with step_change(name).around(self._target):
                 return self._workers[name].visit(batch, self._protocol, self._refuse_after(longest_s))
         except _TooLateError:
+            self._late |= self.left_s <= 0
             return Empty("failed", f"its steps took more than {longest_s:.0f} s")
         except CurvescopeError as error:
             return Empty("failed", str(error))
@@ -247,8 +257,8 @@ class StepRunner(Runner):
         # Compiling takes minutes on large networks; half of the time is left for the rounds.
         least_s = max(_LEAST_START_S, _START_FACTOR * self._start_s.get(None, 0.0))
         longest_s = math.inf if limit_s is None else max(least_s, (limit_s - elapsed_s) / 2)
-        longest_s = min(longest_s, self._left_s())
-        if longest_s <= 0:
+        longest_s = min(longest_s, self.left_s)
+        if self.left_s <= self._start_s.get(name, 0.0):
             self._late = True
             return TIME_IS_UP
         self.watch.report(Progress(elapsed_s, max(elapsed_s, limit_s or 0.0), f"starting {name or _UNMODIFIED}"))
@@ -275,10 +285,6 @@ class StepRunner(Runner):
             pass
         self._end(name)
         return why
-
-    def _left_s(self) -> float:
-        deadline_s = self.experiment.deadline_s
-        return math.inf if deadline_s is None else deadline_s - self.elapsed_s
 
     def _refuse_after(self, seconds: float) -> Callable[[], None]:
         until_s = self.elapsed_s + seconds
@@ -318,10 +324,8 @@ class StepRunner(Runner):
         They do if no round of the one reaches the times of the other: with five rounds here and six there, 1 in 231
         comparisons says so by chance.
         """
-        columns = ["batch", "round", "duration_ns", "profiled"]
-        swept = [row for row in self._recording.arrow("steps", columns).to_pylist() if not row["profiled"]]
         for batch in self._target.batches:
-            now, then = _medians(self.ran(None), batch), _medians(swept, batch)
+            now, then = _medians(self.ran(None), batch), _medians(self._swept, batch)
             if not now or not then or (min(now) <= max(then) and min(then) <= max(now)):
                 continue
             share = statistics.median(now) / statistics.median(then) - 1

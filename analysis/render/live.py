@@ -155,6 +155,8 @@ class LiveCurve(LiveView):
 
     def _standing(self, progress: Progress) -> list[str]:
         lines = [_time_text(progress) + (f", then {self._then}" if self._then else "")]
+        if progress.allows is not None:
+            lines.append(f"the time allows {progress.allows}")
         if what := self._deciding():
             return [*lines, f"deciding what makes the {what}: rounds visit only its batch sizes"]
         return [*lines, "deciding where the curve bends: rounds visit every batch size"]

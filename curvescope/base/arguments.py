@@ -9,8 +9,10 @@ from typing import Any
 
 from .errors import CurvescopeError
 
-# Of `diagnose`: what measuring leaves of the time of both, but at least so long.
+# Of `diagnose`: measuring and experiments together, where measuring has a minute; experiments get
+# what it leaves, more than half.
 TOTAL_S, FAST_TOTAL_S, LEAST_EXPERIMENTS_S = 140.0, 80.0, 45.0
+_MEASURING_S = 60.0
 FAST_STEP_NS = 20_000_000  # a step under it is fast
 DEFAULT_EXPERIMENTS_S = 90.0  # of `confirm`
 CUDA_EXPERIMENTS_S = 180.0  # of both: there every process starts, and every visit warms up, for longer
@@ -28,11 +30,11 @@ def default_experiments_s(device: str) -> float:
     return CUDA_EXPERIMENTS_S if device.startswith("cuda") else DEFAULT_EXPERIMENTS_S
 
 
-def experiments_after_s(device: str, taken_s: float, *, fast: bool) -> float:
-    """Seconds for the experiments of `diagnose` on `cpu` or `cuda:N`; `fast`: all steps are."""
+def total_s(device: str, limit_s: float) -> float:
+    """Seconds of `diagnose` on `cpu` or `cuda:N`: of measuring within a limit, and of experiments."""
     if device.startswith("cuda"):
-        return CUDA_EXPERIMENTS_S
-    return max((FAST_TOTAL_S if fast else TOTAL_S) - taken_s, LEAST_EXPERIMENTS_S)
+        return limit_s + CUDA_EXPERIMENTS_S
+    return max(TOTAL_S / _MEASURING_S * limit_s, limit_s + LEAST_EXPERIMENTS_S)
 
 
 def parse_share(option: str, text: str, form: str = "a share, e.g. 5% or 0.05") -> float:

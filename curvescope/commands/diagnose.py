@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = (
         f"; 0 for none (default: what measuring leaves of {TOTAL_S:g}s, of {FAST_TOTAL_S:g}s where steps take under "
-        f"{FAST_STEP_NS / 1e6:g} ms; on a GPU {CUDA_EXPERIMENTS_S:g}s, with --quick {QUICK_EXPERIMENTS_S:g}s)"
+        f"{FAST_STEP_NS / 1e6:g} ms, in proportion to --time-limit; on a GPU {CUDA_EXPERIMENTS_S:g}s, with --quick "
+        f"{QUICK_EXPERIMENTS_S:g}s)"
     )
     options.add_curve(parser)
     options.add(parser, "--probe")

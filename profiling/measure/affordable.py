@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from ...base.counted import counted
 from .protocol import Protocol
 from .stopping import Look, StepRow, StoppingRule
 
@@ -19,6 +20,7 @@ _NEEDED = 3  # sizes that are measured first: largest, smallest, middle
 _FIRST_SHARE = 1 / 8  # of the time, for marks and profiles of the first visit, when no time is known
 _LEAST_LIMIT_S = 3.0  # torch's profiler alone takes a second to start
 _CHEAP = 0.1  # of the time: rounds that take less together are made though the time is up
+_TELLING_ROUNDS = 12  # from so many on, nobody needs to know how many rounds fit
 _PROFILE_STEPS = 6.0  # time of the first profile of a size, in steps: warm-up, operators, memory
 
 
@@ -57,6 +59,21 @@ class Affordable(StoppingRule[int]):
         self.left_out: set[int] = set()
 
     @property
+    def longest_s(self) -> float | None:
+        """Seconds that the run takes at most; None without a limit."""
+        return None if math.isinf(self._limit_s) else self._limit_s
+
+    @property
+    def allows(self) -> str | None:
+        """How many rounds of which sizes fit, once the first round has shown what a visit takes."""
+        sizes = sorted(self._taken().intersection(self._sizes) - self.left_out)
+        round_s = sum(map(self._visit_s, sizes))
+        if math.isinf(self.left_s) or self._waiting or round_s * _TELLING_ROUNDS < self._limit_s:
+            return None
+        rounds = 1 + self._round + int(max(self.left_s, 0.0) / round_s)
+        return f"about {counted(rounds, 'round')} of {', '.join(map(str, sizes))}"
+
+    @property
     def left_s(self) -> float:
         """Seconds of the time limit that are left."""
         return self._limit_s - (self._clock_s() - self._began_s)
@@ -68,9 +85,10 @@ class Affordable(StoppingRule[int]):
 
     def next_round(self, look: Look[int]) -> Sequence[int] | None:
         """The sizes that the other rule names and that fit the time, in the first round by need."""
-        self.time_limit_s, self._rows, self._round = self._rule.time_limit_s, look.rows, look.round_
+        self._rows, self._round = look.rows, look.round_
         kept = [size for size in look.conditions if size not in self.left_out]
         chosen = self._rule.next_round(look.of(kept)) if kept else None
+        self.time_limit_s = self._rule.time_limit_s
         if not chosen or math.isinf(self.left_s):
             return chosen
         if look.round_ == 0:

@@ -59,6 +59,7 @@ class Progress:
     expected_s: float  # of the complete run
     doing: str
     steps: Sequence[StepRow] = ()  # rows of `steps` so far; empty where a run has none, or does not tell
+    allows: str | None = None  # what the time allows of the run, as a clause; None while it is unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +106,11 @@ class Loop(Generic[C]):
                 visit_s[condition], elapsed_s = now_s - visit_began_s, now_s - began_s
                 left_s = sum(visit_s.get(one, 0.0) for one in chosen[index + 1 :])
                 left_s += sum(visit_s.values()) * max(self.rule.least - round_ - 1, 0)
+                expected_s = max(elapsed_s + left_s, self.rule.time_limit_s or 0.0)
+                if (longest_s := self.rule.longest_s) is not None:
+                    expected_s = longest_s
                 doing = f"round {round_ + 1}, {self.label(condition)}"
-                self.report(Progress(elapsed_s, max(elapsed_s + left_s, self.rule.time_limit_s or 0.0), doing))
+                self.report(Progress(elapsed_s, expected_s, doing, allows=self.rule.allows))
             done = round_ + 1
         return done
 

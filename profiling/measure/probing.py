@@ -188,6 +188,7 @@ class Probing(StoppingRule[int]):
         # The other rule does not end the rounds before, and counts few of them: what is found needs fresh ones.
         first = self._counted_from if self._ended else max(look.round_ - self.least + 1, 0)
         chosen = self._rule.next_round(replace(look, round_=look.round_ - first))
+        self.time_limit_s = self._rule.time_limit_s
         if self._ended or not chosen or not look.round_:
             return chosen
         line = _Line.of(look.rows(), self._times(), self._grid)

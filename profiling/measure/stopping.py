@@ -49,6 +49,16 @@ class StoppingRule(ABC, Generic[C]):
     def next_round(self, look: Look[C]) -> Sequence[C] | None:
         """The conditions that a round visits, in their order; None to end the run."""
 
+    @property
+    def longest_s(self) -> float | None:
+        """Seconds that the run takes at most; None where rounds are made whatever they take."""
+        return None
+
+    @property
+    def allows(self) -> str | None:
+        """What the time allows of the run, as a clause; None while it is unknown."""
+        return None
+
     def fits(self, condition: C) -> bool:  # noqa: ARG002 - a rule with a limit looks at it
         """Whether a visit of a chosen condition still fits the time; asked right before it."""
         return True
@@ -100,4 +110,5 @@ class Until(StoppingRule[C]):
     def next_round(self, look: Look[C]) -> Sequence[C] | None:
         """What the other rule names; None if the rows are enough."""
         chosen = self._rule.next_round(look)
+        self.time_limit_s = self._rule.time_limit_s  # shorter where all steps are fast
         return None if chosen and look.round_ >= self.least and self._enough(look.rows()) else chosen

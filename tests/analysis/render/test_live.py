@@ -1,6 +1,7 @@
 """The view of a curve that is being measured, on a terminal that only takes notes, without a clock."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -51,6 +52,12 @@ def test_a_terminal_shows_the_curve_its_intervals_and_the_time_left(terminal, ca
     assert "●" in out
     assert capsys.readouterr().out == ""
     assert SHOW in terminal.file.getvalue()[len(out) :]
+
+
+def test_it_says_what_the_time_allows(terminal):
+    with view(terminal) as live:
+        live.report(replace(progress(24.0, 2), allows="about 4 rounds of 1, 2, 4"))
+    assert "The time allows about 4 rounds of 1, 2, 4" in terminal.file.getvalue()
 
 
 def test_it_says_which_anomaly_the_rounds_are_for(terminal):

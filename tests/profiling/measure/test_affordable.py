@@ -36,11 +36,18 @@ def sweep(tmp_path, clock, monkeypatch):
 
     monkeypatch.setattr(visit, "warm_up_profiler", warm_up_profiler)
 
-    def run(largest_s, shape="proportional", limit_s=LIMIT_S, batches=BATCHES, protocol="default"):
+    def run(
+        largest_s,
+        shape="proportional",
+        limit_s=LIMIT_S,
+        batches=BATCHES,
+        protocol="default",
+        report=lambda _: None,
+    ):
         workload = FakeWorkload(clock, lambda batch: round(1e9 * largest_s * SHAPES[shape](batch)))
         began_s = clock.seconds()
         how = replace(PROTOCOLS[protocol], time_limit_s=limit_s)
-        run_sweep(workload, batches, how, tmp_path / "r", clock_s=clock.seconds)
+        run_sweep(workload, batches, how, tmp_path / "r", report, clock_s=clock.seconds)
         return open_recording(tmp_path / "r"), clock.seconds() - began_s
 
     return run
@@ -104,6 +111,21 @@ def test_sizes_of_which_no_rounds_fit_are_left_out_and_named(sweep):
     assert [one["batch"] for one in recording.meta["unmeasured"]] == [2, 4, 16] or 16 not in rounds_of(recording)
     for one in recording.meta["unmeasured"]:
         assert (one["why"], one["detail"]) == (LEFT_OUT, "4 rounds of it take longer")
+
+
+@pytest.mark.parametrize("largest_s", [0.7, 2.0, 5.0])
+def test_the_time_left_falls_and_what_fits_is_said(sweep, largest_s):
+    """Progress counts the visits of the first round, which profile and take far longer than later ones."""
+    reports = []
+    recording, _ = sweep(largest_s, report=reports.append)
+    ends_s = [one.elapsed_s + max(one.expected_s - one.elapsed_s, 0.0) for one in reports]
+    assert {one.expected_s for one in reports} == {LIMIT_S}
+    assert max(ends_s) <= 1.1 * LIMIT_S
+    made = rounds_of(recording)
+    if largest_s == 5.0:
+        assert reports[0].allows is None  # before the first round has ended
+        sizes = ", ".join(map(str, sorted(made)))
+        assert reports[-1].allows == f"about {max(made.values())} rounds of {sizes}"
 
 
 def test_two_rounds_are_profiled_where_marks_time_every_one(sweep):

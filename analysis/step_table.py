@@ -16,6 +16,7 @@ from ..profiling.recording.store import Recording
 from .decompose.breakdown import recorded_breakdown
 from .decompose.curve import cost_curve
 from .decompose.mfu import step_mfu
+from .ran_by import framework_of
 
 _PUBLISHED = Path(__file__).parent / "published" / "network_steps.csv"
 
@@ -65,11 +66,7 @@ def cells_of(recording: Recording) -> list[Cell]:
     meta, steps = recording.meta, recording.frame("steps")
     imported = "imported_from" in meta
     precision, compiled = meta.get("precision", None if imported else "fp32"), bool(meta.get("compiled", False))
-    torch_version = (meta.get("versions") or {}).get("torch")
-    modelled = [str(meta[key]) for key in ("framework", "library") if meta.get(key)]
-    framework = ", ".join(modelled) or (
-        "unknown" if imported and not torch_version else f"torch {torch_version or '?'}"
-    )
+    framework = framework_of(recording)
     device = str((meta.get("device") or {}).get("name"))
     network, mode = str(meta.get("network") or recording.path.name), str(meta.get("mode") or "")
     origin = "modelled" if meta.get("recorder") == "model" else "measured"

@@ -25,7 +25,7 @@ from .base.arguments import (
 )
 from .base.counted import counted
 from .base.errors import CurvescopeError
-from .base.torch_runtime import import_torch, pick_device
+from .base.torch_runtime import load_torch, pick_device
 from .profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol
 from .profiling.recording.axis import Axis, axis_of
 from .profiling.recording.remote_store import AnyPath, as_path
@@ -97,7 +97,7 @@ def diagnose(
     how = get_protocol(protocol) if isinstance(protocol, str) else protocol
     if time_limit_s is not None:
         how = replace(how, time_limit_s=time_limit_s)
-    import_torch()
+    load_torch()
     steps = OwnStep(
         make_step,
         None if device is None else pick_device(device),

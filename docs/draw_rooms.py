@@ -31,6 +31,7 @@ ROOMS = {
     "profiling.measure": "the loop, visits",
     "profiling.workload": "networks, own steps",
     "profiling.collect": "CUPTI, NVTX, torch",
+    "profiling.frameworks": "one adapter each",
     "profiling.readers": "one module per format",
     "profiling.attribution": "which layer and step",
     "profiling.hardware": "devices, clocks, limits",

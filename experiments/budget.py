@@ -59,6 +59,7 @@ class Budget:
     impossible: frozenset[str] = frozenset()  # names of factors that these complete steps are known to refuse
     fullness: Mapping[int, float] = field(default_factory=dict)  # share of memory that a process takes, by batch size
     total_s: float = 0.0  # seconds for experiments, of which some are left
+    framework: str | None = None  # that ran the steps if it is not PyTorch, whose factors then change nothing
 
     @property
     def groups(self) -> Mapping[str, Sequence[str]]:
@@ -70,6 +71,11 @@ class Budget:
         factor = factor_of(name)
         return factor is None or factor.refusal(self.device) is not None
 
+    def fits(self, scope: str, name: str) -> bool:
+        """Whether a factor can change what the steps' framework runs."""
+        factor = factor_of(name)
+        return factor is None or factor.fits(scope, self.framework)
+
     def setup_s(self, name: str) -> float:
         """Expected seconds until the complete step runs with a factor; 0 if it does not apply to the device."""
         factor = None if self.refused(name) else factor_of(name)
@@ -78,7 +84,14 @@ class Budget:
         return max(factor.step.setup_s, self.start_s) if factor.step.setup_s > USUAL_SETUP_S else self.start_s
 
     def fitting(self, wanted: Experiment) -> Iterator[Experiment]:
-        """The experiment with its time limit, if it fits the time; if need be with fewer rounds, targets or factors."""
+        """The experiment with its time limit, if it fits the time; if need be with fewer rounds, targets or factors.
+
+        Factors of PyTorch go where another framework ran the steps.
+        """
+        names = tuple(name for name in wanted.factors if self.fits(wanted.scope, name))
+        if wanted.factors and not names:
+            return
+        wanted = replace(wanted, factors=names)
         usual_s = self.usual_s(wanted) * (1 + len(wanted.also) / 2)
         while True:
             setup_s, round_s = self._times_s(wanted)

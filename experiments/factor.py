@@ -111,11 +111,16 @@ class Factor:
     brings_about: bool = False
     partial: bool = False
     by_size: bool = False
+    any_framework: bool = False  # whether it changes complete steps of every framework; else only PyTorch's
     sets: str | None = None  # e.g. threads: of factors that set the same, only one can be changed at a time
 
     def refusal(self, device: str) -> str | None:
         """The reason why nothing can be changed on a device, `cpu` or `cuda:N`; None if something can."""
         return self.refuses.get(_kind(device))
+
+    def fits(self, scope: str, framework: str | None) -> bool:
+        """Whether it can change what a framework other than PyTorch runs; None is PyTorch."""
+        return framework is None or (self.any_framework and scope == Scope.STEP)
 
     def facts(self, scope: str, device: str = "cpu") -> FactorFacts:
         """What a recording says of the factor, which has a change of the scope; instructions differ by device."""
@@ -163,6 +168,7 @@ def together(name: str, factors: Sequence[Factor]) -> Factor:
         what=" and ".join(factor.what for factor in factors),
         refuses={device: why for factor in factors for device, why in factor.refuses.items()},
         step=step if len(changes) == len(factors) else None,
+        any_framework=all(factor.any_framework for factor in factors),
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..analysis import causes
 from ..analysis.decompose.repeated_layers import group_of
 from ..analysis.decompose.terms import work_label
+from ..analysis.ran_by import framework_beside_torch
 from ..base.arguments import device_kind
 from ..profiling.recording.experiments import TIME, Experiment, Scope, experiments_of
 from ..profiling.recording.store import Recording
@@ -148,6 +149,7 @@ def _known(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None
     made = experiments_of(recording.meta)
     starts_s = tuple(seconds for one in made for name, seconds in one.setup_s.items() if not is_costly(name))
     facts = starts_s, impossible(recording), fullness(recording), total_s
+    facts = *facts, framework_beside_torch(recording)
     budget = Budget(diagnosis, device_kind(recording.meta), time_left_s, *facts)
     return Known(diagnosis, made, dict(replayable), budget)
 

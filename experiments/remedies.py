@@ -171,7 +171,8 @@ class RemedyPlan:
             share = claimed[name] if claimed[name] >= _SUGGESTED else 0.0
             return FACTORS[name].refusal(device) is not None, -share, COMMON[name].common or 0
 
-        return sorted((name for name in COMMON if is_costly(name) == costly), key=place)
+        names = (name for name in COMMON if is_costly(name) == costly and self.known.budget.fits(Scope.STEP, name))
+        return sorted(names, key=place)
 
     def _claimed(self) -> dict[str, float]:
         owner, claimed = causes.factors(Scope.STEP), defaultdict[str, float](float)

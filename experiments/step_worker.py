@@ -11,8 +11,11 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ..profiling.hardware.host_usage import wait_until_quiet
 from ..profiling.hardware.memory_usage import available_bytes, read_peak
@@ -109,45 +112,48 @@ class _Server:
 
 
 def _seed() -> None:
-    import torch
-
     random.seed(SEED)
-    torch.manual_seed(SEED)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(SEED)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(SEED)
 
 
 def _random_state(device: str) -> tuple[Any, ...]:
-    import torch
-
+    if (torch := sys.modules.get("torch")) is None:
+        return (random.getstate(),)
     states = [torch.get_rng_state(), *([] if device == "cpu" else [torch.cuda.get_rng_state(device)])]
     return tuple(state.numpy().tobytes() for state in states)
 
 
 def _numbers(result: object, module: Any) -> Iterator[Number]:
     """Numbers that describe what a step returned, and the gradients that it left in the parameters of its module."""
-    import torch
-
-    values = [tensor.detach().double() for tensor in _tensors(result)]
+    values = list(_sums(result))
     if values:
-        yield sum(float(value.sum()) for value in values), sum(float(value.abs().sum()) for value in values)
+        yield sum(value for value, _ in values), sum(scale for _, scale in values)
     gradients = [p.grad for p in (() if module is None else module.parameters()) if p.grad is not None]
     if gradients:
-        norm = float(torch.stack([gradient.detach().double().norm() for gradient in gradients]).norm())
+        stacked = sys.modules["torch"].stack([gradient.detach().double().norm() for gradient in gradients])
+        norm = float(stacked.norm())
         yield norm, norm
 
 
-def _tensors(result: object) -> Iterator[Any]:
-    """The tensors and numbers in what a step returned, as tensors of real numbers."""
-    import torch
-
-    if isinstance(result, torch.Tensor):
-        yield result.abs() if result.is_complex() else result
+def _sums(result: object) -> Iterator[Number]:
+    """The sum of each tensor, array and number in what a step returned, and the sum of their absolute values."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(result, torch.Tensor):
+        tensor = (result.abs() if result.is_complex() else result).detach().double()
+        yield float(tensor.sum()), float(tensor.abs().sum())
     elif isinstance(result, (bool, int, float)):
-        yield torch.tensor(float(result))
+        yield float(result), abs(float(result))
     elif isinstance(result, dict):
         for value in result.values():
-            yield from _tensors(value)
+            yield from _sums(value)
     elif isinstance(result, (tuple, list)):
         for value in result:
-            yield from _tensors(value)
+            yield from _sums(value)
+    elif hasattr(result, "__array__"):  # NumPy's, JAX's and TensorFlow's
+        with suppress(TypeError, ValueError):  # of keys of random numbers, or of objects
+            array = np.asarray(result)
+            array = (abs(array) if array.dtype.kind == "c" else array).astype(np.float64)
+            yield float(array.sum()), float(abs(array).sum())

@@ -10,7 +10,7 @@ The cost of one mark, known from the steps without marks, times the marks at a p
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from .averaged_steps import Samples, averaged, mean_parts, undisturbed_steps
 from .kernel_times import AMOUNTS, KEYS, device_work, kernel_times
 from .repeated_layers import Groups, group_of, repeated_layers, with_groups
 from .statistics import STATISTICS, Floats, Ints
-from .terms import IDLE, Key
+from .terms import IDLE, NOT_RECORDED, Key
 
 Place = tuple[str | None, str]
 Sampled = tuple[Sequence[Key], Mapping[int, Samples]]
@@ -169,8 +169,31 @@ def step_times(
         times = times.assign(layer=with_groups(times["layer"], names))
         marked = None if marked is None else marked.grouped(names)
     if marked is None:
-        return StepTimes(_without_small_places(without_profiler(times, steps, recording)), None, groups)
-    return StepTimes(*marked.settle(times), groups)
+        table, sampled = _without_small_places(without_profiler(times, steps, recording)), None
+    else:
+        table, sampled = marked.settle(times)
+    if hides_work(recording, times):
+        table, sampled = _not_recorded(table, sampled)
+    return StepTimes(table, sampled, groups)
+
+
+def hides_work(recording: Recording, kernel_times: pd.DataFrame) -> bool:
+    """Whether time without a kernel may be work that nobody recorded: such time is not called idle.
+
+    So it is where nothing at all was recorded, and on a CPU where another framework than PyTorch worked.
+    """
+    if not (kernel_times["name"] != IDLE).any():
+        return True
+    on_cpu = (recording.meta.get("device") or {}).get("kind") == "cpu"
+    return on_cpu and bool(recording.meta.get("frameworks"))
+
+
+def _not_recorded(table: pd.DataFrame, sampled: Sampled | None) -> tuple[pd.DataFrame, Sampled | None]:
+    table = table.assign(kind=table["kind"].mask(table["kind"] == IDLE, NOT_RECORDED))
+    if sampled is None:
+        return table, None
+    keys, samples = sampled
+    return table, ([replace(key, kind=NOT_RECORDED) if key.kind == IDLE else key for key in keys], samples)
 
 
 def _without_small_places(kernel_times: pd.DataFrame) -> pd.DataFrame:

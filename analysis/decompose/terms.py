@@ -40,6 +40,7 @@ from .statistics import (
 KERNELS = "kernels"
 COMMUNICATION = "communication"  # of GPUs or processes with each other: its layer is that of the hook that started it
 IDLE = "idle"
+NOT_RECORDED = "not recorded"  # time in which no kernel was seen, of steps whose work nobody records, see `marked`
 OVERHEAD = "profiling overhead"
 OUTSIDE, OPTIMIZER = "outside layers", "optimizer"  # labels of work that belongs to no layer
 # Remedy for a recording without any device work.
@@ -73,8 +74,8 @@ class Key:
         work = work_label(self.layer, self.phase, layer_class)
         if self.kind == IDLE and (self.layer, self.phase) == (None, INPUT):
             return INPUT
-        if self.kind == IDLE and (self.layer, self.phase) != (None, None):
-            return f"{IDLE} in {work}"
+        if self.kind in (IDLE, NOT_RECORDED) and (self.layer, self.phase) != (None, None):
+            return f"{self.kind} in {work}"
         return work if self.kind == KERNELS else self.kind
 
 

@@ -24,7 +24,7 @@ from ..decompose.marked import step_times
 from ..decompose.rare_steps import rare_steps
 from ..decompose.repeated_layers import classes_with, group_of
 from ..decompose.source_lines import lines_of, main_lines
-from ..decompose.terms import COMMUNICATION
+from ..decompose.terms import COMMUNICATION, NOT_RECORDED
 from ..served_steps import is_served, select_served
 from ..verdicts.outcome import measurements
 from . import split
@@ -33,6 +33,9 @@ from .difference import largest_difference
 from .modelled import diagnose_modelled
 from .result import Diagnosis
 
+NOTHING_RECORDED = (
+    "What a step does inside is not recorded{of}: its times are measured, and its layers and kernels are not known."
+)
 NO_LAYERS = (
     "No layers are known, as no module is given: set `step.module = model` in `make_step`, or pass `module=model` to "
     "`curvescope.diagnose`."
@@ -160,7 +163,11 @@ def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -
         for batch, steps in evidence.steps.groupby("batch"):
             if apart := set_aside_sentence(steps["duration_ns"].to_numpy(np.float64) / 1e6):
                 notes.append(f"{evidence.axis.name.capitalize()} {batch}: {apart}")
-    if meta.get("mode") == "own" and not meta.get("graphed") and not times.empty and times["layer"].isna().all():
+    of_user = meta.get("mode") == "own" and not times.empty
+    if of_user and (times["kind"] == NOT_RECORDED).any():
+        frameworks = " and ".join(meta.get("frameworks") or ())
+        notes.append(NOTHING_RECORDED.format(of=f", as {frameworks} runs it" if frameworks else ""))
+    elif of_user and not meta.get("graphed") and times["layer"].isna().all():
         notes.append(NO_LAYERS)
     notes += changed_for_good(times, evidence)
     return replace(evidence, notes=tuple(notes))

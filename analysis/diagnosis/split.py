@@ -16,12 +16,23 @@ from ..causes.more_work import parts_of_work, weights_of_work
 from ..decompose.curve import Curve, cost_curve
 from ..decompose.findings import FindingVerdict, find, find_fixed_cost
 from ..decompose.functionals import Functional
-from ..decompose.terms import IDLE, KERNELS, OVERHEAD, Share, Terms, TermWork, estimate_terms, in_rounds, main_kernels
+from ..decompose.terms import (
+    IDLE,
+    KERNELS,
+    NOT_RECORDED,
+    OVERHEAD,
+    Share,
+    Terms,
+    TermWork,
+    estimate_terms,
+    in_rounds,
+    main_kernels,
+)
 from ..verdicts.measurement import Measurement
 from ..verdicts.outcome import Outcome
 from .result import Diagnosis, Explanation
 
-_LAST = {IDLE: 1, OVERHEAD: 2}  # of the shares, after those of kernels
+_LAST = {IDLE: 1, NOT_RECORDED: 1, OVERHEAD: 2}  # of the shares, after those of kernels
 
 
 def explain(

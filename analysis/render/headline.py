@@ -13,7 +13,7 @@ from ..causes import page_faults
 from ..decompose.curve import UNKNOWN
 from ..decompose.findings import UNDECIDED
 from ..decompose.functionals import FIXED_COST
-from ..decompose.terms import IDLE
+from ..decompose.terms import IDLE, NOT_RECORDED
 from ..diagnosis.answer import Answer
 from ..diagnosis.difference import Difference
 from ..diagnosis.result import Diagnosis, Explanation
@@ -23,6 +23,7 @@ from .remedies import saving_sentence
 from .words import UNITS
 
 _MUCH = 0.2  # of a step; less idle time is normal
+_WITHOUT_KERNELS = {IDLE: "idle: nothing runs", NOT_RECORDED: NOT_RECORDED}
 _NAME = 48  # letters of a kernel in a sentence
 
 
@@ -158,10 +159,13 @@ def largest_sentence(found: Diagnosis, classes: Mapping[str, str]) -> str:
         return ""
     times = dict(zip(terms.keys, terms.values_ms[-1].tolist(), strict=True))
     whole = sum(times.values())
-    busy_ms = sum(time for key, time in times.items() if key.kind != IDLE)
-    parts = []
-    if whole - busy_ms > _MUCH * whole:
-        parts.append(f"{(whole - busy_ms) / whole:.0%} of the profiled step is idle: nothing runs")
+    spent = {kind: sum(time for key, time in times.items() if key.kind == kind) for kind in _WITHOUT_KERNELS}
+    busy_ms = whole - sum(spent.values())
+    parts = [
+        f"{time / whole:.0%} of the profiled step is {_WITHOUT_KERNELS[kind]}"
+        for kind, time in spent.items()
+        if time > _MUCH * whole
+    ]
     layers = {key: time for key, time in times.items() if key.layer is not None}
     if layers:
         key = max(layers, key=layers.__getitem__)

@@ -32,7 +32,7 @@ from ..decompose.curve import native
 from ..decompose.functionals import excess, neighbours
 from ..decompose.idle import HOST_COLUMNS
 from ..decompose.kernel_times import Work, device_work
-from ..decompose.terms import IDLE, layer_label, work_label
+from ..decompose.terms import IDLE, NOT_RECORDED, layer_label, work_label
 from ..diagnosis import split
 from ..diagnosis.explain import diagnosed, refuse_table, with_times
 from ..diagnosis.explain import recorded as recorded_data
@@ -247,7 +247,7 @@ def _heat(found: Diagnosis, classes: Mapping[str, str]) -> dict[str, Any]:
     for index in order[:MOST_HEAT_ROWS]:
         layer, phase, kind = (key := terms.keys[index]).layer, key.phase, key.kind
         path = None if layer is None else layer_label(layer, classes.get(layer))
-        label = IDLE if kind == IDLE else path or work_label(None, None)
+        label = kind if kind in (IDLE, NOT_RECORDED) else path or work_label(None, None)
         rows.append(
             {"label": label, "layer": path, "phase": phase, "values": [finite(v) for v in per_sample[:, index]]}
         )

@@ -13,6 +13,7 @@ from ...profiling.recording.store import STEP, Recording, is_modelled
 from .. import time_tables
 from ..decompose import functionals
 from ..decompose.findings import FindingVerdict
+from ..decompose.terms import NOT_RECORDED
 from ..diagnosis import split
 from ..diagnosis.explain import explain
 from ..diagnosis.result import Diagnosis, Explanation
@@ -105,8 +106,8 @@ def show_diagnosis(
 
 
 def _grouping(recording: Recording, diagnosis: Diagnosis) -> str | None:
-    """What a breakdown can group by: layers, else operators, else kernels; None if no step was profiled."""
-    if diagnosis.terms is None:
+    """What a breakdown can group by: layers, else operators, else kernels; None if nothing was recorded of a step."""
+    if diagnosis.terms is None or all(key.kind == NOT_RECORDED for key in diagnosis.terms.keys):
         return None
     if any(key.layer is not None for key in diagnosis.terms.keys):
         return "layer"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from typing import Any
 
 from .errors import BackendMissingError, CurvescopeError
@@ -17,6 +19,17 @@ def prepare_libraries() -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
+def has_torch() -> bool:
+    """Whether torch is installed; steps of other frameworks run without it."""
+    return "torch" in sys.modules or importlib.util.find_spec("torch") is not None
+
+
+def load_torch() -> None:
+    """Import torch as `import_torch` does, if it is installed."""
+    if has_torch():
+        import_torch()
+
+
 def import_torch() -> Any:
     """Import torch, after `prepare_libraries`.
 
@@ -28,8 +41,8 @@ def import_torch() -> Any:
         import torch
     except ImportError as error:
         raise BackendMissingError(
-            "This needs PyTorch. Install it with `pip install 'curvescope[torch]'`; for a GPU, choose the build that "
-            "fits its driver at pytorch.org."
+            "This needs PyTorch, which runs the networks by name and records layers and kernels. Install it with "
+            "`pip install 'curvescope[torch]'`; for a GPU, choose the build that fits its driver at pytorch.org."
         ) from error
     return torch
 
@@ -37,9 +50,13 @@ def import_torch() -> Any:
 def pick_device(name: str | None) -> str:
     """Find a device by name: `cpu` or `cuda:N`. Without a name, the first CUDA device if there is one, else the CPU.
 
+    Without torch, it is the CPU: a step of another framework runs on its own device.
+
     Raises:
         CurvescopeError: the name is unknown, or there is no such device.
     """
+    if name in (None, "cpu") and not has_torch():
+        return "cpu"
     torch = import_torch()
     if name is None:
         return "cuda:0" if torch.cuda.is_available() else "cpu"

@@ -32,6 +32,7 @@ KEPT = Factor(
         reason_against=lambda _: heap.reason_against_change(),
         prepare=_prepare,
     ),
+    any_framework=True,
 )
 REUSED = Factor(
     name="reused_memory",

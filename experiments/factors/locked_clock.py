@@ -31,4 +31,5 @@ FACTOR = Factor(
     what="the clock is locked to one value at all sizes, 5 % below the lowest",
     refuses={"cpu": "only the clock of a GPU is locked"},
     step=StepChange(reason_against=_reason_against, around=_locked),
+    any_framework=True,
 )

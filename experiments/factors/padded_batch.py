@@ -74,4 +74,5 @@ FACTOR = Factor(
     ),
     levels=True,
     partial=True,
+    any_framework=True,
 )

@@ -99,4 +99,5 @@ FACTOR = Factor(
         change=lambda workload, _: _RaisedSteps(workload, os.getpriority(os.PRIO_PROCESS, 0)),
         without_effect=_without_effect,
     ),
+    any_framework=True,
 )

@@ -108,4 +108,5 @@ FACTOR = Factor(
         change=_change,
     ),
     levels=True,
+    any_framework=True,
 )

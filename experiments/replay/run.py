@@ -20,10 +20,10 @@ from ...base.counted import counted
 from ...base.torch_runtime import import_torch
 from ...kernels.backends import open_backend
 from ...kernels.timers import Sample, without_waiting
+from ...profiling.frameworks import memory_ran_out
 from ...profiling.hardware import heap
 from ...profiling.hardware.host_usage import HostUse, host_use_between, read_host_use
 from ...profiling.hardware.memory_usage import available_bytes
-from ...profiling.measure.visit import memory_ran_out
 from ...profiling.recording.experiments import Experiment
 from ...profiling.recording.store import Recording, RecordingWriter
 from ..factor import Caches, TermChange

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
+from ...profiling.frameworks import memory_ran_out
 from ...profiling.hardware import heap
-from ...profiling.measure.visit import memory_ran_out
 from ...profiling.recording.store import Recording
 from ..factors import FACTORS, term_change
 from .rebuild import Replayed, memory_bytes, rebuild

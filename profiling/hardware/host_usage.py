@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 _TASKS = "/proc/self/task"
@@ -82,7 +84,7 @@ def host_use_between(before: HostUse | None, after: HostUse | None) -> dict[str,
     }
 
 
-def wait_until_quiet() -> bool:
+def wait_until_quiet(longest_s: float = _LONGEST_S) -> bool:
     """Wait until the threads of this process use no CPU, as OpenMP's do that spin; returns whether they do.
 
     GNU's library, which torch's wheels contain, used 8 ms of CPU time after the last product on two cores; under
@@ -90,9 +92,22 @@ def wait_until_quiet() -> bool:
     until the next operator, so this wait has a limit.
     """
     began_s = time.monotonic()
-    while time.monotonic() - began_s < _LONGEST_S:
+    while time.monotonic() - began_s < longest_s:
         used_s, asleep_s = time.process_time(), time.monotonic()
         time.sleep(_QUIET_S)
-        if time.process_time() - used_s < _QUIET_SHARE * (time.monotonic() - asleep_s):
+        used_s = time.process_time() - used_s
+        if used_s < _QUIET_SHARE * (time.monotonic() - asleep_s) and not _another_thread_runs():
             return True
+    return False
+
+
+def _another_thread_runs() -> bool:
+    """Whether another thread of this process runs or waits for a core: on a busy machine it uses no CPU for a while."""
+    own = str(threading.get_native_id())
+    with suppress(OSError):
+        for task in os.listdir(_TASKS):
+            with suppress(OSError, IndexError):
+                state = Path(_TASKS, task, "stat").read_text().rpartition(")")[2].split()[0]
+                if task != own and state == "R":
+                    return True
     return False

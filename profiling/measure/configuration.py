@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ...base.errors import CurvescopeError
+from ...base.torch_runtime import import_torch
 from ..recording.axis import BATCH, TOKENS, Axis, axis_of
 from ..workload.any_workload import AnyWorkload
 from ..workload.network_step import Workload
@@ -105,6 +106,7 @@ class Configuration:
     def build(self, find_device: bool = False) -> AnyWorkload:
         """Build the workload on its device; with `find_device` a user's step on the device that it uses."""
         if self.step is None:
+            import_torch()
             self.check()
             how = self.mode, self.precision or "fp32", self.compiled
             workload: AnyWorkload = Workload(

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from ...base.errors import CurvescopeError
+from ..frameworks import memory_ran_out
 from ..workload.any_workload import AnyWorkload, Ranges
-from .visit import memory_ran_out
 
 _STEPS_BEFORE_CAPTURE = 3  # on the side stream, as torch's documentation of CUDA graphs asks for
 

@@ -45,6 +45,7 @@ class Visit:
     marked: list[list[dict[str, Any]]] = field(default_factory=list)  # rows of `marks`, by step
     clocks: list[dict[str, Any]] = field(default_factory=list)  # rows of `clocks`
     layer_classes: dict[str, str] = field(default_factory=dict)  # by path
+    frameworks: dict[str, str | None] = field(default_factory=dict)  # that ran it beside PyTorch, with their versions
     discarded_steps: int = 1  # that were not recorded
     lines: list[dict[str, Any]] = field(default_factory=list)  # rows of `lines`
     peak: Sequence[dict[str, Any]] = ()  # rows of `peaks`
@@ -181,6 +182,8 @@ class VisitWriter:
             self.writer.update(warnings=[visit.warning])
         if visit.layer_classes and "layer_classes" not in self.writer.meta:
             self.writer.update(layer_classes=visit.layer_classes)
+        if visit.frameworks and "frameworks" not in self.writer.meta:
+            self.writer.update(frameworks=visit.frameworks)
         tables = {name: [{"batch": batch, **row} for row in rows] for name, rows in once.items()}
         tables |= {"api_calls": calls, "ranges": ranges}
         # A copy that is benched is the problem, and has its work.

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...base.errors import CurvescopeError
-from ...base.torch_runtime import import_torch
+from ...base.torch_runtime import import_torch, load_torch
 from ..hardware import ceilings
 from ..hardware.clocks import ClockSampler
 from ..hardware.energy import describe_energy
@@ -104,7 +104,7 @@ def _like(recorded: Mapping[str, Any], torch_device: str | None) -> dict[str, An
     """The description of this machine's device that is most like a recorded one; for a CUDA device, of any of them."""
     if recorded.get("kind") != "cuda" and "compute_capability" not in recorded:
         if "threads" in recorded:
-            import_torch()  # only a loaded torch has threads to describe
+            load_torch()  # only a loaded torch has threads to describe
         return describe_device("cpu")
     cuda = import_torch().cuda
     names = [f"cuda:{index}" for index in range(cuda.device_count() if cuda.is_available() else 0)]

@@ -25,9 +25,10 @@ from typing import Any
 from ...base.errors import CurvescopeError
 from ...base.own_process import in_pythons_folder, python_command
 from ...base.torch_runtime import prepare_libraries
+from ..frameworks import memory_ran_out
 from . import preloading
 from .loop import Empty
-from .visit import FAILED, OUT_OF_MEMORY, memory_ran_out
+from .visit import FAILED, OUT_OF_MEMORY
 
 KILLED = "killed"
 _POLL_S = 0.5

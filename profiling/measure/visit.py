@@ -7,12 +7,14 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...base.torch_runtime import has_torch
 from ..attribution.events import StepRows
 from ..attribution.operator_calls import CountWork
 from ..attribution.operator_work import count_work
 from ..attribution.outermost_operators import OperatorCalls
 from ..collect import torch_step
 from ..collect.marks import Marks
+from ..frameworks import framework_versions, memory_ran_out
 from ..hardware.energy import EnergyMeter, meter_of
 from ..hardware.heap import FEW_FAULTS
 from ..hardware.host_usage import host_use_between, read_host_use
@@ -30,21 +32,6 @@ _GPU_WARM_UP_NS = 100_000_000
 # Time of a visit's profiled steps, in steps: of the first of a size with those that look at its operators and memory.
 _FIRST_PROFILE_STEPS, _PROFILE_STEPS = 5.0, 1.5
 _MOST_WAITING = 0.01  # share of the time between steps, at a third of the power: then energies are 0.7 % too low
-# Messages when memory runs out: of torch's allocators, oneDNN and the C++ library, and of cuBLAS and cuDNN, which
-# allocate past torch, or find no algorithm whose workspace fits.
-_OUT_OF_MEMORY_WORDS = (
-    "out of memory",
-    "can't allocate memory",
-    "bad_alloc",
-    "could not create a memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",  # the first handle's workspace did not fit
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "_HOST_ALLOCATION_FAILED",  # CUDNN_STATUS_INTERNAL_ERROR_… since cuDNN 9.0, as the next
-    "_DEVICE_ALLOCATION_FAILED",
-    "Unable to find a valid cuDNN algorithm",
-    "unable to find an engine to execute this computation",
-)
 
 
 class Steps(typing.Protocol):
@@ -114,7 +101,7 @@ def _visit(
         warm_ups = [discard_steps(workload, batch, protocol.discarded_steps)]
         count = protocol.steps_of_visit(batch, warm_ups[0].last_ns)
         unprofiled = time_steps(workload, count, between, clock=stream_clock(workload.device))
-        most = min(len(unprofiled), protocol.profiled_steps)
+        most = min(len(unprofiled), protocol.profiled_steps) if has_torch() else 0
         limit_ns: float = workload.clock_ns() - began_ns
         step_ns = unprofiled[-1]["duration_ns"]
         ends_ns = workload.clock_ns() + 1e9 * spare_s
@@ -135,13 +122,14 @@ def _visit(
             profiled,
             marked=marked,
             layer_classes=workload.layer_classes(),
+            frameworks=framework_versions() if workload.is_users else {},
             discarded_steps=discarded,
             lines=first.lines if first else [],
             peak=first.peak if first else (),
             warning=neighbours.sentence if neighbours else None,
         )
     except (Exception, SystemExit) as error:
-        if not isinstance(error, (MemoryError, RuntimeError)) or not memory_ran_out(error):
+        if not memory_ran_out(error):
             if workload.errors_are_results:
                 return Empty(FAILED, workload.describe_error(error))
             raise
@@ -184,13 +172,6 @@ def _aligned_faults(known: OperatorCalls, counted: OperatorCalls) -> list[int] |
         if len(found) < len(wanted) and name == wanted[len(found)]:
             found.append(number)
     return found if len(found) == len(wanted) else None
-
-
-def memory_ran_out(error: Exception) -> bool:
-    """Whether an error of any library means that memory ran out."""
-    if isinstance(error, MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY_WORDS)
 
 
 def warm_up_ns(device: str) -> int:

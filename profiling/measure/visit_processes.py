@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...base.torch_runtime import import_torch, pick_device
+from ...base.torch_runtime import load_torch, pick_device
 from ..hardware.clocks import ClockSampler
 from ..hardware.memory_usage import limit_memory
 from ..workload.any_workload import AnyWorkload
@@ -96,7 +96,7 @@ class LocalMeasurer(Measurer):
 
 def build_workload(configuration: Configuration) -> AnyWorkload:
     """Build the steps of a configuration in this process, under its memory limit."""
-    import_torch()
+    load_torch()
     if configuration.memory_limit_bytes is not None:
         limit_memory(configuration.device, configuration.memory_limit_bytes)
     return configuration.build()

@@ -244,6 +244,7 @@ class RecordingJson:
     clocks_missing: str | None = None  # why clocks were not sampled
     energy: EnergyEntry | None = None  # source of the steps' energies
     layer_classes: Mapping[str, str] | None = None  # classes of the layers, by path
+    frameworks: Mapping[str, str | None] | None = None  # that ran a user's step beside PyTorch, with their versions
     probes: ProbesEntry | None = None  # what was found between the batch sizes
     experiments: tuple[Experiment, ...] | None = None  # experiments on the causes
     factors: Mapping[str, Mapping[str, FactorFacts]] | None = None  # facts on their factors, by scope

@@ -29,8 +29,8 @@ _BATCH_ROWS = 1 << 15
 _DRAWN = "drawn"  # category of slices and counters that are no rows
 _UNPLACED = f'{{"ph": "M", "name": "{ROW_EVENT}"'
 _KEPT_META = """recording_type imported_from network mode input_shape sequence_length step precision compiled graphed
-memory_limit_bytes axis fixed torch_device device batches protocol steps_from missing profiler layer_classes experiments
-factors lost"""
+memory_limit_bytes axis fixed torch_device device batches protocol steps_from missing profiler layer_classes frameworks
+experiments factors lost"""
 
 Report = Callable[[str, int, int], None]
 

@@ -88,8 +88,8 @@ class AnyWorkload:
         """Time a function that runs one step without waiting for the device; see `time_step`."""
         self._synchronize()
         start_ns = self.clock_ns()
-        run()
-        self._synchronize()
+        result = run()
+        self._synchronize(result)
         return start_ns, self.clock_ns() - start_ns
 
     def annotated_steps(self, count: int) -> Iterator[int]:
@@ -112,8 +112,8 @@ class AnyWorkload:
 
     def run(self, ranges: Ranges) -> None:
         """Run one step of the loaded batch size, phases in contexts of `ranges`, and wait for the device."""
-        self._run(ranges)
-        self._synchronize()
+        result = self._run(ranges)
+        self._synchronize(result)
 
     def submit(self) -> object:
         """Run one step of the loaded batch size, without waiting for the device.
@@ -137,7 +137,9 @@ class AnyWorkload:
     def _run(self, ranges: Ranges) -> object:
         raise NotImplementedError
 
-    def _synchronize(self) -> None:
+    def _synchronize(self, result: object = None) -> None:
+        """Wait for the device; `result` is what a step returned, which some frameworks wait for."""
+        del result
         if self.cuda:
             import torch
 

@@ -17,9 +17,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.masking import home_as_tilde
 from ..collect import inductor
+from ..frameworks import module_advice, used_frameworks, wait_for
+from ..hardware.host_usage import wait_until_quiet
 from ..hardware.memory_usage import memory_is_short
 from ..recording.axis import BATCH, Axis
 from .any_workload import AnyWorkload, Ranges
@@ -28,6 +31,9 @@ from .networks import IMPORTING, load_function
 MODE = "own"
 _PROFILING = Path(__file__).resolve().parents[1]
 MakeStep = Callable[..., Callable[[], object]]
+# Steps that are tried for work that goes on after they return, for at most that time; and how long threads may spin
+# after their work: Intel's OpenMP for 200 ms.
+_TRIED_STEPS, _TRIED_NS, _SPINS_NS = 16, 100_000_000, 400_000_000
 
 
 def load_make_step(spec: str) -> MakeStep:
@@ -156,9 +162,12 @@ class OwnStep(AnyWorkload):
         Errors of the step itself are results of the sweep, if `errors_are_results`.
         """
         self._refuse_other_arguments(batch)
+        began_ns = time.monotonic_ns()
         try:
             self.load(batch)
+            began_ns = time.monotonic_ns()
             result = self.submit()
+            self._synchronize(result)
         except (Exception, SystemExit) as error:
             if isinstance(error, CurvescopeError) or not self.errors_are_results:
                 raise
@@ -170,6 +179,37 @@ class OwnStep(AnyWorkload):
                 "it runs nothing. Return a plain function that runs one step."
             )
         self._settle_device()
+        self._refuse_unfinished(began_ns)
+
+    def _refuse_unfinished(self, began_ns: int) -> None:
+        """Refuse a step whose work goes on after it returned, where nothing tells how to wait for it.
+
+        Threads may also spin a little after their work. So, where a framework works asynchronously, several steps run:
+        what they leave undone takes longer than that.
+        """
+        step = None if self._loaded is None else self._kept.get(self._loaded)
+        spins = os.environ.get("OMP_WAIT_POLICY", "").lower() == "active" or "KMP_BLOCKTIME" in os.environ
+        if self.cuda or spins or getattr(step, "waits", False):
+            return
+        used, steps = used_frameworks(), 1
+        if used:
+            began_ns, steps, result = time.monotonic_ns(), 0, None
+            while steps < _TRIED_STEPS and time.monotonic_ns() - began_ns < _TRIED_NS:
+                result, steps = self.submit(), steps + 1
+            self._synchronize(result)
+        returned_ns = time.monotonic_ns()
+        took_ns = returned_ns - began_ns
+        least_ns = max(_SPINS_NS, took_ns)
+        wait_until_quiet(2 * least_ns / 1e9)
+        worked_on_ns = time.monotonic_ns() - returned_ns
+        if worked_on_ns > least_ns:
+            lines = [f"`{adapter.waiting}` in {adapter.name}" for adapter in used]
+            raise CurvescopeError(
+                f"{self.name} does not wait for its work: its process computed for {worked_on_ns / 1e6:.0f} ms after "
+                f"{counted(steps, 'step')} had returned, in {took_ns / 1e6:.3g} ms. Let the step wait"
+                f"{': ' if lines else ''}{' or '.join(lines)}. If that is other work, e.g. loading data ahead, set "
+                "`step.waits = True` in `make_step`."
+            )
 
     def _refuse_other_arguments(self, batch: int) -> None:
         """Refuse a function that cannot be called with the axis's values, before anything is recorded."""
@@ -224,8 +264,8 @@ class OwnStep(AnyWorkload):
         module = next((candidate for candidate in candidates if candidate is not None), None)
         if module is not None and not hasattr(module, "named_modules"):
             raise CurvescopeError(
-                f"The `module` of {self._name} is {_described(module)}, not a torch module: give the model whose "
-                "layers should be named, or none."
+                f"The `module` of {self._name} is {_described(module)}, not a torch module: "
+                + (module_advice(module) or "give the model whose layers should be named, or none.")
             )
         return module
 
@@ -242,10 +282,8 @@ class OwnStep(AnyWorkload):
         self._calls[self._loaded] += 1
         return self._kept[self._loaded]()
 
-    def _synchronize(self) -> None:
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            torch.cuda.synchronize(self.device if self.cuda else None)
+    def _synchronize(self, result: object = None) -> None:
+        wait_for(result, self.device)
 
     def _settle_device(self) -> None:
         """Find the device that the step uses, after a step; refuse another one than the given."""

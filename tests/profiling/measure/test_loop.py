@@ -24,6 +24,7 @@ from curvescope.profiling.hardware.clocks import ClockSampler
 from curvescope.profiling.measure import scaling_run
 from curvescope.profiling.measure import sweep as sweep_module
 from curvescope.profiling.measure import visit as visit_module
+from curvescope.profiling.frameworks import memory_ran_out
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Loop, Progress, Visit, VisitWriter, part_of_visit
 from curvescope.profiling.measure.process_group import ProcessGroup
@@ -223,7 +224,7 @@ def test_causes_see_clocks_sampled_between_the_steps(tmp_path, clock, monkeypatc
     ],
 )
 def test_memory_that_ran_out_is_known_by_the_words_of_every_library(message, expected):
-    assert visit_module.memory_ran_out(RuntimeError(message)) is expected
+    assert memory_ran_out(RuntimeError(message)) is expected
 
 
 def test_a_gpu_is_warm_before_its_steps_are_recorded():

@@ -303,5 +303,6 @@ def test_the_device_is_the_one_that_the_step_uses(monkeypatch, device, allocated
         return
     workload.try_step(1)
     assert workload.device == expected
+    synchronised.clear()
     workload.time_step()
     assert len(synchronised) == 2  # before and after, even if the device was to be a CPU

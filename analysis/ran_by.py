@@ -1,0 +1,45 @@
+"""Which framework ran the steps of a recording.
+
+Curvescope loads PyTorch to record steps, so that it is loaded does not mean that it ran them.
+"""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from ..profiling.recording.store import Recording
+
+UNKNOWN = "unknown"
+
+
+def framework_of(recording: Recording) -> str:
+    """The frameworks with their versions, e.g. `jax 0.10.2`; `unknown` where the recording does not tell."""
+    meta = recording.meta
+    if modelled := [str(meta[key]) for key in ("framework", "library") if meta.get(key)]:
+        return ", ".join(modelled)
+    others = [" ".join(filter(None, item)) for item in (meta.get("frameworks") or {}).items()]
+    torch = (meta.get("versions") or {}).get("torch")
+    if others:
+        return " and ".join([*others, *([f"torch {torch}"] if torch and _ran_operators(recording) else [])])
+    if ("imported_from" in meta and not torch) or _shows_nothing(recording):
+        return UNKNOWN
+    return f"torch {torch or '?'}"
+
+
+def framework_beside_torch(recording: Recording) -> str | None:
+    """The framework that ran the steps if PyTorch ran nothing in them, or `unknown`; None if PyTorch ran."""
+    others = " and ".join(recording.meta.get("frameworks") or ())
+    if others and not _ran_operators(recording):
+        return others
+    return UNKNOWN if _shows_nothing(recording) else None
+
+
+def _ran_operators(recording: Recording) -> bool:
+    return bool(recording.count_rows("kernels") or recording.count_rows("operators"))
+
+
+def _shows_nothing(recording: Recording) -> bool:
+    """Whether steps of a user were profiled, and PyTorch did nothing in them."""
+    if recording.meta.get("mode") != "own" or _ran_operators(recording):
+        return False
+    return bool(pc.any(recording.arrow("steps", ["profiled"])["profiled"]).as_py())

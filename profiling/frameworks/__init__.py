@@ -1,0 +1,53 @@
+"""Frameworks that run a step: what of each is loaded, how to wait for its work, and its message without memory.
+
+Each module here has one adapter. None imports its framework: it asks the one that the program has loaded. Adding a
+framework is one module and its line in `ADAPTERS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .adapter import Adapter
+from .jax import Jax
+from .others import Mlx, OnnxRuntime, Paddle
+from .pytorch import PyTorch
+from .tensorflow import TensorFlow
+
+PYTORCH = PyTorch()
+ADAPTERS: tuple[Adapter, ...] = (
+    PYTORCH,
+    Jax(),
+    TensorFlow(),
+    OnnxRuntime(),
+    Paddle(),
+    Mlx(),
+)
+
+
+def used_frameworks() -> list[Adapter]:
+    """The frameworks other than PyTorch that this process uses; one that is only imported is none."""
+    return [adapter for adapter in ADAPTERS if adapter is not PYTORCH and adapter.is_used()]
+
+
+def wait_for(result: object, device: str) -> None:
+    """Wait until all frameworks of this process have done their work; for the arguments see `Adapter.wait`."""
+    for adapter in ADAPTERS:
+        if adapter.is_used():
+            adapter.wait(result, device)
+
+
+def framework_versions() -> dict[str, str | None]:
+    """The entry `frameworks` of a recording: versions of the frameworks other than PyTorch that this process uses."""
+    return {adapter.name: adapter.version() for adapter in used_frameworks()}
+
+
+def memory_ran_out(error: BaseException) -> bool:
+    """Whether an error of any library means that memory ran out."""
+    return isinstance(error, MemoryError) or any(adapter.ran_out(error) for adapter in ADAPTERS)
+
+
+def module_advice(module: Any) -> str | None:
+    """What to do with a `module` that is not PyTorch's, as a sentence; None if its framework is unknown."""
+    of = type(module).__module__.partition(".")[0]
+    return next((adapter.layers for adapter in ADAPTERS if of in adapter.modules and adapter.layers), None)

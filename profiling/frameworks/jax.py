@@ -1,0 +1,50 @@
+"""JAX, and what builds on it, as Flax or Keras: every call returns before its work is done, also on a CPU."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .adapter import Adapter
+
+_BACKENDS = "jax._src.xla_bridge"  # where it keeps the backends that have begun
+
+
+class Jax(Adapter):
+    """JAX."""
+
+    name = "jax"
+    modules = ("jax", "jaxlib", "flax", "haiku", "equinox")
+    distributions = ("jax",)
+    waiting = "return jax.block_until_ready(result)"
+    out_of_memory = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory")
+    errors = ("XlaRuntimeError", "JaxRuntimeError")
+    layers = (
+        "Its layers are named by scopes of JAX's own profile: record one with jax.profiler.trace and read it with "
+        "`curvescope import`."
+    )
+
+    def is_used(self) -> bool:
+        """Whether one of its backends has begun; asking JAX would begin one, which takes most of a GPU's memory."""
+        if self.module is None:
+            return False
+        backends = getattr(sys.modules.get(_BACKENDS), "_backends", None)
+        return backends is None or bool(backends)
+
+    def wait(self, result: object, device: str) -> None:
+        """Wait for the arrays of the result, and for all others: a step may keep what it computed and return nothing.
+
+        On a GPU, work whose results are gone runs before a computation that is begun now.
+        """
+        del device
+        jax = self.module
+        jax.block_until_ready(result)
+        jax.block_until_ready(_alive(jax))
+        for device in jax.devices():
+            if device.platform != "cpu":
+                jax.block_until_ready(jax.device_put(0.0, device) + 1.0)
+
+
+def _alive(jax: Any) -> list[Any]:
+    """The arrays that exist and were not given to another computation to write over."""
+    return [array for array in jax.live_arrays() if not array.is_deleted()]

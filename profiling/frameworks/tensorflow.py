@@ -1,0 +1,32 @@
+"""TensorFlow, and Keras on it: on a GPU a call returns before its work is done."""
+
+from __future__ import annotations
+
+import sys
+
+from .adapter import Adapter
+
+_CONTEXT = "tensorflow.python.eager.context"
+
+
+class TensorFlow(Adapter):
+    """TensorFlow."""
+
+    name = "tensorflow"
+    modules = ("tensorflow", "keras")
+    distributions = ("tensorflow", "tensorflow-cpu")
+    waiting = "tf.test.experimental.sync_devices()"
+    out_of_memory = ("OOM when allocating", "failed to allocate memory", "Out of memory")
+    errors = ("ResourceExhaustedError", "InternalError")
+
+    def is_used(self) -> bool:
+        """Whether its runtime has begun: other packages import it without a need, e.g. to look for it."""
+        if self.module is None:
+            return False
+        context = getattr(sys.modules.get(_CONTEXT), "_context", None)
+        return context is not None and bool(getattr(context, "_initialized", True))
+
+    def wait(self, result: object, device: str) -> None:
+        """Wait for all its devices."""
+        del result, device
+        self.module.test.experimental.sync_devices()

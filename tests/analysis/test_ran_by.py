@@ -1,0 +1,85 @@
+"""Steps that another framework than PyTorch runs: what nobody recorded is not idle, and nobody's is not PyTorch's."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from curvescope.analysis.decompose.terms import NOT_RECORDED
+from curvescope.analysis.diagnosis.explain import explain
+from curvescope.analysis.ran_by import framework_beside_torch, framework_of
+from curvescope.analysis.render.show import show_diagnosis
+from curvescope.analysis.step_table import cells_of
+from curvescope.experiments.budget import Budget
+from curvescope.experiments.factors import COMMON
+from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
+from curvescope.profiling.recording.store import RecordingWriter, open_recording
+from curvescope.profiling.workload.own_step import OwnStep
+
+SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
+
+
+def make_step(batch):
+    """A step that PyTorch does not run."""
+    matrix = np.ones((64, 64))
+    return lambda: [matrix @ matrix for _ in range(batch)]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    path = tmp_path_factory.mktemp("numpy") / "r"
+    run_sweep(OwnStep(make_step, name="mine"), (8, 16, 64), SHORT, path)
+    return open_recording(path)
+
+
+def of_jax(recording, path):
+    """A copy of the recording, as if JAX had run its steps."""
+    shutil.copytree(recording.path, path)
+    with RecordingWriter.extend(path) as writer:
+        writer.update(frameworks={"jax": "0.10.2"})
+    return open_recording(path)
+
+
+def test_what_nobody_recorded_is_not_idle(recorded, capsys):
+    found = explain(recorded)
+    assert {key.kind for key in found.terms.keys} == {NOT_RECORDED}
+    causes = {total.cause for one in found.explanations for total in one.attribution.causes}
+    assert "launch- or host-bound" not in causes
+    show_diagnosis(recorded, everything=True)
+    text = capsys.readouterr().out
+    assert "is not recorded" in text
+    assert "idle" not in text
+    assert "step.module" not in text
+
+
+def test_the_framework_is_unknown_where_pytorch_ran_nothing(recorded):
+    assert framework_of(recorded) == framework_beside_torch(recorded) == "unknown"
+    assert {cell.framework for cell in cells_of(recorded)} == {"unknown"}
+
+
+def test_a_recording_names_the_framework_that_ran_its_steps(recorded, tmp_path, capsys):
+    named = of_jax(recorded, tmp_path / "r")
+    assert framework_of(named) == "jax 0.10.2"
+    assert framework_beside_torch(named) == "jax"
+    show_diagnosis(named)
+    assert "as jax runs it" in capsys.readouterr().out
+
+
+def test_factors_of_pytorch_are_not_tried_on_another_framework():
+    wanted = Experiment(
+        number=0,
+        stage=Stage.SCREEN,
+        scope=Scope.STEP,
+        functional=(),
+        functional_kind="time",
+        batches=(8,),
+        factors=tuple(COMMON),
+    )
+    of_torch, of_jax = (Budget(None, "cpu", 60.0, framework=framework) for framework in (None, "jax"))
+    assert [name for name in COMMON if of_torch.fits(Scope.STEP, name)] == list(COMMON)
+    assert [name for name in COMMON if of_jax.fits(Scope.STEP, name)] == ["kept_memory"]
+    assert not of_jax.fits(Scope.TERM, "split_batch")
+    only_torch = Experiment(**{**vars(wanted), "factors": ("fused_optimizer", "one_thread")})
+    assert list(of_jax.fitting(only_torch)) == []

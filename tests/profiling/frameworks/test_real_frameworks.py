@@ -1,0 +1,107 @@
+"""Steps of the real frameworks, each skipped where it is not installed: `pip install -c constraints.txt -e '.[jax]'`."""
+
+import pytest
+
+from curvescope.analysis.ran_by import framework_of
+from curvescope.base.errors import CurvescopeError
+from curvescope.profiling import frameworks
+from curvescope.profiling.measure.protocol import Protocol
+from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.measure.visit import visit
+from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.workload.own_step import OwnStep
+
+SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
+pytestmark = pytest.mark.filterwarnings("default")  # frameworks warn of each other's versions
+
+
+def jax_step(batch):
+    """A training step that waits for nothing."""
+    import jax
+    import jax.numpy as jnp
+
+    def loss(weights, inputs):
+        return jnp.mean(jax.nn.relu(inputs @ weights) ** 2)
+
+    @jax.jit
+    def train(weights, inputs):
+        value, gradient = jax.value_and_grad(loss)(weights, inputs)
+        return weights - 1e-3 * gradient, value
+
+    state, inputs = [jnp.ones((256, 256))], jnp.ones((16 * batch, 256))
+
+    def step():
+        state[0], value = train(state[0], inputs)
+        return value
+
+    return step
+
+
+def dropped_jax_step(batch):
+    """A step whose results are gone when it returns: nothing tells when they are there."""
+    import jax
+    import jax.numpy as jnp
+
+    inputs, weights = jnp.ones((64 * batch, 1024)), jnp.ones((1024, 2048))
+    product = jax.jit(lambda inputs, weights: jnp.tanh(inputs @ weights) @ weights.T)
+
+    def step():
+        product(inputs, weights)
+
+    return step
+
+
+def too_large_jax_step(batch):
+    import jax.numpy as jnp
+
+    return lambda: jnp.ones((batch << 40,)).sum()
+
+
+def tensorflow_step(batch):
+    import tensorflow as tf
+
+    weights, inputs = tf.Variable(tf.ones((64, 64))), tf.ones((batch, 64))
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.matmul(inputs, weights) ** 2)
+        weights.assign_sub(1e-3 * tape.gradient(loss, weights))
+        return loss
+
+    return step
+
+
+def test_a_jax_step_is_done_when_its_time_ends():
+    jax = pytest.importorskip("jax")
+    workload = OwnStep(jax_step, name="mine")
+    workload.try_step(8)
+    assert frameworks.framework_versions() == {"jax": jax.__version__}
+    for _ in range(5):
+        workload.time_step()
+        assert all(array.is_ready() for array in jax.live_arrays() if not array.is_deleted())
+
+
+def test_a_jax_step_is_recorded_as_jaxs(tmp_path):
+    jax = pytest.importorskip("jax")
+    run_sweep(OwnStep(jax_step, name="mine"), (2, 4), SHORT, tmp_path / "r")
+    assert framework_of(open_recording(tmp_path / "r")) == f"jax {jax.__version__}"
+
+
+def test_a_jax_step_whose_results_are_gone_is_refused(monkeypatch):
+    pytest.importorskip("jax")
+    for name in ("OMP_WAIT_POLICY", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(CurvescopeError, match=r"jax\.block_until_ready"):
+        OwnStep(dropped_jax_step, name="mine").try_step(64)
+
+
+def test_jax_without_memory_is_a_result():
+    pytest.importorskip("jax")
+    assert visit(OwnStep(too_large_jax_step, name="mine"), 8, SHORT).why == "out of memory"
+
+
+def test_a_tensorflow_step_is_recorded_as_tensorflows(tmp_path):
+    tensorflow = pytest.importorskip("tensorflow")
+    run_sweep(OwnStep(tensorflow_step, name="mine"), (2, 4), SHORT, tmp_path / "r")
+    assert framework_of(open_recording(tmp_path / "r")) == f"tensorflow {tensorflow.__version__}"

@@ -1,4 +1,4 @@
-"""Steps of the real frameworks, each skipped where it is not installed: `pip install -c constraints.txt -e '.[jax]'`."""
+"""Steps of the real frameworks, each skipped where it is not installed; CONTRIBUTING.md says how to install one."""
 
 import pytest
 

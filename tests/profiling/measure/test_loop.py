@@ -19,12 +19,12 @@ from curvescope.kernels.runner import run_sweep as run_bench
 from curvescope.kernels.timers import PerfCounter
 from curvescope.profiling.attribution.events import StepRows
 from curvescope.profiling.attribution.outermost_operators import OperatorCalls
+from curvescope.profiling.frameworks import memory_ran_out
 from curvescope.profiling.hardware import clocks as clocks_module
 from curvescope.profiling.hardware.clocks import ClockSampler
 from curvescope.profiling.measure import scaling_run
 from curvescope.profiling.measure import sweep as sweep_module
 from curvescope.profiling.measure import visit as visit_module
-from curvescope.profiling.frameworks import memory_ran_out
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Loop, Progress, Visit, VisitWriter, part_of_visit
 from curvescope.profiling.measure.process_group import ProcessGroup

@@ -32,7 +32,7 @@ class Steps(AnyWorkload):
         for _ in range(self.kernels):
             self.stream.launch(self.kernel_ns)
 
-    def _synchronize(self):
+    def _synchronize(self, result=None):
         self.stream.synchronize()
 
     def step_ns(self):
@@ -110,7 +110,7 @@ def test_a_replayed_graph_takes_its_kernels_and_one_call(stream, kernels, kernel
 
     monkeypatch.setattr(graphed_steps, "capture", lambda _: (Graph(), None))
     graphed = GraphedSteps(steps)
-    monkeypatch.setattr(graphed, "_synchronize", stream.synchronize)
+    monkeypatch.setattr(graphed, "_synchronize", lambda result=None: stream.synchronize())
     visit.discard_steps(graphed, 8, 1)
     rows = visit.time_steps(graphed, 3, clock=Clock(stream))
     assert [row["duration_ns"] for row in rows] == [close(CALL_NS + kernels * 1000 * kernel_us)] * 3

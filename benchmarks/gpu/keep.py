@@ -10,12 +10,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+# What names the machine or one card of many: paths above the checkout, of Python, and UUIDs.
+_NAMES = (
+    (re.compile(r"(?:/[^\s/'\"`]+)+/(benchmarks|tests)/"), r"\1/"),
+    (re.compile(r"(?:/[^\s/'\"`]+)+/bin/python3?\b"), "python"),
+    (re.compile(r"(?:/[^\s/'\"`]+)+/(lib\w+\.so)"), r"\1"),
+    (re.compile(r"(?<= )/\S+ …"), "…"),  # cut off
+    (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "(a UUID)"),
+)
 
 
 def main() -> int:
@@ -36,17 +45,23 @@ def main() -> int:
     if taken := [str(path) for path in (results, data, page) if path.exists()]:
         parser.error(f"{', '.join(taken)}: there already, and nothing is overwritten")
     results.mkdir(parents=True)
-    for file in ("evidence.json", "ncu.csv"):
-        if (args.results / file).exists():
-            shutil.copyfile(args.results / file, results / file)
+    (results / "evidence.json").write_text(_nameless((args.results / "evidence.json").read_text()))
+    if (args.results / "ncu.csv").exists():
+        shutil.copyfile(args.results / "ncu.csv", results / "ncu.csv")
     if (args.results / "test_data.tgz").exists():
         _unpack_test_data(args.results / "test_data.tgz", data)
     page.parent.mkdir(parents=True, exist_ok=True)
-    text = (args.results / "summary.md").read_text()
+    text = _nameless((args.results / "summary.md").read_text())
     page.write_text(text.replace("# GPU campaign", f"# The GPU campaign on {device['name']}", 1))
     written = ", ".join(str(path) for path in (results, data, page) if path.exists())
     print(f"Wrote {written}. The page has the tables; what they mean is for people to write.")
     return 0
+
+
+def _nameless(text: str) -> str:
+    for pattern, replacement in _NAMES:
+        text = pattern.sub(replacement, text)
+    return text
 
 
 def _unpack_test_data(archive: Path, target: Path) -> None:

@@ -56,10 +56,20 @@ def pack_recording(source: Path, target: Path) -> str | None:
     recording = open_recording(source)
     meta = {**recording.meta, "argv": [Path(word).name for word in recording.meta.get("argv", ())]}
     meta.pop("host", None)
+    meta = without_paths(meta)
     with RecordingWriter(target / source.name, meta) as writer:
         for table in TABLES:
             writer.write(table, recording.arrow(table))
     return source.name
+
+
+def without_paths(entry: Any) -> Any:
+    """An entry of `recording.json` whose absolute paths are the names of their files."""
+    if isinstance(entry, dict):
+        return {name: without_paths(value) for name, value in entry.items()}
+    if isinstance(entry, list):
+        return [without_paths(value) for value in entry]
+    return Path(entry).name if isinstance(entry, str) and entry.startswith("/") else entry
 
 
 def pack_trace(source: Path, target: Path) -> str | None:

@@ -76,6 +76,9 @@ def check_recording(folder, name="collector"):
     assert (kernels["duration_ns"] > 0).all()
     assert (kernels[["grid_x", "block_x", "registers_per_thread"]] > 0).all(axis=None)
     launches = recording.frame("api_calls")
+    if launches.empty:  # of blocks on an H100: CUPTI gave no call, and the recording says so
+        assert "no CUDA call was recorded" in recording.meta["missing"]["api_calls"]
+        return recording
     assert kernels["correlation_id"].isin(launches["correlation_id"]).mean() > 0.99
     if len(steps):
         parts = kernel_times(device_work(recording), steps)

@@ -1,5 +1,7 @@
 #include "activity.h"
 
+#include <time.h>
+
 #include <array>
 #include <atomic>
 #include <iterator>
@@ -141,17 +143,18 @@ constexpr Calls kCalls[] = {
     {CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_CB_DOMAIN_DRIVER_API, &CuptiApi::ActivityEnableDriverApi, "driver calls"},
 };
 
-// Starts or stops collecting only the wanted calls; false if this libcupti cannot select calls.
-bool choose_calls(const CuptiApi& api, const Calls& calls, bool collect) noexcept {
+// Collects the wanted calls: the kind, less the other calls. Not the wanted calls alone: where a CUDA context exists, or
+// the kind was disabled before, CUPTI accepts that and records none (seen with 13.0 on an H100). A CUPTI that selects no
+// calls records all, and the reader drops those that are not wanted.
+CUptiResult enable_calls(const CuptiApi& api, const Calls& calls) noexcept {
+  const CUptiResult result = api.ActivityEnable(calls.kind);
   const auto choose = api.*calls.choose;
-  if (choose == nullptr) return false;
-  for (std::uint32_t id = 1; id < kMostCalls; ++id) {
+  for (std::uint32_t id = 1; result == CUPTI_SUCCESS && choose != nullptr && id < kMostCalls; ++id) {
     const char* name = nullptr;
     if (api.GetCallbackName(calls.domain, id, &name) != CUPTI_SUCCESS || name == nullptr) continue;
-    if ((RecordReader::is_wanted(name) || RecordReader::is_probe(name)) && choose(id, collect ? 1 : 0) != CUPTI_SUCCESS)
-      return false;
+    if (!RecordReader::is_wanted(name) && !RecordReader::is_probe(name)) choose(id, 0);
   }
-  return true;
+  return result;
 }
 
 void set_attribute(const CuptiApi& api, const Attribute& attribute, std::uint8_t value) noexcept {
@@ -248,8 +251,7 @@ std::string begin(Session* s, bool after_pause) {
     if (kind.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) status = in_words(result) + " " + error;
   }
   for (const Calls& calls : kCalls) {
-    if (choose_calls(api, calls, true)) continue;
-    const std::string error = failure(api, calls.name, api.ActivityEnable(calls.kind));
+    const std::string error = failure(api, calls.name, enable_calls(api, calls));
     if (!error.empty()) facts::add("cupti.refused", error);
   }
   return status;
@@ -342,7 +344,6 @@ void probe(const Session* s) noexcept {
 
 // Returns whether all buffers came back that CUPTI had.
 bool flush(Session* s, ChunkWriter* writer) noexcept {
-  sample_clock(s, writer);
   read_buffers(s, writer, true);  // makes room for new ones
   const std::uint64_t given = s->buffers.given();
   const CUptiResult result = s->found.api.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
@@ -351,18 +352,35 @@ bool flush(Session* s, ChunkWriter* writer) noexcept {
   return result != CUPTI_SUCCESS || !s->buffers.any_given(given);
 }
 
+// Flushes until all buffers came back, or for half a second: CUPTI's own thread may hold one that is full. Returns
+// whether they came back.
+bool flush_all(Session* s, ChunkWriter* writer) noexcept {
+  constexpr int kTries = 50;
+  constexpr timespec kPause = {0, 10'000'000};
+  for (int i = 1; !flush(s, writer); ++i) {
+    if (i == kTries || s->taken || gone) return false;
+    nanosleep(&kPause, nullptr);
+  }
+  return true;
+}
+
+// Whether the buffers are still the collector's, at its end. Where CUPTI tells of the collector's own call, that
+// decides; a buffer that did not come back is then counted as unsaved.
+bool keeps_place(Session* s, ChunkWriter* writer) noexcept {
+  const std::uint64_t answered = s->reader.probes();
+  probe(s);
+  const bool complete = flush_all(s, writer);
+  return answered != 0 ? s->reader.probes() != answered : complete;
+}
+
 // Waits for the device, writes all records and leaves CUPTI to others.
 void end(Session* s, ChunkWriter* writer, bool for_pause) noexcept {
   driver::wait_for_contexts();
-  const std::uint64_t answered = s->reader.probes();
-  probe(s);
-  const bool complete = flush(s, writer);
-  if (!complete || (answered != 0 && s->reader.probes() == answered)) give_place(s, writer);
+  sample_clock(s, writer);
+  if (!keeps_place(s, writer)) give_place(s, writer);
   if (!s->taken) {
     for (const Kind& kind : kKinds) s->found.api.ActivityDisable(kind.kind);
-    for (const Calls& calls : kCalls) {
-      if (!choose_calls(s->found.api, calls, false)) s->found.api.ActivityDisable(calls.kind);
-    }
+    for (const Calls& calls : kCalls) s->found.api.ActivityDisable(calls.kind);
     flush(s, writer);
   }
   restore_attributes(s, for_pause);
@@ -487,7 +505,10 @@ void give_up() noexcept { gone = true; }
 void finish(ChunkWriter* writer) noexcept {
   Session* s = session;
   if (s != nullptr && s->active) {
-    if (!flush(s, writer)) give_place(s, writer);
+    sample_clock(s, writer);
+    // Else the last flush would leave a buffer with a record of itself.
+    if (!s->taken) s->found.api.ActivityDisable(CUPTI_ACTIVITY_KIND_OVERHEAD);
+    if (!flush_all(s, writer)) give_place(s, writer);
     s->active = false;
     write_remarks(s, writer);
   }

@@ -153,7 +153,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
   *flags = 0;
-  *active = device < setting("FAKE_CUDA_ACTIVE", 1) ? 1 : 0;
+  *active = initialized && device < setting("FAKE_CUDA_ACTIVE", 1) ? 1 : 0;
   return CUDA_SUCCESS;
 }
 

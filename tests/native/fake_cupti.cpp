@@ -47,7 +47,9 @@ std::mutex mutex;  // over enabled
 std::set<int> enabled;
 std::atomic<bool> kernels_enabled{false};  // without the mutex
 std::atomic<int> sessions{0};
-std::set<std::pair<int, std::uint32_t>> enabled_calls;
+std::set<std::pair<int, std::uint32_t>> enabled_calls;   // of kinds that are not enabled
+std::set<std::pair<int, std::uint32_t>> disabled_calls;  // of kinds that are
+std::set<int> ended_kinds;                               // that were enabled and are not
 bool subscribed = false;
 std::atomic<CUpti_TimestampCallbackFunc> timestamp{nullptr};
 std::atomic<std::uint64_t> clock_changes{0};
@@ -77,8 +79,42 @@ bool any_enabled() {
 
 bool is_call_enabled(int kind, std::uint32_t id) {
   const std::lock_guard<std::mutex> lock(mutex);
-  return enabled.count(kind) != 0 || enabled_calls.count({kind, id}) != 0;
+  return enabled.count(kind) != 0 ? disabled_calls.count({kind, id}) == 0 : enabled_calls.count({kind, id}) != 0;
 }
+
+namespace {
+
+bool has_context() {
+  using State = CUptiResult(int, unsigned int*, int*);
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  auto* state = driver == nullptr ? nullptr : reinterpret_cast<State*>(dlsym(driver, "cuDevicePrimaryCtxGetState"));
+  unsigned int flags = 0;
+  int active = 0;
+  return state != nullptr && state(0, &flags, &active) == 0 && active != 0;
+}
+
+// A kind that is enabled or disabled forgets what was chosen of its calls. With the mutex.
+void forget_calls(int kind) {
+  for (auto* calls : {&enabled_calls, &disabled_calls}) {
+    for (auto call = calls->begin(); call != calls->end();) call = call->first == kind ? calls->erase(call) : ++call;
+  }
+}
+
+// As CUPTI 13.0 does: a call of a kind that is off is recorded only if it was chosen before there was a context, and
+// the kind was never on. A choice without effect succeeds.
+void choose_call(int kind, std::uint32_t id, bool enable) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (enabled.count(kind) != 0) {
+    if (enable) disabled_calls.erase({kind, id});
+    if (!enable) disabled_calls.insert({kind, id});
+  } else if (!enable) {
+    enabled_calls.erase({kind, id});
+  } else if (ended_kinds.count(kind) == 0 && !has_context()) {
+    enabled_calls.insert({kind, id});
+  }
+}
+
+}  // namespace
 
 const char* keep(const char* name) {
   static auto& names_mutex = *new std::mutex;
@@ -198,6 +234,7 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   const std::lock_guard<std::mutex> lock(mutex);
   if (enabled.empty() && enabled_calls.empty()) ++sessions;
   enabled.insert(kind);
+  forget_calls(kind);
   if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) kernels_enabled = true;
   return CUPTI_SUCCESS;
 }
@@ -205,7 +242,8 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
 CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
   FAKE_FAILS("cuptiActivityDisable");
   const std::lock_guard<std::mutex> lock(mutex);
-  enabled.erase(kind);
+  if (enabled.erase(kind) != 0) ended_kinds.insert(kind);
+  forget_calls(kind);
   if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) kernels_enabled = false;
   return CUPTI_SUCCESS;
 }
@@ -230,17 +268,13 @@ CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc f
 
 CUptiResult cuptiActivityEnableRuntimeApi(std::uint32_t id, std::uint8_t enable) {
   FAKE_FAILS("cuptiActivityEnableRuntimeApi");
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (enable != 0) enabled_calls.insert({CUPTI_ACTIVITY_KIND_RUNTIME, id});
-  if (enable == 0) enabled_calls.erase({CUPTI_ACTIVITY_KIND_RUNTIME, id});
+  choose_call(CUPTI_ACTIVITY_KIND_RUNTIME, id, enable != 0);
   return CUPTI_SUCCESS;
 }
 
 CUptiResult cuptiActivityEnableDriverApi(std::uint32_t id, std::uint8_t enable) {
   FAKE_FAILS("cuptiActivityEnableDriverApi");
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (enable != 0) enabled_calls.insert({CUPTI_ACTIVITY_KIND_DRIVER, id});
-  if (enable == 0) enabled_calls.erase({CUPTI_ACTIVITY_KIND_DRIVER, id});
+  choose_call(CUPTI_ACTIVITY_KIND_DRIVER, id, enable != 0);
   return CUPTI_SUCCESS;
 }
 

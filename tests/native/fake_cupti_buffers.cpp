@@ -6,6 +6,9 @@
 // them.
 // - A flush returns buffers whose records are all complete, full or not; a forced flush returns all. A full buffer is
 //   returned when its last record is complete.
+// - With FAKE_CUPTI_KEEPS=n the first n forced flushes return nothing, as if a thread of CUPTI held the buffers.
+// - With FAKE_CUPTI_TELLS_FLUSHES a forced flush that returned records leaves one of itself, in a new buffer, as CUPTI
+//   13.0 does on an H100.
 // - There is one pair of callbacks in a process: whoever registered last gets the buffers, also those under way.
 #include <cupti_activity.h>
 
@@ -199,8 +202,20 @@ bool has_record(std::uint32_t kind) { return kind < kFakeKinds && record_bytes[k
 
 void set_before_flush(void (*function)(bool)) { before_flush = function; }
 
-void flush_buffers(bool forced) {
-  if (before_flush != nullptr) before_flush.load()(forced);
+namespace {
+
+void tell_flush() {
+  static const bool tells = std::getenv("FAKE_CUPTI_TELLS_FLUSHES") != nullptr;
+  if (!tells || !is_enabled(CUPTI_ACTIVITY_KIND_OVERHEAD)) return;
+  CUpti_ActivityOverhead record{};
+  record.kind = CUPTI_ACTIVITY_KIND_OVERHEAD;
+  record.overheadKind = CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH;
+  record.start = fake_cupti_now();
+  record.end = record.start + 1000;
+  emit(record);
+}
+
+void return_buffers(bool forced) {
   const std::lock_guard<std::mutex> lock(emitters_mutex);
   if (forced) {
     for (Buffer& b : full) hand_over(&b);
@@ -209,7 +224,21 @@ void flush_buffers(bool forced) {
   for_each_emitter([forced](Buffer* b) {
     if (forced || b->unfinished.empty()) hand_over(b);
   });
+}
+
+}  // namespace
+
+void flush_buffers(bool forced) {
+  static const char* const keeps = std::getenv("FAKE_CUPTI_KEEPS");
+  static std::atomic<int> kept{keeps == nullptr ? 0 : std::atoi(keeps)};
+  if (before_flush != nullptr) before_flush.load()(forced);
+  if (forced && kept > 0) {
+    --kept;
+    return;
+  }
+  return_buffers(forced);
   flushes += forced ? 0 : 1;
+  if (forced) tell_flush();
 }
 
 extern "C" {

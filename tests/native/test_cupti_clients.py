@@ -41,6 +41,53 @@ def status(recording):
     return recording.meta["collectors"][0]["cupti_status"]
 
 
+def test_a_block_after_a_context_exists_and_one_after_a_pause_record_calls(run_blocks):
+    """CUPTI accepts single calls then, and records none: of blocks on an H100 no kernel had a launch."""
+    folder = run_blocks(
+        """
+        gpu.start()
+        with curvescope.record("first"):
+            launch_five()
+            assert native.cupti_pause()
+            assert native.cupti_resume()
+            launch_five()
+        with curvescope.record("second"):
+            launch_five()
+        """
+    )
+    for name, calls in (("first", 10), ("second", 5)):
+        recording = open_recording(folder / name)
+        assert recording.count_rows("api_calls") == calls
+        assert lost(recording).get("device_work_without_launch", 0) == 0
+
+
+@pytest.mark.parametrize("traced", [{}, {"FAKE_CUDA_TRACED": "1"}], ids=["untold", "told"])
+def test_buffers_that_cupti_returns_late_are_waited_for(run_blocks, traced):
+    """A thread of CUPTI may hold one while it is flushed: the collector said that another client took its place."""
+    folder = run_blocks(
+        """
+        gpu.start()
+        with curvescope.record("r"):
+            launch_five()
+            gpu.flush()
+            launch_five()
+        """,
+        FAKE_CUPTI_KEEPS="3",
+        **traced,
+    )
+    recording = open_recording(folder / "r")
+    assert status(recording) == "recording"
+    assert recording.count_rows("kernels") == 10
+    assert lost(recording) == {}
+
+
+def test_the_last_flush_leaves_no_buffer_with_a_record_of_itself(record_fake):
+    code, recording = record_fake(START + "    gpu.start()\n    launch_five()\n", FAKE_CUPTI_TELLS_FLUSHES="1")
+    assert code == 0
+    assert recording.count_rows("kernels") == 5
+    assert lost(recording) == {}
+
+
 def test_a_client_that_takes_the_buffers_is_noticed_and_said(record_fake):
     code, recording = record_fake(
         START

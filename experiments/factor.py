@@ -46,6 +46,7 @@ class TermChange:
     piece: Callable[[Sequence[CallFamily], Sequence[int]], int | None] | None = None
     caches: Caches = Caches.AS_IN_STEP
     discarded: int = 1  # number of runs to discard in a visit
+    own_thread: bool = False  # whether its visits run in a thread of their own, with what PyTorch keeps by thread
     same_work: bool = False  # whether the operators do the same in every case, so that their results need no comparison
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 
+from ...profiling.attribution.kernel_names import LAYOUT, read_name
 from ..decompose.terms import OPTIMIZER
 from .case import Case, Claim, Intervention, Use, seen
 from .single_profile import ProfiledStep, Suggestion, fact
@@ -27,9 +28,9 @@ def weigh(case: Case) -> Claim | None:
     """Claim the contribution of copying kernels."""
     if case.share.key.kind != "kernels" or case.share.key.phase == OPTIMIZER:
         return None
-    copying = [use for use in case.uses if use.op is not None and _COPY.match(use.name)]
+    copying = [use for use in case.uses if use.op is not None and _copies(use.name)]
     # A layer whose work is to copy has no operand that it copies before it.
-    if all(_COPY.match(use.op or "") for use in case.uses):
+    if all(_copies(use.op or "") for use in case.uses):
         return None
     sides = [_ms(copying, batch) for batch in case.sides]
     shares = [time_ms / case.time_ms(b) for b, time_ms in zip(case.sides, sides, strict=True) if time_ms]
@@ -40,6 +41,11 @@ def weigh(case: Case) -> Claim | None:
     evidence = (seen(f"time of {most.name}{inside} and other copies per step", sides, "ms", "kernels.duration_ns"),)
     amount = math.fsum(use.share for use in copying)
     return Claim(CAUSE, amount, _SCORE, evidence, "Without the copies the term keeps its value.")
+
+
+def _copies(name: str) -> bool:
+    """Whether a kernel or operator copies; many others name the layout that they work on, e.g. `nchw`."""
+    return _COPY.match(name) is not None and read_name(name).family == LAYOUT
 
 
 def _ms(uses: list[Use], batch: int) -> float:

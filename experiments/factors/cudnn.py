@@ -35,6 +35,7 @@ BENCHMARK = Factor(
         how=_TIMING,
         reason_against=_reason_against_timing,
         around=lambda: setting(import_torch().backends.cudnn, "benchmark", True),
+        own_thread=True,  # PyTorch keeps cuDNN's choice by thread, whatever `benchmark` says later
     ),
     # In the steps that are not recorded.
     step=StepChange(

@@ -13,7 +13,8 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from ...base.counted import counted
@@ -88,6 +89,7 @@ class TermRunner(Runner):
         self._kernels: dict[Condition, Counter[tuple[Any, ...]]] = {}  # of one run, on a GPU
         self._kept: list[Any] = []  # results of the current run
         self._waited = 0  # runs that are dropped because they waited for the host
+        self._threads: dict[str, ThreadPoolExecutor] = {}  # of a single thread each, by factor
         if term.device == "cpu" and heap.can_change():
             heap.hold_thresholds(term.block_bytes)
         batches = self.experiment.batches
@@ -113,10 +115,12 @@ class TermRunner(Runner):
 
     def visit(self, condition: Condition, round_: int) -> None:
         if not self.finished(condition):  # an earlier visit of the round may have ended it
-            self._guard(condition, lambda _: self._visit(condition, round_))
+            self._guard(condition, lambda _: self._visit_in_its_thread(condition, round_))
 
     def end(self) -> None:
-        """Note what was found besides times."""
+        """Note what was found besides times, and end the threads."""
+        for thread in self._threads.values():
+            thread.shutdown()
         self.notes += self._term.notes()
         multiple = multiple_of(self.experiment.batches)
         if ("padded_batch", self.experiment.batches[-1]) in self.conditions and multiple is not None:
@@ -153,6 +157,21 @@ class TermRunner(Runner):
         else:
             self.untested[name] = message
             self.drop_unwritten(name)  # those of this round
+
+    def _visit_in_its_thread(self, condition: Condition, round_: int) -> None:
+        name, _ = condition
+        if name is None or not term_change(name).own_thread:
+            self._visit(condition, round_)
+            return
+        if name not in self._threads:
+            self._threads[name] = ThreadPoolExecutor(1, f"curvescope-{name}")
+        self._threads[name].submit(self._visit_elsewhere, condition, round_).result()
+
+    def _visit_elsewhere(self, condition: Condition, round_: int) -> None:
+        """A visit in another thread, where gradients and the current device are set anew."""
+        torch, device = import_torch(), self._term.device
+        with torch.no_grad(), torch.cuda.device(device) if on_cuda(device) else nullcontext():
+            self._visit(condition, round_)
 
     def _visit(self, condition: Condition, round_: int) -> None:
         name, batch = condition

@@ -242,6 +242,20 @@ def test_a_layer_that_only_copies_has_no_operand_that_it_copies_before_it():
     assert explained(in_a_product).attribution.verdict.cause == "copies of operands"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize32x32x8_stage3_execute_kernel__5x_cudnn",
+        "void at::native::(anonymous namespace)::max_pool_forward_nchw<float, int>(int, float const*)",
+    ],
+)
+def test_a_kernel_that_names_the_layout_it_works_on_copies_nothing(name):
+    """On an H100, convolutions and pooling were called copies of operands."""
+    works = Plan(kernel=lambda b: (name, (3.0 if b < 16 else 6.0) * b, {"op": "aten::conv2d"}))
+    claimed = {cause for one in explained(works).weighed for cause in one.claims}
+    assert "copies of operands" not in claimed
+
+
 def test_threads_begin_only_where_about_one_worked_and_not_where_one_waits():
     def use(first, waiting=0):
         def of_step(batch, duration_ns):

@@ -1,6 +1,7 @@
 """Experiments on a term alone, on small operators and a clock of lists."""
 
 import math
+import threading
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -58,17 +59,23 @@ class Backend:
 
 
 class PlanCache(Backend):
-    """A GPU whose kernels are those of PyTorch's plan cache: its key has all settings but `benchmark`."""
+    """A GPU whose kernels are those of PyTorch's plan cache: its key has all settings but `benchmark`.
 
-    def __init__(self):
+    Each thread has a cache of its own, unless they share one.
+    """
+
+    def __init__(self, shared=False):
         super().__init__()
         self._plans: dict[Any, str] = {}
+        self._shared = shared
 
     def record(self, call, layer, phase):
         call()
         cudnn = torch.backends.cudnn
-        key = cudnn.enabled, torch.are_deterministic_algorithms_enabled(), cudnn.allow_tf32
-        plan = self._plans.setdefault(key, f"plan {len(self._plans)}, {'timed' if cudnn.benchmark else 'heuristic'}")
+        settings = cudnn.enabled, torch.are_deterministic_algorithms_enabled(), cudnn.allow_tf32
+        key = (*settings, None if self._shared else threading.get_ident())
+        chosen = "timed" if cudnn.benchmark else f"heuristic, {settings}"
+        plan = self._plans.setdefault(key, chosen)
         return StepRows([{"name": plan, "grid_x": 8, "grid_y": 1, "grid_z": 1}], [], {})
 
 
@@ -352,6 +359,7 @@ def on_gpu(monkeypatch):
     monkeypatch.setattr(run, "available_bytes", lambda _: 10**9)
     monkeypatch.setattr(term, "rebuild", lambda call, _, **others: rebuild(call, "cpu", **others))
     monkeypatch.setattr(torch.random, "fork_rng", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
 
 
 @pytest.mark.usefixtures("on_gpu")
@@ -386,13 +394,22 @@ def test_on_a_gpu_the_settings_of_a_factor_hold_while_its_runs_are_timed(writer,
 
 @pytest.mark.usefixtures("on_gpu")
 def test_a_factor_that_leaves_the_kernels_of_a_gpu_as_they_are_is_untested(writer):
-    """PyTorch finds cuDNN's plan of the unmodified call in its cache, whatever `benchmark` says then."""
     recording = record(writer, [row(b, "aten::conv2d", conv(b)) for b in (2, 4)])
     names = ("no_cudnn", "cudnn_benchmark", "deterministic", "cold_caches")
-    done = run_term(recording, experiment(*names), writer, backend=PlanCache())
+    done = run_term(recording, experiment(*names), writer, backend=PlanCache(shared=True))
     assert done.untested == {"cudnn_benchmark": "the same kernels ran"}
     (untested,) = [one for one in judged(measurements(open_recording(writer.path))) if one.factor == "cudnn_benchmark"]
     assert (untested.verdict, untested.reason) == (Verdict.UNTESTED, "the same kernels ran")
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_cudnn_times_its_algorithms_although_pytorch_keeps_the_plan_of_the_unmodified_call(writer):
+    """PyTorch finds that plan in the cache of its thread, whatever `benchmark` says then: it did on an H100."""
+    recording = record(writer, [row(b, "aten::conv2d", conv(b)) for b in (2, 4)])
+    before = threading.active_count()
+    done = run_term(recording, experiment("cudnn_benchmark"), writer, backend=PlanCache())
+    assert done.untested == {}
+    assert threading.active_count() == before
 
 
 @pytest.mark.gpu

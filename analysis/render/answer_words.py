@@ -82,7 +82,10 @@ def how_sure(total: CauseTotal, outcome: Outcome | None, on_step: bool) -> str:
     if taken is None or total.verdict == Verdict.UNTESTED or of_term_only or not math.isfinite(taken.low):
         return f"{total.verdict}: {total.reason}" if total.reason else str(total.verdict)
     interval = f"{100 * taken.low:.0f} to {_percent(taken.high)}"
-    return f"{total.verdict}, {_percent(taken.value)} removed, {interval}"
+    said = f"{total.verdict}, {_percent(taken.value)} removed, {interval}"
+    # A large share alone decides nothing, e.g. where it is removed by slowing the other batch sizes.
+    reason = total.reason or (outcome.reason if outcome else None)
+    return f"{said}; {reason}" if total.verdict == Verdict.UNDECIDED and reason else said
 
 
 def finding(

@@ -32,7 +32,7 @@ HOSTILE = (
 )
 RECORDING = str(ROOT / "examples" / "recordings" / "alexnet-cpu")
 TRACE = str(PROFILES / "kineto_resnet50_w0_a.pt.trace.json.gz")
-SHORT = ["--quick", "--time-limit", "1", "--batch", "1,2"]
+SHORT = ["--quick", "--time-limit", "5", "--batch", "1,2"]
 LIVE = {"diagnose", "sweep", "scale", "confirm", "memory", "bench", "step"}  # they measure: tests of them are slow
 # Each with exit codes: 2 where there is nothing of the kind here, e.g. no GPU.
 LINES = {

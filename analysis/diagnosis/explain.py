@@ -80,8 +80,9 @@ def diagnosed(recording: Recording, times: pd.DataFrame, evidence: Recorded, axi
     else:
         diagnosis = split.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
     curve = diagnosis.curve
+    measured_ms = {point.condition: point.time_ms.value for point in curve.points}
     jumps, falls = found_jumps(curve, diagnosis.findings), found_falls(curve)
-    if probed := probes_sentence(recording.meta, evidence.axis, jumps, falls):
+    if probed := probes_sentence(recording.meta, evidence.axis, jumps, falls, measured_ms):
         diagnosis = replace(diagnosis, notes=(*diagnosis.notes, probed))
     difference = None
     untested = all(finding.verdict == FindingVerdict.UNKNOWN for finding in diagnosis.findings)

@@ -15,6 +15,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
+from ..recording.probes import deviation, gap_of, slopes_outside
 from .loop import Empty, Visit
 from .protocol import Protocol
 from .stopping import Look, StepRow, StoppingRule
@@ -22,13 +23,13 @@ from .stopping import Look, StepRow, StoppingRule
 _LEAVES = 0.05  # share of the time by which a size leaves the line; more than the 2 % of an anomaly, as many are tried
 _ERRORS = 3.0  # standard errors by which it does
 _THREE_QUARTERS = 1.15  # standard deviations that three of four values of a normal distribution lie within
-_LEAST_MS = 1e-6  # a line through two sizes may fall to 0
 _LEAST_NOISE = 0.01  # of a visit's time: two rounds may agree by chance
 _MOST_VISITS = 5  # of a size, until it is left undecided
 _MOST_PLACES = 3
 _KEPT = 0.5  # share of a gap's deviation that its jump keeps while the gap is halved; a gradual bend does not
 _COUNTED = 2  # rounds before a choice that count among the least number of rounds
-_LATEST = 0.5  # share of the time limit: rounds are left for what is found
+_LATEST = 2 / 3  # share of the time limit: rounds are left for what is found
+_OF_A_ROUND = 0.5  # share of the probes' time that is left, so that a later round can test what this one finds
 _STEPS = (2, 4)  # minimum and maximum number of steps of a probe; `_STEPS_S` chooses between
 _STEPS_S = 0.1
 
@@ -90,22 +91,11 @@ class _Line:
 
     def around(self, size: int) -> Gap:
         """The gap of the sweep's sizes with a size in it; behind the last one, from that to the size."""
-        return (
-            max(one for one in self.grid if one < size),
-            min((one for one in self.grid if one > size), default=size),
-        )
+        return gap_of(self.grid, size)
 
     def deviation(self, size: int) -> float:
         """Logarithm of the time over the nearest end of what the line allows there; 0 in between."""
-        low, high = self.around(size)
-        lines = self._outside(low, high)
-        if high in self.grid:
-            lines.append((low, (self.times[high] - self.times[low]) / (high - low)))
-        allowed = [self.times[at] + slope * (size - at) for at, slope in lines]
-        time_ms = self.times[size]
-        if min(allowed) <= time_ms <= max(allowed):
-            return 0.0
-        return math.log(time_ms / max(max(allowed) if time_ms > max(allowed) else min(allowed), _LEAST_MS))
+        return deviation(self.times, self.grid, size)
 
     def bends(self, gap: Gap) -> bool:
         """Whether the sweep's own sizes deviate over a gap from both sides of it."""
@@ -138,10 +128,7 @@ class _Line:
         return max(_LEAVES, _ERRORS * self.noise * math.sqrt(sum(1 / self.visits[size] for size in sizes)))
 
     def _outside(self, low: int, high: int) -> list[tuple[int, float]]:
-        """A size and the slope of the line through two sizes, on each side of a gap that has two."""
-        sides = [one for one in self.grid if one <= low][-2:], [one for one in self.grid if one >= high][:2]
-        pairs = [side for side in sides if len(side) == 2]
-        return [(one, (self.times[other] - self.times[one]) / (other - one)) for one, other in pairs]
+        return slopes_outside(self.times, self.grid, low, high)
 
 
 def _faster_half(logs: Iterable[float]) -> float:
@@ -194,7 +181,7 @@ class Probing(StoppingRule[int]):
         line = _Line.of(look.rows(), self._times(), self._grid)
         self._least = max((line.least(size) for size in line.visits if size not in line.grid), default=_LEAVES)
         late = self.time_limit_s is not None and look.elapsed_s > _LATEST * self.time_limit_s
-        probes = [] if late else list(self._affordable(line, self._wanted(line)))
+        probes = [] if late else list(self._affordable(line, self._wanted(line), look))
         if not probes:
             self._ended, new = True, self._join(line)
             if new:
@@ -235,7 +222,9 @@ class Probing(StoppingRule[int]):
             for gap in pairwise(line.grid):
                 if gap[1] - gap[0] > 1 and gap not in self._gaps and line.bends(gap):
                     self._gaps[gap] = line.steepest(gap)[1]
-        return list(dict.fromkeys([*self._open, *(size for gap in self._gaps for size in self._halving(line, gap))]))
+        again = sorted(filter(line.visits.get, self._open), key=lambda size: -abs(line.deviation(size)))
+        halving = (size for gap in self._gaps for size in self._halving(line, gap))
+        return list(dict.fromkeys([*again, *self._open, *halving]))
 
     def _decided(self, line: _Line, size: int) -> bool:
         """Whether a size is on the line, or off it, which opens its gap; also if enough visits left that open."""
@@ -265,13 +254,16 @@ class Probing(StoppingRule[int]):
                 if (unsure or line.visits[size] < 2) and tried < _MOST_VISITS:
                     yield size
 
-    def _affordable(self, line: _Line, wanted: Sequence[int]) -> Iterator[int]:
-        """The first sizes whose visits are expected to fit the time that is left for probes."""
-        left_s = self._left_s
+    def _affordable(self, line: _Line, wanted: Sequence[int], look: Look[int]) -> Iterator[int]:
+        """The first sizes whose visits are expected to fit the time of this round's probes."""
+        left_s, made = _OF_A_ROUND * self._left_s, len(self.visited)
         for size in wanted:
             low = line.around(size)[0]
+            # With what a size costs at first, e.g. where a library chooses its algorithms.
+            usual_s = (self._limit_s - self._left_s) / made if made else look.visit_s.get(low, 0.0)
             time_s = line.times[low] * max(size / low, 1.0) / 1e3
-            left_s -= time_s * (1 + max(_STEPS[0], min(_STEPS[1], round(_STEPS_S / max(time_s, 1e-6)))))
+            steps = 1 + max(_STEPS[0], min(_STEPS[1], round(_STEPS_S / max(time_s, 1e-6))))
+            left_s -= max(steps * time_s, usual_s)
             if left_s >= 0:
                 yield size
 

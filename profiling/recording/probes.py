@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .axis import Axis
 
 _NAMED = 8  # sizes in a sentence
+_OFF_NAMED = 4  # of those that leave the line
+_LEAST_MS = 1e-6  # a line through two sizes may fall to 0
 
 
 def jumps_of(meta: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
@@ -15,15 +18,70 @@ def jumps_of(meta: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     return tuple((int(before), int(after)) for before, after in (meta.get("probes") or {}).get("found", ()))
 
 
+def gap_of(sizes: Sequence[int], size: int) -> tuple[int, int]:
+    """The two of increasing sizes around one; behind the last, from that to the size."""
+    return (
+        max(one for one in sizes if one < size),
+        min((one for one in sizes if one > size), default=size),
+    )
+
+
+def slopes_outside(times_ms: Mapping[int, float], sizes: Sequence[int], low: int, high: int) -> list[tuple[int, float]]:
+    """A size and the slope of the line through two sizes, on each side of a gap that has two."""
+    sides = [one for one in sizes if one <= low][-2:], [one for one in sizes if one >= high][:2]
+    pairs = [side for side in sides if len(side) == 2]
+    return [(one, (times_ms[other] - times_ms[one]) / (other - one)) for one, other in pairs]
+
+
+def deviation(times_ms: Mapping[int, float], sizes: Sequence[int], size: int) -> float:
+    """Logarithm of a size's time over the nearest end of what the line allows there; 0 in between.
+
+    A line is what the times of increasing `sizes` allow at a size between them: their interpolation, and what
+    both sides continue to.
+    """
+    low, high = gap_of(sizes, size)
+    lines = slopes_outside(times_ms, sizes, low, high)
+    if high in sizes:
+        lines.append((low, (times_ms[high] - times_ms[low]) / (high - low)))
+    allowed = [times_ms[at] + slope * (size - at) for at, slope in lines]
+    time_ms = times_ms[size]
+    if not allowed or min(allowed) <= time_ms <= max(allowed):
+        return 0.0
+    end_ms = max(allowed) if time_ms > max(allowed) else min(allowed)
+    return math.log(time_ms / max(end_ms, _LEAST_MS))
+
+
+def undecided(meta: Mapping[str, Any], times_ms: Mapping[int, float]) -> dict[int, float]:
+    """Shares by which probes leave the line of the curve, by size: what was found is part of the curve.
+
+    Args:
+        meta: of the recording.
+        times_ms: T of the sizes of the curve, ms.
+    """
+    entry, sizes = meta.get("probes") or {}, sorted(times_ms)
+    visits = entry.get("visits", ())
+    off: dict[int, float] = {}
+    for size in {visit["batch"] for visit in visits} - set(times_ms):
+        if not sizes or size < sizes[0]:
+            continue
+        taken_ms = [min(v["duration_ns"]) / 1e6 for v in visits if v["batch"] == size]
+        leaves = deviation({**times_ms, size: min(taken_ms)}, sizes, size)
+        if abs(leaves) >= entry["least"]:
+            off[size] = math.expm1(leaves)
+    return off
+
+
 def probes_sentence(
     meta: Mapping[str, Any],
     axis: Axis,
     jumps: Collection[tuple[int, int]],
     falls: Collection[tuple[int, int]] = (),
+    times_ms: Mapping[int, float] | None = None,
 ) -> str | None:
     """What was probed, and where the cost jumps, or falls as the size grows; None if nothing was probed.
 
-    It does so at those places of `jumps_of` that are in `jumps` or in `falls`.
+    It does so at those places of `jumps_of` that are in `jumps` or in `falls`. With T of the sizes of the curve, it
+    also says which probes left the line and were not tested.
     """
     entry = meta.get("probes") or {}
     if not (sizes := sorted({visit["batch"] for visit in entry.get("visits", ())})):
@@ -36,5 +94,16 @@ def probes_sentence(
     undoubted = {*jumps, *falls}
     doubted = [f"{place[0]} and {place[1]}" for place in jumps_of(meta) if place not in undoubted]
     what += [f"further rounds show no jump between {' and between '.join(doubted)}"] if doubted else []
+    if off := undecided(meta, times_ms or {}):
+        what.append(_said_of(off))
     what = what or [f"none leaves the line by {100 * entry['least']:.0f} %"]
     return f"Probed between the {axis.values}: {named} ({entry['seconds']:.0f} s): {'; '.join(what)}."
+
+
+def _said_of(off: Mapping[int, float]) -> str:
+    """What to say of sizes that leave the line in too few visits, by the share by which each does."""
+    largest = sorted(off, key=lambda size: -abs(off[size]))[:_OFF_NAMED]
+    shares = ", ".join(f"{size} by {100 * off[size]:+.0f} %" for size in sorted(largest))
+    others = f" and {len(off) - len(largest)} more" if len(off) > len(largest) else ""
+    verb = "leaves" if len(off) == 1 else "leave"
+    return f"{shares}{others} {verb} the line, in too few visits to test it: measure such sizes too"

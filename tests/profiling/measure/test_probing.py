@@ -9,6 +9,8 @@ from curvescope.profiling.measure.probing import Probing, probe_sizes
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.stopping import Complete, Look
 from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.recording.axis import Axis
+from curvescope.profiling.recording.probes import probes_sentence
 from curvescope.profiling.recording.store import open_recording
 
 from .fake_clock import FakeWorkload, clock
@@ -69,6 +71,47 @@ def test_probes_end_with_their_time():
         rule.probe(size, 1, lambda: now_s)
     assert (visits, rule.entry["seconds"]) == ([5], 40.0)
     assert rule.next_round(look) == (4, 8)
+
+
+def test_a_probe_off_the_line_without_time_for_a_second_visit_is_said():
+    """An H100 took twice as long at 17 as at 16: time was up, and none was said to leave the line."""
+    times_ms = {8: 8.0, 16: 16.0, 32: 32.0}
+    visits = [{"batch": size, "round": 1, "duration_ns": [ms * 10**6]} for size, ms in ((9, 9), (17, 34), (31, 28))]
+    meta = {"probes": {"least": 0.05, "seconds": 8.1, "visits": visits, "found": []}}
+    said = probes_sentence(meta, Axis(), (), (), times_ms)
+    assert "17 by +100 %, 31 by -10 % leave the line, in too few visits to test it" in said
+    on_line = {"probes": {**meta["probes"], "visits": visits[:1]}}
+    assert "none leaves the line by 5 %" in probes_sentence(on_line, Axis(), (), (), times_ms)
+
+
+def test_a_first_round_of_probes_leaves_time_for_a_second():
+    """A new size costs far more than its steps, e.g. where a library chooses its algorithms."""
+    now_s, visits = 0.0, []
+
+    def visit(size):
+        nonlocal now_s
+        now_s += 1.0
+        visits.append(size)
+        return Visit([{"start_ns": 0, "duration_ns": size * 10**6 * (3 if size == 17 else 1)}])
+
+    rule = Probing(Complete((9, 9), 100.0), (8, 16, 32), 8.0, visit)
+    sizes = {8, 16, 32}
+    rows = [{"batch": b, "round": r, "profiled": False, "duration_ns": b * 10**6} for b in sizes for r in (0, 1)]
+    for round_ in (1, 2):
+        elapsed_s = 10.0 * round_
+        look = Look(
+            round_=round_,
+            elapsed_s=elapsed_s,
+            conditions=(8, 16, 32),
+            visit_s=dict.fromkeys(sizes, 1.0),
+            rows=lambda: rows,
+        )
+        chosen = rule.next_round(look)
+        for size in chosen:
+            if size not in sizes:
+                rule.probe(size, round_, lambda: now_s)
+    assert sorted(visits[:4]) == [9, 12, 17, 33]
+    assert visits.count(17) == 2  # in the second round before all that is new
 
 
 STAIRS = Protocol("stairs", (4, 8), 1, (2, 2), 0.0, 1, 112.0)

@@ -38,7 +38,7 @@ OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 _MOST_WORKERS = 8
 _GET_NVRTC = (
     "NVRTC, NVIDIA's runtime compiler, is missing: `pip install nvidia-cuda-nvrtc-cu11` (Kepler to Hopper, 23 MB; "
-    "Linux x86-64), or put the lib folder of a CUDA toolkit on LD_LIBRARY_PATH."
+    "Linux x86-64; the extra nvrtc), or put the lib folder of a CUDA toolkit on LD_LIBRARY_PATH."
 )
 
 

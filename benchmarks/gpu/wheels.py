@@ -25,8 +25,7 @@ else:
 ROOT = Path(__file__).parents[2]
 # Images with PyTorch and pandas have them. Their wheels are large.
 PRESENT = ("numpy", "pandas", "pyarrow", "scipy", "rich")
-# A machine with CUDA 12 or 13 has a compiler of its own, whose package `nvidia` this one would hide.
-NOT_THERE = ("nvidia-cuda-nvrtc-cu11", "tomli")
+NOT_THERE = ("tomli",)  # for older Pythons
 # adbc-driver-sqlite needs its manager; the others need only what a machine with pandas has.
 ALSO = {"adbc-driver-sqlite": ("adbc-driver-manager",)}
 _GLIBC = (5, 12, 17, 24, 27, 28, 31, 34)  # pip takes each version of the standard by itself

@@ -2,7 +2,7 @@
 
 An empty environment gets the package and all extras of users; build/sbom.json is its CycloneDX bill, with what is
 compiled into our libraries, which no package index knows and no database is asked about. Those that need a CUDA toolkit
-or another extra's place are only asked about, by the versions of constraints.txt. Exit code 1: a known
+or another extra's place, and large ones, are only asked about, by the versions of constraints.txt. Exit code 1: a known
 vulnerability. Exit code 2: the database did not answer for some package, which is then not known to be free of them.
 """
 
@@ -16,8 +16,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # Of users: tools of development and release do not reach them.
-EXTRAS = ("torch", "numba", "mcp", "ncu", "cluster", "cuda12")
-ASKED_ABOUT = ("cupy-cuda11x", "cupy-cuda13x", "pycuda")  # each cupy excludes the others; pycuda is built with CUDA
+EXTRAS = ("torch", "numba", "mcp", "ncu", "cluster", "cuda12", "nvrtc")
+# Each cupy excludes the others; pycuda is built with CUDA; frameworks are large.
+ASKED_ABOUT = ("cupy-cuda11x", "cupy-cuda13x", "pycuda", "jax", "tensorflow-cpu", "onnxruntime")
 BILL = ROOT / "build" / "sbom.json"
 
 

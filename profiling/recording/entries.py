@@ -24,6 +24,7 @@ Number = Annotated[float, Meta(ge=0, le=1e30)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Moment = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")]
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+Statistic = Annotated[str, Meta(pattern="^(mean of the faster half|median|mean)$")]
 Range = tuple[Count | None, Count | None]
 
 
@@ -49,7 +50,7 @@ class ProtocolEntry:
     """How the steps were measured."""
 
     name: str | None = None  # name of the protocol
-    statistic: str | None = None  # statistic of the steps that a time is
+    statistic: Statistic | None = None  # statistic of the steps that a time is
     rounds: Range | None = None  # least and greatest number of rounds
 
 

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 from ...base.csv_cells import FORMULA, NUMBER
 from ...base.errors import CurvescopeError
 from .atomic_files import atomic_file, storage_error
-from .schema import TABLES, conform, former_names, modernise
+from .part_files import read_batches
+from .schema import TABLES
 from .store import FORMAT, Recording
 
 BASE_KEY = "baseTimeNanoseconds"
@@ -144,15 +145,8 @@ def _export_files(
 
 
 def _batches(recording: Recording, table: str) -> Iterator[pa.Table]:
-    schema = TABLES[table]
     for part in recording.parts(table):
-        try:
-            with pq.ParquetFile(part) as file:
-                former = former_names(schema, file.schema_arrow.names)
-                for batch in file.iter_batches(_BATCH_ROWS):
-                    yield conform(schema, modernise(schema, pa.Table.from_batches([batch]), former))
-        except (pa.ArrowException, ValueError, OSError) as error:
-            raise CurvescopeError(f"{part} is damaged or was not written by Curvescope ({error}).") from error
+        yield from read_batches(part, TABLES[table], _BATCH_ROWS)
 
 
 def _row_count(recording: Recording) -> int:

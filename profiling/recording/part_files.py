@@ -61,6 +61,18 @@ def read_part(part: AnyPath, schema: Table, columns: Collection[str] | None = No
         return conform(wanted, modernise(wanted, rows if encoded else _decoded(rows, size), former))
 
 
+def read_batches(part: AnyPath, schema: Table, most_rows: int) -> Iterator[pa.Table]:
+    """The rows of a part in the form of the schema, at most so many at a time.
+
+    CurvescopeError: damaged, or of no such form.
+    """
+    with _report_damage(part), _opened(part) as source, pq.ParquetFile(source) as file:
+        _check_unpacked(file.metadata, source.size())
+        former = former_names(schema, file.metadata.schema.names)
+        for batch in file.iter_batches(most_rows):
+            yield conform(schema, modernise(schema, pa.Table.from_batches([batch]), former))
+
+
 def read_parts(parts: Sequence[AnyPath], schema: Table, columns: Collection[str] | None = None) -> Iterator[pa.Table]:
     """The rows of some parts, as `read_part` gives them; CurvescopeError also if they are too many together."""
     rows = size = 0

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from curvescope.analysis.decompose.statistics import STATISTICS
 from curvescope.base.errors import CurvescopeError
 from curvescope.base.limits import META_BYTES, PART_FREE_ROWS, VARIABLE
 from curvescope.profiling.recording.store import open_recording
@@ -44,6 +45,7 @@ def tamper(store, name="b", **entries):
         ({"lost": {"x": {"count": -1, "sentence": ""}}}, "`lost[...].count`: expected a whole number >= 0"),
         ({"lost": {"x": {}}}, "`lost[...]`: object missing required field count"),
         ({"protocol": [1]}, "`protocol`: expected an object or null, got a list"),
+        ({"protocol": {"statistic": "x" * 70_000}}, "`protocol.statistic`: expected text matching regex"),
         ({"ceilings": {"flops_per_s": 1e308}}, "`ceilings.flops_per_s`: expected a number <= 1e+30"),
         ({"layer_classes": {"fc6": None}}, "`layer_classes[...]`: expected text, got null"),
         ({"unmeasured": [{}]}, "`unmeasured[0]`: object missing required field batch"),
@@ -58,6 +60,7 @@ def test_an_entry_of_another_type_is_refused_by_name(entries, said, store, refus
     with pytest.raises(CurvescopeError) as refused:
         open_recording(path)
     assert str(refused.value).startswith(f"{path}/recording.json is damaged or edited: {said}")
+    assert len(str(refused.value)) < 500
     assert "recording.json is damaged" in refusal_of("explain", path)
 
 
@@ -155,9 +158,29 @@ def test_a_copied_part_is_refused(command, store, refusal_of):
     assert f"00001.parquet is a copy of {kernels}" in refusal_of(command, store / "a")
 
 
-def test_a_pipe_in_place_of_a_part_is_refused(store, refusal_of):
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_every_statistic_that_a_step_can_have_is_read(statistic, store):
+    assert open_recording(tamper(store, protocol={"statistic": statistic})).statistic == statistic
+
+
+READING = ["breakdown", "export --perfetto", "export --csv", "export --parquet"]
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_pipe_in_place_of_a_part_is_refused(command, store, refusal_of):
     os.mkfifo(store / "a" / "kernels" / "00001.parquet")
-    assert "00001.parquet: it is no regular file" in refusal_of("breakdown", store / "a")
+    words = [store / "a", *(("-o", store / "new") if "export" in command else ())]
+    assert "00001.parquet: it is no regular file" in refusal_of(*command.split(), *words)
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_value_of_a_part_is_not_repeated_in_full(command, store, refusal_of):
+    """Arrow's message has the text that is no number."""
+    change(store / "a", "kernels", "start_ns", lambda *_: "x" * 70_000)
+    words = [store / "a", *(("-o", store / "new") if "export" in command else ())]
+    said = refusal_of(*command.split(), *words)
+    assert "is damaged or not from Curvescope" in said
+    assert len(said) < 1000
 
 
 def bomb(path, rows, name):

@@ -179,9 +179,14 @@ def full_disk(folder: Path, command: str, chance: random.Random) -> Outcome:
 
 
 def on_small_disk(folder: Path, command: str, _: random.Random) -> Outcome:
-    """A file system of 16 kB, mounted for this trial alone in a namespace of its own."""
-    (folder / "store" / "new").mkdir()
-    return in_namespace(folder, command, "mount -t tmpfs -o size=16k none store/new")
+    """A file system of 16 kB, mounted for this trial alone in a namespace of its own; what is on it is copied out."""
+    new, seen = folder / "store" / "new", folder / "seen"
+    new.mkdir()
+    outcome = in_namespace(folder, command, "mount -t tmpfs -o size=16k none store/new", then="cp -r store/new seen")
+    if seen.exists():
+        new.rmdir()
+        seen.rename(new)
+    return outcome
 
 
 def read_only(folder: Path, command: str, _: random.Random) -> Outcome:
@@ -189,9 +194,10 @@ def read_only(folder: Path, command: str, _: random.Random) -> Outcome:
     return in_namespace(folder, command, "mount --bind store store && mount -o remount,ro,bind store")
 
 
-def in_namespace(folder: Path, command: str, mount: str) -> Outcome:
-    """Run a command where something is mounted that nobody else sees, and that goes with it."""
-    script = f'{{ {mount}; }} || {{ echo "cannot mount here" >&2; exit {CANNOT_INJECT}; }}; exec "$@"'
+def in_namespace(folder: Path, command: str, mount: str, then: str = "true") -> Outcome:
+    """Run a command, `then` another, where something is mounted that nobody else sees, and that goes with them."""
+    script = f'{{ {mount}; }} || {{ echo "cannot mount here" >&2; exit {CANNOT_INJECT}; }}; '
+    script += f'"$@"; code=$?; {then}; exit $code'
     outcome = ended(
         ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh", *CLI, *COMMANDS[command].arguments],
         folder,
@@ -347,8 +353,8 @@ def _count(outcome: Outcome, command: str, folder: Path, there: int) -> None:
     tried = COMMANDS[command]
     if command == "record":
         outcome.before = ranges_done(folder, outcome.killed_ns)
-        if not (folder / "store" / "new").exists() or "mount" in outcome.said:
-            outcome.before = None  # nothing was run, or it was where only the command could see it
+        if not (folder / "store" / "new").exists():
+            outcome.before = None  # nothing was run
     elif command == "recover":
         outcome.before = cut_ranges()
     else:

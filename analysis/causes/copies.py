@@ -59,7 +59,7 @@ _LAYOUT = re.compile(
 
 def suggest(step: ProfiledStep) -> Suggestion | None:
     """Suggest the memory format that the kernels want, where images are converted for them."""
-    converting = step.groups[step.groups["name"].map(lambda name: _LAYOUT.search(str(name)) is not None)]
+    converting = step.named(lambda name: _LAYOUT.search(name) is not None)
     spent_ms = float(converting["ms"].sum())
     if not step.enough(spent_ms):
         return None

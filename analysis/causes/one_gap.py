@@ -23,7 +23,8 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
         return None
     reason = gaps["reason"].fillna("")
     named = reason.str.startswith(_CALL) & ~reason.str.startswith(_RANGE)
-    gaps = gaps[~named & ~reason.map(lambda text: waiting_for_input.INPUT.search(text) is not None)]
+    of_input = reason.map(lambda text: waiting_for_input.INPUT.search(text) is not None)
+    gaps = gaps[~named & ~of_input.astype(bool)]
     longest, code = step.longest_gap(gaps)
     if longest is None:
         return None

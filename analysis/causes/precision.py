@@ -45,7 +45,7 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
     """Suggest a shorter type, where products compute in fp32 beside tensor cores that are faster."""
     fp32 = step.hardware.roof("compute", "fp32")
     others = [roof for name in _OTHERS if (roof := step.hardware.roof("compute", name)) is not None]
-    products = step.groups[step.groups["name"].map(lambda name: kernel_precision(str(name)) == "fp32")]
+    products = step.named(lambda name: kernel_precision(name) == "fp32")
     spent_ms = float(products["ms"].sum())
     if fp32 is None or not others or spent_ms <= 0:
         return None

@@ -77,6 +77,11 @@ class ProfiledStep:
         """Whether it is worth a suggestion."""
         return ms >= LEAST_SHARE * self.time_ms > 0
 
+    def named(self, matches: Callable[[str], bool]) -> pd.DataFrame:
+        """The groups of kernels whose names match."""
+        found = self.groups["name"].map(lambda name: matches(str(name)))
+        return self.groups[found.astype(bool)]  # of no groups it is a column of objects
+
     def place_of(self, groups: pd.DataFrame) -> str | None:
         """The layer, else the operator, else the kernel with most of the time of some groups."""
         for column in ("layer", "op", "name"):

@@ -81,7 +81,8 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
     if not any(row.calls and not is_outside(row.label) for row in breakdown.rows):
         breakdown = recorded_breakdown(recording, "kernel")
     step = profiled_step(recording, breakdown)
-    advised = tuple(_advised(one, facts) for one in suggestions(step))
+    # Without a kernel that has a time, nobody knows what the step waits for.
+    advised = tuple(_advised(one, facts) for one in suggestions(step) if not step.groups.empty)
     gaps, families = _longest(step), _families(step.groups)
     return Advice(breakdown=breakdown, step=step, advised=advised, gaps=gaps, families=families)
 

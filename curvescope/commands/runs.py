@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ..profiling.recording.store import Recording, Unreadable
 
 UNREADABLE = "unreadable"  # status
+_UNLOCKED_S = 5.0  # in which the writer of a new recording may not have locked it yet
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..profiling.recording.store import list_recordings
+    from ..profiling.recording.store import Status, has_chunks, list_recordings
 
     root = args.store or args.root or as_path("runs")
     rows = [_row(one) for one in list_recordings(root)]
@@ -52,6 +55,10 @@ def run(args: argparse.Namespace) -> int:
     for row in rows:
         if row["unreadable"] is not None:
             terminal.print_below(console, Text(f"Unreadable: {row['unreadable']}", "yellow"))
+    for row in rows:
+        if has_chunks(as_path(row["path"])) and row["status"] == Status.INTERRUPTED:
+            cut = f"Cut: {row['path']}. `curvescope recover {row['path']}` makes its tables."
+            terminal.print_below(console, Text(cut, "yellow"))
     return 0
 
 
@@ -62,7 +69,7 @@ def _row(one: Recording | Unreadable) -> dict[str, Any]:
     known = one.meta if isinstance(one, Recording) else {}
     return {
         "path": str(one.path),
-        "status": known.get("status", UNREADABLE),
+        "status": _status(one) if isinstance(one, Recording) else UNREADABLE,
         "created_utc": known.get("created_utc"),
         "network": known.get("network"),
         "device": (known.get("device") or {}).get("name"),
@@ -70,3 +77,18 @@ def _row(one: Recording | Unreadable) -> dict[str, Any]:
         "experiments": len(known.get("experiments") or ()),
         "unreadable": None if isinstance(one, Recording) else one.reason,
     }
+
+
+def _status(recording: Recording) -> str:
+    """The status of a recording, which is interrupted if a process that was killed left it as in progress."""
+    from ..profiling.recording.atomic_files import is_locked
+    from ..profiling.recording.store import META_FILE, Status
+
+    status, path = str(recording.meta["status"]), recording.path
+    if status != Status.RECORDING or not isinstance(path, Path):
+        return status
+    try:
+        age_s = time.time() - (path / META_FILE).stat().st_mtime
+    except OSError:
+        return status
+    return Status.INTERRUPTED if age_s > _UNLOCKED_S and not is_locked(path) else status

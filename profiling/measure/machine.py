@@ -80,11 +80,14 @@ def check_same_machine(meta: Mapping[str, Any]) -> tuple[str, ...]:
     """Compare this machine with that of a recording, by its `recording.json`, before its work runs again.
 
     Returns a sentence for each difference that leaves the device the same, e.g. in versions of libraries; another
-    device, or number of threads, is an error.
+    device or number of threads, and a recording that names no device, are an error.
     """
     recorded = meta.get("device")
-    if not recorded:
-        return ("The recording does not say on which device it was made.",)
+    if not recorded or not recorded.get("name"):
+        raise CurvescopeError(
+            "The recording does not say on which device it was made, so that nothing that runs here can be compared "
+            "with it: measure here with `curvescope diagnose`."
+        )
     here = _like(recorded, meta.get("torch_device"))
     device = different_facts(recorded, {name: here.get(name) for name in recorded})
     if refused := [text for name, text in device.items() if name not in _LIBRARIES]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import io
 import os
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from ...base.errors import CurvescopeError
 from .remote_store import AnyPath, RemotePath
+
+_LOOKS, _LOOK_S = 4, 0.02
 
 
 @contextmanager
@@ -111,8 +114,7 @@ def locked_folder(path: Path) -> Iterator[bool]:
         return
     try:
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            locked = True
+            locked = _take(lambda: fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB))
         except BlockingIOError:
             raise CurvescopeError(f"Another process adds to {path}; wait until it has ended.") from None
         except OSError:
@@ -120,3 +122,31 @@ def locked_folder(path: Path) -> Iterator[bool]:
         yield locked
     finally:
         os.close(folder)
+
+
+def _take(lock: Callable[[], None]) -> bool:
+    """Take a lock that another process may hold for a moment, only to look at it; BlockingIOError: it keeps it."""
+    for _ in range(_LOOKS):
+        with suppress(BlockingIOError):
+            lock()
+            return True
+        time.sleep(_LOOK_S)
+    lock()
+    return True
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process has locked a folder, see `locked_folder`; also true where nobody can know."""
+    try:
+        import fcntl
+
+        folder = os.open(path, os.O_RDONLY)
+    except (ImportError, OSError):
+        return True
+    try:
+        fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(folder)
+    return False

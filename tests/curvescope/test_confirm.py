@@ -124,6 +124,10 @@ def test_another_machine_is_refused_and_other_versions_are_noted(tmp_path, path,
     other = write_planted(tmp_path / "other", **{**here, "device": device}, torch_device="cpu")
     with pytest.raises(CurvescopeError, match=r"another device \(name: another CPU there, "):
         confirm(other, 60, clock_s=fakes.clock_s)
+    for number, nothing in enumerate((None, {}, {"kind": "cpu"})):
+        of_none = write_planted(tmp_path / f"{number}", **{**here, "device": nothing}, torch_device="cpu")
+        with pytest.raises(CurvescopeError, match="does not say on which device it was made"):
+            confirm(of_none, 60, clock_s=fakes.clock_s)
     with RecordingWriter.extend(path) as writer:
         writer.update(versions={**here["versions"], "torch": "1.0"})
     notes = experiments_of(confirm(path, 60, clock_s=fakes.clock_s).meta)[0].notes

@@ -207,7 +207,7 @@ def read_apart(number):
         failed = 1
         try:
             os.close(reader)
-            signal.alarm(60)  # what waits takes no CPU time
+            signal.alarm(300)  # what waits takes no CPU time; a busy machine takes its time
             resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S + 5, MOST_CPU_S + 10))
             mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (mapped + MOST_BYTES, -1))

@@ -1,5 +1,6 @@
 """Profiles that ask for all memory, for hours, or to be waited for: refused in seconds, with the way to insist."""
 
+import json
 import os
 import sqlite3
 import time
@@ -8,6 +9,7 @@ import tracemalloc
 import pytest
 
 from curvescope.base.errors import CurvescopeError
+from curvescope.cli import main
 from curvescope.profiling.readers import import_profile
 
 from ..profiling.readers.nsys_export import kernel, write_export
@@ -67,6 +69,21 @@ HOSTILE = {
     "empty events": (lambda path: path.write_bytes(xspace(b"", 2_000_000)), "2,000,000 messages without a field"),
     "short events": (lambda path: path.write_bytes(xspace(b"\x10\x01", 600_000)), "600,000 events in 2,400,"),
 }
+
+
+def test_a_profile_whose_kernels_all_lack_a_time_is_read_and_explained(tmp_path, text_of, capsys):
+    """Their durations are longer than any column holds."""
+    marks = [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "ts": n * 1000, "dur": 900, "pid": 1,
+              "tid": 1} for n in range(3)]  # fmt: skip
+    launches = [{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": n * 1000 + 1, "dur": 5, "pid": 1,
+                 "tid": 1, "args": {"correlation": n}} for n in range(3)]  # fmt: skip
+    kernels = [{"ph": "X", "cat": "kernel", "name": "k", "ts": n * 1000, "dur": 2**53, "pid": 0, "tid": 7,
+                "args": {"device": 0, "stream": 7, "correlation": n}} for n in range(3)]  # fmt: skip
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": marks + launches + kernels}))
+    text_of("import", trace, "-o", tmp_path / "r")
+    assert main(["explain", str(tmp_path / "r")]) in (0, 2)
+    assert "What to do" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

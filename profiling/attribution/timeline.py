@@ -48,7 +48,7 @@ class Timeline:
         self._batches_of = BatchSpans.of(spans)
         self._nested = nested
         self._indivisible = None if self.marked else _indivisible(nested, self.placement.nest)
-        self._in_operators = nested.call is not None
+        self._in_operators = nested.call is not None and bool(np.any(nested.call != NONE))
         self._in_ranges = len(nested.start_ns) > 0
         self.join(Growing(Launches).rows())
 

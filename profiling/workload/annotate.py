@@ -12,6 +12,9 @@ from typing import Any
 
 from ..attribution.range_names import OWN_DOMAIN
 
+# Attribute of a module meanwhile: collect/startup/torch_ranges.py puts no range of its own around it.
+ANNOTATED = "_curvescope_annotated"
+
 
 @contextmanager
 def annotate(model: Any) -> Iterator[None]:
@@ -23,7 +26,9 @@ def annotate(model: Any) -> Iterator[None]:
     """
     marks = _Marks()
     handles = []
-    for path, module in layers_of(model):
+    layers = list(layers_of(model))
+    for path, module in layers:
+        vars(module)[ANNOTATED] = True
         handles.append(module.register_forward_pre_hook(marks.enter(path, module), prepend=True, with_kwargs=True))
         handles.append(module.register_forward_hook(marks.leave(path), always_call=True, with_kwargs=True))
     try:
@@ -32,6 +37,8 @@ def annotate(model: Any) -> Iterator[None]:
         marks.close()
         for handle in handles:
             handle.remove()
+        for _, module in layers:
+            vars(module).pop(ANNOTATED, None)
 
 
 def layers_of(model: Any) -> Iterator[tuple[str, Any]]:

@@ -98,6 +98,24 @@ def test_layers_phases_and_steps_are_ranges(recorded):
     assert recording.meta["lost"] == {}
 
 
+def test_layers_that_the_program_annotates_get_one_range_each(recorded):
+    """On an H100, 45 ranges of a step of AlexNet crossed those of `curvescope step`, and were cut."""
+    annotated = TRAINING.replace("for _ in range(3):\n", "import curvescope\nfor _ in range(3):\n", 1)
+    annotated = annotated.replace(
+        "        net(torch.randn(8, 4)).pow(2).sum().backward()\n",
+        "        with curvescope.annotate(net):\n            net(torch.randn(8, 4)).pow(2).sum().backward()\n",
+    )
+    recording = recorded(annotated)
+    counts = recording.frame("ranges")["name"].value_counts().to_dict()
+    plain = counts["curvescope.layer:1"]
+    assert (plain, counts["1"]) == (1, 6)  # the last call is not annotated
+    assert counts["1 backward"] == 6
+    assert "curvescope.layer:1 backward" not in counts
+    assert counts["curvescope.phase:forward"] == 7
+    assert counts["curvescope.phase:backward"] == 12
+    assert recording.meta["lost"] == {}
+
+
 def test_an_exception_in_a_layer_leaves_no_range_open(recorded):
     recording = recorded(FAILING)
     assert recording.meta["lost"] == {}

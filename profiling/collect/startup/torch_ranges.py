@@ -3,12 +3,14 @@
 CUPTI gives the kernels, so torch's own profiler is not needed: ranges on the thread that launches a kernel name its
 layer and phase. Steps end as on the CPU (see `torch_windows.py`), whose files they are told by, without events. An
 autograd node is the innermost module's whose forward pass created it; those of no module, e.g. of a loss, have a phase
-alone. The program's own Python loads this file by path, so it needs only the standard library and torch.
+alone. A layer that the program marks itself by `curvescope.annotate` gets no second range: torch runs the hooks of both
+in one order, so that theirs would cross. The program's own Python loads this file by path, so it needs only the standard library and torch.
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 from _curvescope_torch_windows import LAYER_RANGE, Recorder  # type: ignore[import-not-found]
@@ -16,6 +18,7 @@ from _curvescope_torch_windows import LAYER_RANGE, Recorder  # type: ignore[impo
 _PHASE_RANGE = "curvescope.phase:"
 _BACKWARD = "_engine_run_backward"
 _OWNED = "curvescope.range"  # in the metadata of an autograd node
+_ANNOTATED = "_curvescope_annotated"  # attribute of a module that curvescope.annotate marks
 
 
 class _Range:
@@ -54,6 +57,9 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
     def _mark(self, name: Any) -> Any:
         return _Range(self._nvtx, name)
 
+    def _mark_of(self, module: Any, path: str) -> Any:
+        return nullcontext() if _ANNOTATED in vars(module) else super()._mark_of(module, path)
+
     def _begun(self) -> Any:
         return True
 
@@ -76,7 +82,8 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
         calls, path = self._calls, self._calls.paths.get(id(module))
         super()._leave(module, arguments, output)
         seen, calls.inputs[len(calls.open) :] = calls.inputs[len(calls.open)], []
-        self._own(output, seen, f"{LAYER_RANGE}{path} backward" if path else f"{_PHASE_RANGE}backward")
+        name = f"{LAYER_RANGE}{path} backward" if path else f"{_PHASE_RANGE}backward"
+        self._own(output, seen, None if _ANNOTATED in vars(module) else name)
         if not calls.open:
             self._nvtx.rangePop()
 
@@ -94,7 +101,7 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
             self._own(tensors, set(), f"{_PHASE_RANGE}backward", ends_at_owned=True)
 
     def _own(self, output: Any, seen: Any, name: Any, *, ends_at_owned: bool = False) -> None:
-        """Put a range around each autograd node between inputs and an output that has none yet."""
+        """Put a range around each autograd node between inputs and an output that has none yet; none without a name."""
         pending = list(self._nodes(output)) if self._profile is not None else []
         while pending:
             node = pending.pop()
@@ -106,7 +113,8 @@ class GpuRecorder(Recorder):  # type: ignore[misc]
                 pending += [following for following, _ in node.next_functions]
             if not owned:
                 node.metadata[_OWNED] = None
-                self._surround(node, _Range(self._nvtx, name))
+                if name is not None:
+                    self._surround(node, _Range(self._nvtx, name))
 
     def _surround(self, node: Any, own: Any) -> None:
         node.register_prehook(lambda _: own.__enter__())

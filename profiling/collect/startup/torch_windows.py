@@ -146,9 +146,12 @@ class Recorder:
             calls.paths = self._paths(module)
         mark = None
         if self._profile is not None and (path := calls.paths.get(id(module))):
-            mark = self._mark(LAYER_RANGE + path)
+            mark = self._mark_of(module, path)
             mark.__enter__()
         calls.open.append((module, mark))
+
+    def _mark_of(self, module: Any, path: str) -> Any:  # noqa: ARG002
+        return self._mark(LAYER_RANGE + path)
 
     def _leave(self, module: Any, arguments: Any, output: Any) -> None:  # noqa: ARG002
         calls = self._calls.open

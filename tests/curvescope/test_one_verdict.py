@@ -44,7 +44,7 @@ def said(outcome):
 
 
 def test_a_recording_with_experiments_is_stored():
-    assert [path.name for path in STORED] == ["alexnet-cpu"]
+    assert [path.name for path in STORED] == ["alexnet-cpu", "vgg_a-h100"]
 
 
 def test_every_view_has_the_verdict_of_the_experiment(recording, tmp_path, capsys):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .base.arguments import PROBE_SHARE, parse_duration, parse_share
 from .base.errors import CurvescopeError
 from .base.masking import home_as_tilde
-from .parsers import group
+from .parsers import CommandParser, group
 from .profiling.hardware.precisions import STEP_PRECISIONS
 from .profiling.measure.axes import Axes, parse_axes
 from .profiling.measure.protocol import PROTOCOLS, Protocol, get_protocol, parse_batches, parse_bytes
@@ -130,6 +130,13 @@ def add_curve(parser: argparse.ArgumentParser) -> None:
     add(parser, "--lock-clocks", *RESULT)
 
 
+def add_program(parser: CommandParser) -> None:
+    """Declare the options of commands that measure a program as it is: `-- COMMAND`, whose description names them."""
+    parser.takes_program = True
+    for name in ("--step-range", "--step-line", "--workdir"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+
+
 def add_protocol(parser: argparse.ArgumentParser) -> None:
     """Declare the options for the number of rounds and the duration."""
     usual_s, quick_s = (PROTOCOLS[name].time_limit_s for name in ("default", "quick"))
@@ -186,7 +193,9 @@ def configurations_of(args: argparse.Namespace, axes: Axes, device: str) -> tupl
     """
     from .profiling.measure.configuration import Configuration
 
-    if args.step:
+    if program := getattr(args, "program", None):
+        made = programs_of(args, axes, program)
+    elif args.step:
         made = steps_of(args, axes, device)
     elif args.network is None:
         raise CurvescopeError(
@@ -217,6 +226,27 @@ def steps_of(args: argparse.Namespace, axes: Axes, device: str) -> list[Configur
         raise CurvescopeError(f"--step brings its own model, data and optimizer: omit {', '.join(wrong)}.")
     step = home_as_tilde(args.step)
     return [Configuration.of_step(step, device, axes.curve, dict(fixed)) for fixed in axes.curves]
+
+
+def programs_of(args: argparse.Namespace, axes: Axes, command: Sequence[str]) -> list[Configuration]:
+    """Configurations of a program as it is, which decides by itself what other options say of a network."""
+    from .profiling.measure.configuration import Configuration
+    from .profiling.workload.program import Program
+
+    given = {
+        "a network": args.network,
+        "--step": args.step,
+        "--input-shape": args.input_shape,
+        "--mode": args.mode != "training",
+        "--precision": args.precision != "fp32",
+        "--compile": args.compile not in (False, "no"),
+        "--cuda-graph": args.cuda_graph not in (False, "no"),
+        "--device": args.device,
+    }
+    if wrong := [name for name, value in given.items() if value]:
+        raise CurvescopeError(f"A program brings its own model, data and device: omit {', '.join(wrong)}.")
+    program = Program(tuple(command), args.step_range, args.step_line, args.workdir)
+    return [Configuration.of_program(program, axes.curve, dict(fixed)) for fixed in axes.curves]
 
 
 def program_of(args: argparse.Namespace) -> list[str]:

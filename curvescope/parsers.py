@@ -75,11 +75,23 @@ class Parser(argparse.ArgumentParser):
 
 
 class CommandParser(Parser):
-    """A parser of one command: `group` puts its options under titles; those without a group come last."""
+    """A parser of one command: `group` puts its options under titles; those without a group come last.
+
+    With `takes_program`, all that follows -- is the command of a program, `program`.
+    """
+
+    takes_program = False
 
     def __init__(self, prog: str, description: str | None) -> None:
         super().__init__(prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
         self._positionals.title = "arguments"
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the arguments; the command of a program is none of them."""
+        if not self.takes_program:
+            return super().parse_args(args, namespace)
+        own, program = split_at_program(list(args or ()))
+        return super().parse_args(own, argparse.Namespace(program=program))
 
     def format_usage(self) -> str:
         """One line where a list of all options would be longer than what it says."""
@@ -111,13 +123,19 @@ def group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGrou
     return next(known, None) or parser.add_argument_group(title)
 
 
+def split_at_program(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments before --, and the command of a program after it."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return list(arguments[:end]), list(arguments[end + 1 :])
+
+
 def refuse_former(command: str, arguments: Sequence[str]) -> None:
     """Refuse an option that was replaced, with its new form.
 
     Raises:
         CurvescopeError: there is one.
     """
-    line = " ".join(["", *arguments, ""]).replace("=", " ")
+    line = " ".join(["", *split_at_program(arguments)[0], ""]).replace("=", " ")
     for commands, pattern, now in FORMER:
         if command in commands.split() and (given := re.search(f" ({pattern}) ", line)):
             raise CurvescopeError(f"{command} no longer takes {given[1]}: write {now}.")

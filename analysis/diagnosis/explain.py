@@ -164,6 +164,7 @@ def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -
         for batch, steps in evidence.steps.groupby("batch"):
             if apart := set_aside_sentence(steps["duration_ns"].to_numpy(np.float64) / 1e6):
                 notes.append(f"{evidence.axis.name.capitalize()} {batch}: {apart}")
+    notes += _of_program(recording, times)
     of_user = meta.get("mode") == "own" and not times.empty
     if of_user and (times["kind"] == NOT_RECORDED).any():
         frameworks = " and ".join(meta.get("frameworks") or ())
@@ -172,6 +173,21 @@ def _with_notes(evidence: Recorded, recording: Recording, times: pd.DataFrame) -
         notes.append(NO_LAYERS)
     notes += changed_for_good(times, evidence)
     return replace(evidence, notes=tuple(notes))
+
+
+def _of_program(recording: Recording, times: pd.DataFrame) -> list[str]:
+    """How the steps of a program were found, and what its starts take, which no time contains."""
+    meta, startup_s = recording.meta, (recording.meta.get("startup_s") or {}).values()
+    if not meta.get("steps_by") or not startup_s:
+        return []
+    least, most = (f"{seconds:.1f}" for seconds in (min(startup_s), max(startup_s)))
+    takes = least if least == most else f"{least} to {most}"
+    steps = f"Steps are {meta['steps_by']}."
+    said = [f"{steps} A run takes {takes} s until its first step has ended, which no time contains."]
+    frameworks = " and ".join(meta.get("frameworks") or ())
+    if times.empty:
+        said.append(NOTHING_RECORDED.format(of=f", as {frameworks} runs it" if frameworks else ""))
+    return said
 
 
 def _with_slow_downs(evidence: Recorded, recording: Recording, times: pd.DataFrame) -> Recorded:

@@ -13,6 +13,7 @@ from .errors import CurvescopeError
 # what it leaves, more than half.
 TOTAL_S, FAST_TOTAL_S, LEAST_EXPERIMENTS_S = 140.0, 80.0, 45.0
 _MEASURING_S = 60.0
+PROGRAM_FACTOR = 3.0  # of the time to measure, for a program, which starts anew for every visit
 FAST_STEP_NS = 20_000_000  # a step under it is fast
 DEFAULT_EXPERIMENTS_S = 90.0  # of `confirm`
 CUDA_EXPERIMENTS_S = 180.0  # of both: there every process starts, and every visit warms up, for longer

@@ -1,5 +1,10 @@
 """Measure a network, or a step of your own, over batch sizes on this machine and explain its cost curve.
 
+What is measured is a network by name, a step of your own (--step), or a program as it is: `-- python train.py
+--batch-size {batch}` runs that command for each visit and ends it once it has enough steps. If no step is found in it,
+--step-range NAME names the range that is a step, or --step-line 'step {n}: {ms} ms' the line that it prints after one;
+--workdir DIR runs it in folders of its own.
+
 Runs on CUDA if there is a device, else on the CPU. Measures until every verdict is decided, or cannot be in the time
 (--time-limit), then tests the causes by experiment (--experiments). After Ctrl-C, SIGTERM or SIGHUP it answers from
 what is measured and ends. `curvescope confirm` makes the missing experiments later, also after a kill.
@@ -11,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import options
@@ -19,6 +25,7 @@ from ..base.arguments import (
     CUDA_EXPERIMENTS_S,
     FAST_STEP_NS,
     FAST_TOTAL_S,
+    PROGRAM_FACTOR,
     QUICK_EXPERIMENTS_S,
     TOTAL_S,
     default_experiments_s,
@@ -43,18 +50,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{QUICK_EXPERIMENTS_S:g}s)"
     )
     options.add_curve(parser)
+    options.add_program(parser)
     options.add(parser, "--probe")
     options.add(parser, "--experiments", help=options.EXPERIMENTS + default)
 
 
 def run(args: argparse.Namespace) -> int:
     from ..analysis.render.show import show_diagnosis
+    from ..profiling.measure.program_visits import ProgramSteps
     from ..profiling.recording.store import new_recording_path, open_recording
 
     axes, protocol = options.axes_of(args), options.protocol_of(args)
+    if args.program and args.time_limit is None and protocol.time_limit_s is not None:
+        protocol = replace(protocol, time_limit_s=PROGRAM_FACTOR * protocol.time_limit_s)
     options.experiments_s_of(args, 0.0)  # a wrong value is refused before anything is measured
-    share = options.probe_share_of(args)
-    device = pick_device(args.device)
+    share = 0.0 if args.program else options.probe_share_of(args)  # each probe of a program is a start of it
+    device = "cpu" if args.program else pick_device(args.device)  # a program decides by itself
     configurations = options.configurations_of(args, axes, device)
     path = args.output or new_recording_path(configurations[0].network)
 
@@ -70,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
     def measure_curve(configuration: Configuration, path: AnyPath) -> None:
         with answered_if_interrupted(lambda: answer(path)), prints_to_stderr():
             workload = configuration.build(find_device=args.device is None)
+            if isinstance(workload, ProgramSteps):
+                workload.follow(protocol, path)
             measure(workload, axes.values, protocol, path, experiments_s, options.precise_enough(protocol), share)
 
     with options.clocks(args, device):

@@ -44,11 +44,14 @@ class Affordable(StoppingRule[int]):
         clock_s: Callable[[], float],
         began_s: float,
         smallest_s: float = math.inf,
+        start_s: Callable[[int], float] = lambda _: 0.0,
     ) -> None:
         """Take the limit of the rule, and the time of a first step of the smallest size, seconds.
 
-        `began_s` is when the run began, on the clock; `sizes` may grow.
+        `began_s` is when the run began, on the clock; `sizes` may grow. `start_s` gives the seconds of a visit before
+        its first step, as far as they are known.
         """
+        self._start_s = start_s
         super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
         self._rule, self._protocol, self._sizes = rule, protocol, sizes
         self._clock_s, self._began_s, self._smallest_s = clock_s, began_s, smallest_s
@@ -105,7 +108,7 @@ class Affordable(StoppingRule[int]):
         if math.isinf(self.left_s) or (self._round == 0 and condition == needed[0]) or self._is_cheap():
             return True
         step_s = self._step_s(condition)
-        fits = self._discarded(step_s) + step_s <= self.left_s
+        fits = self._discarded(condition, step_s) + step_s <= self.left_s
         if self._round == 0 and condition in self._sizes:
             rounds_s = sum(ROUNDS * self._visit_s(one) for one in self._taken() | {condition})
             fits = fits and (condition in needed or rounds_s <= self.left_s)
@@ -131,7 +134,7 @@ class Affordable(StoppingRule[int]):
         """Whether the least rounds of all sizes, with one step each, are next to nothing of the time."""
         rounds = self.least - self._round
         steps_s = sum(map(self._step_s, self._sizes))
-        one_each_s = (1 + self._protocol.discarded_steps) * steps_s
+        one_each_s = (1 + self._protocol.discarded_steps) * steps_s + sum(map(self._start_s, self._sizes))
         return rounds > 0 and bool(self._taken()) and rounds * one_each_s <= _CHEAP * self._limit_s
 
     def _taken(self) -> set[int]:
@@ -163,21 +166,21 @@ class Affordable(StoppingRule[int]):
         share = (size - below) / (above - below)
         return times_s[below] + share * (times_s[above] - times_s[below])
 
-    def _discarded(self, step_s: float) -> float:
-        return self._protocol.discarded_steps * step_s
+    def _discarded(self, size: int, step_s: float) -> float:
+        return self._start_s(size) + self._protocol.discarded_steps * step_s
 
     def _least_visit_s(self, size: int) -> float:
         """Time of a visit without marks and profile."""
         step_s = self._step_s(size)
         steps = self._protocol.steps_of_visit(size, round(step_s * 1e9))
-        return self._discarded(step_s) + steps * step_s
+        return self._discarded(size, step_s) + steps * step_s
 
     def _visit_s(self, size: int) -> float:
         """Mean time of a visit with marks, and with its share of the profiles."""
         step_s = self._step_s(size)
         least_s = self._least_visit_s(size)
         profiles_s = _PROFILE_STEPS * step_s / ROUNDS if self._protocol.profiled_steps else 0.0
-        return 2 * least_s - self._discarded(step_s) + profiles_s
+        return 2 * least_s - self._discarded(size, step_s) + profiles_s
 
     def _round_s(self, sizes: Sequence[int]) -> float:
         return sum(map(self._least_visit_s, sizes))

@@ -16,7 +16,10 @@ from ..workload.network_step import Workload
 from ..workload.networks import Network, from_factory, get_network
 from ..workload.own_step import MODE as OWN
 from ..workload.own_step import OwnStep, global_named, load_make_step
+from ..workload.program import MODE as PROGRAM
+from ..workload.program import Program
 from .graphed_steps import GraphedSteps, check_device, reads_result
+from .program_visits import ProgramSteps
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,12 @@ class Configuration:
     # variable of the step's file with the module whose layers are named; None to ask the step
     step_module: str | None = None
     graphed: bool = False  # each step is the replay of a CUDA graph
+    program: tuple[str, ...] | None = (
+        None  # of a user's program: its command, and how its steps are found, see `Program`
+    )
+    step_range: str | None = None
+    step_line: str | None = None
+    workdir: str | None = None
 
     @classmethod
     def of_step(
@@ -46,6 +55,27 @@ class Configuration:
         """The configuration of a user's step."""
         values = tuple((fixed or {}).items())
         return cls(step, None, None, device, OWN, None, step=step, axis=axis, fixed=values)
+
+    @classmethod
+    def of_program(cls, program: Program, axis: str, fixed: Mapping[str, int]) -> Configuration:
+        """The configuration of a user's program."""
+        how = program.command, program.step_range, program.step_line, program.workdir
+        return cls(
+            program.name,
+            None,
+            None,
+            "cpu",
+            PROGRAM,
+            None,
+            False,
+            None,
+            None,
+            axis,
+            tuple(fixed.items()),
+            None,
+            False,
+            *how,
+        )
 
     @property
     def label(self) -> str:
@@ -66,6 +96,7 @@ class Configuration:
             "precision": self.precision,
             "compiled": self.compiled,
             "graphed": self.graphed,
+            **({} if self.program is None else self._program().entry),
             "memory_limit_bytes": self.memory_limit_bytes,
             "step": self.step,
             "step_module": self.step_module,
@@ -94,6 +125,9 @@ class Configuration:
         if self.step is not None:
             load_make_step(self.step)
             return
+        if self.program is not None:
+            self._program().check(self.axis, dict(self.fixed))
+            return
         network = self.find_network()
         axes = (BATCH, TOKENS) if network.reads_text else (BATCH,)
         for axis in (self.axis, *dict(self.fixed)):
@@ -105,6 +139,8 @@ class Configuration:
 
     def build(self, find_device: bool = False) -> AnyWorkload:
         """Build the workload on its device; with `find_device` a user's step on the device that it uses."""
+        if self.program is not None:
+            return ProgramSteps(self._program(), Axis(self.axis), dict(self.fixed))
         if self.step is None:
             import_torch()
             self.check()
@@ -124,6 +160,10 @@ class Configuration:
                 fixed=dict(self.fixed),
             )
         return GraphedSteps(workload) if self.graphed else workload
+
+    def _program(self) -> Program:
+        assert self.program is not None
+        return Program(self.program, self.step_range, self.step_line, self.workdir)
 
 
 def configuration_of(meta: Mapping[str, Any]) -> Configuration:

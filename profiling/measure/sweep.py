@@ -5,6 +5,7 @@ A batch size that does not fit the memory is a result: it is named in `recording
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +54,8 @@ def run_sweep(
     workload.try_step(min(batches))
     first_s = clock_s() - began_s
     clocks = ClockSampler(workload.device)
-    meta = describe_sweep(workload.spec, batches, protocol) | describe_machine(workload.device).entry
+    machine = workload.machine_entry(describe_machine(workload.device).entry)
+    meta = describe_sweep(workload.spec, batches, protocol) | machine
     checks = StepChecks(axis_of(meta), workload.device)
 
     profiles: dict[int, int] = {}  # number of visits with a profile, by batch size
@@ -63,8 +65,8 @@ def run_sweep(
         # Two rounds name the kernels of a layer; marks time it in every round.
         named = protocol.profiled_rounds is not None and profiles.get(batch, 0) >= protocol.profiled_rounds
         with clocks:
-            result = visit(
-                workload,
+            result = workload.visit(
+                visit,
                 batch,
                 protocol,
                 clocks.sample_sometimes,
@@ -75,9 +77,10 @@ def run_sweep(
             return result
         profiles[batch] = profiles.get(batch, 0) + bool(result.profiled)
         marked.update([batch] if any(result.marked) else [])
-        if not visits.has_operators(batch):
-            count_page_faults(workload, result)
-        checks.note(batch, result)
+        if not workload.runs_elsewhere:
+            if not visits.has_operators(batch):
+                count_page_faults(workload, result)
+            checks.note(batch, result)
         return replace(result, clocks=clocks.take())
 
     few_steps = protocol_of_probes(protocol)
@@ -85,15 +88,19 @@ def run_sweep(
     def probe(batch: int) -> Visit | Empty:
         if workload.runs_compiled_graphs:
             return Empty(FAILED, "it would be compiled")
-        return visit(workload, batch, few_steps)
+        probed: Visit | Empty = workload.visit(visit, batch, few_steps)
+        return probed
 
     rule = rule or Complete.of(protocol)
     probing = Probing(rule, batches, 0.0 if workload.compiled else probe_s, probe)
-    affordable = Affordable(probing, protocol, probing.sizes, clock_s, began_s, first_s)
+    if workload.runs_elsewhere:
+        first_s = math.inf  # most of it is the start
+    affordable = Affordable(probing, protocol, probing.sizes, clock_s, began_s, first_s, workload.start_s)
     try:
         with RecordingWriter(path, meta) as writer:
             visits = VisitWriter(writer, workload.mode)
             why = sweep_batches(visits, measure, probing, report, clock_s, affordable)
+            writer.update(**workload.closing_entry())
             if workload.is_users:
                 writer.update(warnings=[*writer.meta.get("warnings", []), *checks.warnings()])
             if why is not None:

@@ -214,6 +214,12 @@ class RecordingJson:
     network: str | None = None  # name of the network or step
     step: str | None = None  # where a user's step is, `FILE:FUNCTION` or `MODULE:FUNCTION`
     step_module: str | None = None  # name of its module, for layers
+    program: tuple[str, ...] | None = None  # a user's program: its command, with {batch} or the name of another axis
+    step_range: str | None = None  # name of the range that is a step of it
+    step_line: str | None = None  # pattern of the line that it prints at the end of a step
+    workdir: str | None = None  # folder of the folders in which it ran
+    steps_by: str | None = None  # what marked its steps
+    startup_s: Mapping[str, Number] | None = None  # seconds until its first step had ended, the median, by batch size
     code_signature: str | None = None  # of who measured it, for the code that it names
     step_not_importable: str | None = None  # why another process cannot run it again
     mode: str | None = None  # what a step runs: training, forward, …

@@ -13,6 +13,7 @@ import hmac
 import json
 import os
 import secrets
+import shlex
 import stat
 import sys
 from collections.abc import Iterator, Mapping
@@ -29,8 +30,10 @@ SIGNATURE = "code_signature"  # entry of recording.json and of plans
 _ENTRIES = (
     *("network", "input_shape", "sequence_length", "mode", "precision", "compiled", "graphed", "memory_limit_bytes"),
     *("step", "step_module", "axis", "fixed", "torch_device"),
+    *("program", "step_range", "step_line", "workdir"),
 )
 _NAMING = ("step", "network", "source")  # whose values may name code, at any depth of a plan
+_PROGRAM = "program"  # whose value is a command
 _KEY_BYTES = 32
 _WORLD_WRITABLE, _OTHERS = 0o002, 0o077
 
@@ -93,6 +96,8 @@ def _named(description: Any, name: str = "") -> Iterator[str]:
     if isinstance(description, Mapping):
         for key, value in description.items():
             yield from _named(value, str(key))
+    elif isinstance(description, (list, tuple)) and name == _PROGRAM:
+        yield f"{_PROGRAM} {shlex.join(map(str, description))}"
     elif isinstance(description, (list, tuple)):
         for value in description:
             yield from _named(value, name)
@@ -107,7 +112,13 @@ def _signed_text(description: Mapping[str, Any]) -> str:
 
 
 def _file_of(spec: str) -> str | None:
-    """The file of `FILE.py:FUNCTION`, or of the package of `package.module:function`; nothing is imported."""
+    """The file of `FILE.py:FUNCTION`, of the package of `package.module:function`, or of a program's script.
+
+    Nothing is imported.
+    """
+    if spec.startswith(f"{_PROGRAM} "):
+        files = (Path(word) for word in shlex.split(spec)[1:])
+        return next((str(file.resolve()) for file in files if file.is_file()), None)
     module = spec.rpartition(":")[0]
     if module.endswith(".py"):
         return str(Path(module).expanduser().resolve())

@@ -1,7 +1,8 @@
 """Runs at the start of every Python of a command under `curvescope record` or `apply`: this folder is on PYTHONPATH.
 
 It waits for the program to import torch. To record, it then loads `torch_windows.py`, on a GPU also `torch_ranges.py`,
-and `../cupti_turns.py`; to apply, it makes torch flush denormal numbers. The program notices nothing: this folder is
+and `../cupti_turns.py`; to apply, it makes torch flush denormal numbers. To measure a program, it loads
+`program_steps.py`, which follows torch and other packages. The program notices nothing: this folder is
 removed from `sys.path`, and the program's own `sitecustomize` runs as usual. Only the standard library is used, because
 the program may run in any Python.
 """
@@ -10,57 +11,99 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import json
 import os
 import sys
 from contextlib import suppress
 from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_PROFILING = os.path.dirname(os.path.dirname(_HERE))
 _FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
 _FLUSH_VARIABLE = "CURVESCOPE_FLUSH_DENORMAL"
+_PROGRAM_VARIABLE = "CURVESCOPE_PROGRAM"
+# Packages that `program_steps.py` follows, and its method for each.
+_FOLLOWED = {
+    "torch": "follow_torch",
+    "jax": "follow_jax",
+    "keras.src.callbacks.callback_list": "follow_keras",
+    "nvtx": "follow_nvtx",
+}
 
 
 def _load(name: Any, path: Any) -> Any:
+    if name in sys.modules:
+        return sys.modules[name]
     spec: Any = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-class _TorchFinder:
-    """Finds torch with the other finders, and sets or records it once it is loaded."""
+class _Finder:
+    """Finds some modules with the other finders, and calls a function with each once it is loaded."""
+
+    def __init__(self, loaded: Any) -> None:
+        self._loaded = loaded  # function of a module, by name
 
     def find_spec(self, name: Any, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
-        if name != "torch":
+        if name not in self._loaded:
             return None
-        sys.meta_path.remove(self)
+        loaded = self._loaded.pop(name)
+        if not self._loaded:
+            sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            with suppress(AttributeError):  # the loader takes no attributes: torch is not recorded
-                self._follow_load(spec.loader)
+            with suppress(AttributeError):  # the loader takes no attributes: the module is not followed
+                self._follow_load(spec.loader, loaded)
         return spec
 
-    def _follow_load(self, loader: Any) -> None:
+    def _follow_load(self, loader: Any, loaded: Any) -> None:
         load = loader.exec_module
 
         def exec_module(module: Any) -> None:
             del loader.exec_module
             load(module)
-            if os.environ.get(_FLUSH_VARIABLE):
-                module.set_flush_denormal(True)
-            if not os.environ.get(_FOLDER_VARIABLE):
-                return
-            with suppress(Exception):  # the program continues
-                if module.version.cuda is not None:
-                    turns = _load("_curvescope_cupti_turns", os.path.join(os.path.dirname(_HERE), "cupti_turns.py"))
-                    turns.take_turns(module.autograd.profiler)
-            with suppress(Exception):  # torch_windows reports its own errors
-                windows, kind = _load("_curvescope_torch_windows", os.path.join(_HERE, "torch_windows.py")), None
-                if windows.runs_on_gpu(module):
-                    kind = _load("_curvescope_torch_ranges", os.path.join(_HERE, "torch_ranges.py")).GpuRecorder
-                windows.start(module, os.environ[_FOLDER_VARIABLE], kind)
+            loaded(module)
 
         loader.exec_module = exec_module
+
+
+def _torch_loaded(module: Any) -> None:
+    if os.environ.get(_FLUSH_VARIABLE):
+        module.set_flush_denormal(True)
+    if not os.environ.get(_FOLDER_VARIABLE):
+        return
+    with suppress(Exception):  # the program continues
+        if module.version.cuda is not None:
+            turns = _load("_curvescope_cupti_turns", os.path.join(os.path.dirname(_HERE), "cupti_turns.py"))
+            turns.take_turns(module.autograd.profiler)
+    with suppress(Exception):  # torch_windows reports its own errors
+        windows, kind = _load("_curvescope_torch_windows", os.path.join(_HERE, "torch_windows.py")), None
+        if windows.runs_on_gpu(module):
+            kind = _load("_curvescope_torch_ranges", os.path.join(_HERE, "torch_ranges.py")).GpuRecorder
+        windows.start(module, os.environ[_FOLDER_VARIABLE], kind)
+
+
+def _follow_program() -> Any:
+    """The function that follows each package of `_FOLLOWED`."""
+    program = _load("_curvescope_program_steps", os.path.join(_HERE, "program_steps.py"))
+
+    def load(name: Any, path: Any) -> Any:
+        return _load(name, os.path.join(_PROFILING, *path.split("/")))
+
+    steps = program.Steps(json.loads(os.environ[_PROGRAM_VARIABLE]), load)
+
+    def following(method: Any) -> Any:
+        def loaded(module: Any) -> None:
+            if method == "follow_torch":
+                _torch_loaded(module)
+            with suppress(Exception):  # what cannot be followed marks no steps
+                getattr(steps, method)(module)
+
+        return loaded
+
+    return {name: following(method) for name, method in _FOLLOWED.items()}
 
 
 def _run_shadowed_sitecustomize() -> None:
@@ -72,6 +115,9 @@ def _run_shadowed_sitecustomize() -> None:
 
 
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
-if os.environ.get(_FOLDER_VARIABLE) or os.environ.get(_FLUSH_VARIABLE):
-    sys.meta_path.insert(0, _TorchFinder())
+if os.environ.get(_PROGRAM_VARIABLE):
+    with suppress(Exception):  # the program runs, and says that its steps were not found
+        sys.meta_path.insert(0, _Finder(_follow_program()))
+elif os.environ.get(_FOLDER_VARIABLE) or os.environ.get(_FLUSH_VARIABLE):
+    sys.meta_path.insert(0, _Finder({"torch": _torch_loaded}))
 _run_shadowed_sitecustomize()

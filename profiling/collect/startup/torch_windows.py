@@ -16,6 +16,7 @@ import ctypes
 import functools
 import json
 import os
+import sys
 import threading
 import time
 import weakref
@@ -61,6 +62,7 @@ class Recorder:
     """Records one process; see `torch_ranges.py` for one on a GPU."""
 
     _least_window_ns = 500_000_000
+    _is_told = False  # where steps end, by `end_step`
 
     def __init__(self, torch: Any, folder: Any) -> None:
         self._torch, self._folder = torch, folder
@@ -191,11 +193,33 @@ class Recorder:
                         self._say("recorded on one thread only; other threads called modules too")
                     return False
                 self._leader, self._leader_id = me, threading.get_native_id()
-                self._model, self._optimizer, self._is_training = weakref.ref(module), None, False
+                self._model, self._optimizer, self._is_training = None, None, False
+            if self._model is None:
+                self._model = weakref.ref(module)
         return True
 
+    def open_window(self) -> None:
+        """Begin a window here, at the end of a step of this thread; `end_step` says where steps end.
+
+        Only `close_window` ends it.
+        """
+        self._least_window_ns, self._is_told = sys.maxsize, True
+        with self._lock:
+            self._leader, self._leader_id = threading.current_thread(), threading.get_native_id()
+            self._boundaries, profile = [], self._begun()
+            self._begin_ns, self._profile, self._has_profiled = time.monotonic_ns(), profile, True
+
+    def end_step(self) -> None:
+        """Note that a step of the window ended."""
+        self._boundaries.append((time.monotonic_ns(), "optimizer", None))
+
+    def close_window(self) -> None:
+        """Write the window that `open_window` began, and record nothing more."""
+        self._cut_or_give_up("the window")
+        self._unhook_calls()
+
     def _stepped(self, optimizer: Any, arguments: Any, named: Any) -> None:  # noqa: ARG002
-        if self._profile is None or self._leader is not threading.current_thread():
+        if self._profile is None or self._is_told or self._leader is not threading.current_thread():
             return
         if self._optimizer is None:
             self._optimizer = weakref.ref(optimizer)

@@ -1,0 +1,386 @@
+"""Times the steps of a program in its own process, then has a few of them profiled, and says when there are enough.
+
+A step ends where the program marks one: an optimizer of torch steps, torch's profiler is told of a step, Keras ends a
+batch, a range that is named like a step ends, a function that JAX compiled is called again, or, in a program without an
+optimizer, a model of torch is called again. The first of these in the list `_RANKS` that the program has is the mark.
+A range of `--step-range` is the step itself.
+
+The program's own Python loads this file by path, so it needs only the standard library; `host_usage.py` and the package
+`frameworks` are loaded by path too. What it finds, it writes into the folder of the visit.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import sys
+import threading
+import time
+import weakref
+from contextlib import suppress
+from typing import Any
+
+VERSION = 1
+VARIABLE = "CURVESCOPE_PROGRAM"  # JSON: what is wanted, see `Wanted`
+RANGE, OPTIMIZER, PROFILER, KERAS, STEP_NAME, JITTED, CALL = (
+    "ranges of the given name",
+    "steps of a torch optimizer",
+    "steps of torch's profiler",
+    "batches of Keras",
+    "ranges that are named like a step",
+    "calls of a function that JAX compiled",
+    "calls of a torch model",
+)
+_RANKS = (CALL, JITTED, STEP_NAME, KERAS, PROFILER, OPTIMIZER, RANGE)
+_NAMED = re.compile(r"(train(ing)?[ _])?(step|iter(ation)?|batch)([ _:#=]*\d+)?", re.IGNORECASE)
+_JIT_CALLS = 3  # of one function, before it is the mark of steps
+_ATTRIBUTES = ("__name__", "__qualname__", "__doc__", "__module__")
+
+
+class Steps:
+    """The steps of this process."""
+
+    def __init__(self, wanted: Any, load: Any) -> None:
+        """Prepare; `load` loads a file or a package of Curvescope's by its name and path."""
+        self._wanted, self._load = wanted, load
+        self._usage = load("_curvescope_host_usage", "hardware/host_usage.py")
+        self._frameworks = load("_curvescope_frameworks", "frameworks/__init__.py")
+        self._lock = threading.RLock()
+        self._source: str | None = None
+        self._mark: Any = None  # what marks the steps, e.g. the optimizer
+        self._written = self._profiling = False
+        self._torch: Any = None
+        self._began_ns = time.monotonic_ns()
+        self._restart()
+        atexit.register(self.write)
+
+    def _restart(self) -> None:
+        self._last: Any = None  # time and resources at the end of the last step
+        self._seen = 0  # steps that ended
+        self._last_ns = 0  # duration of the last discarded step
+        self._rows: list[dict[str, Any]] = []
+        self._events: list[Any] = []  # of CUDA, at the ends of the timed steps
+        self._first_ns: int | None = None
+
+    def ended(self, source: Any, mark: Any = None, started: Any = None) -> None:
+        """Note that a step ended; `mark` is what marks it, `started` what `snapshot` gave at its start."""
+        if self._written or (self._wanted["range"] and source != RANGE):
+            return
+        with self._lock:
+            if self._source is not source:
+                if self._source is not None and _RANKS.index(source) < _RANKS.index(self._source):
+                    return
+                self._source, self._mark = source, mark
+                self._restart()
+            if mark is not self._mark:
+                return
+            self._count(started)
+
+    def _count(self, started: Any) -> None:
+        now = self.snapshot()
+        self._seen += 1
+        self._first_ns = self._first_ns or now[0]
+        before = started or self._last
+        self._last = now
+        if self._seen <= self._wanted["discarded"] or before is None:
+            self._last_ns = now[0] - (before[0] if before else self._began_ns)
+            self._note_event()
+            if self._seen == self._wanted["discarded"]:
+                self._reset_peak()
+                self._last = self.snapshot()  # the reset is not of the next step
+            return
+        if self._profiling:
+            self._profiled += 1
+            self._recorder.end_step()
+            if self._profiled >= self._wanted["profiled"]:
+                self._end_profile()
+                self.write()
+            return
+        self._rows.append({"start_ns": before[0], "duration_ns": now[0] - before[0], **self._used(before[1], now[1])})
+        self._note_event()
+        if len(self._rows) >= self._most():
+            self._begin_profile()
+
+    def _most(self) -> int:
+        """Number of steps to time, from the duration of the last discarded one."""
+        least, most = self._wanted["steps"]
+        return max(least, min(most, round(self._wanted["visit_s"] / max(self._last_ns / 1e9, 1e-6))))
+
+    def snapshot(self) -> Any:
+        """The time, once all work is done, and the resources used so far; CUDA's work is timed by events."""
+        for framework in self._frameworks.used_frameworks():
+            framework.wait(None, "cpu")
+        return time.monotonic_ns(), self._usage.read_host_use()
+
+    def _used(self, before: Any, after: Any) -> dict[str, Any]:
+        used: dict[str, Any] = self._usage.host_use_between(before, after)
+        return used
+
+    def _cuda(self) -> Any:
+        """torch.cuda if the program uses it."""
+        torch = sys.modules.get("torch")
+        return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+
+    def _note_event(self) -> None:
+        if (cuda := self._cuda()) is not None:
+            event = cuda.Event(enable_timing=True)
+            event.record()
+            self._events.append(event)
+
+    def _reset_peak(self) -> None:
+        with suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+        if (cuda := self._cuda()) is not None:
+            cuda.reset_peak_memory_stats()
+
+    def _peak(self) -> dict[str, Any]:
+        if (cuda := self._cuda()) is not None:
+            stats = cuda.memory_stats()
+            return {
+                "peak_memory_bytes": stats.get("allocated_bytes.all.peak"),
+                "reserved_memory_bytes": stats.get("reserved_bytes.all.peak"),
+                "allocator_retries": stats.get("num_alloc_retries"),
+            }
+        with suppress(OSError), open("/proc/self/status") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return {"peak_memory_bytes": int(line.split()[1]) * 1024}
+        return {}
+
+    def _begin_profile(self) -> None:
+        """Have the next steps profiled, on a CPU by torch's own profiler; without it the visit is complete."""
+        self._finish_rows()
+        if self._torch is None or not self._wanted["profiled"] or self._source == RANGE:
+            self.write()
+            return
+        windows = self._load("_curvescope_torch_windows", "collect/startup/torch_windows.py")
+        if windows.runs_on_gpu(self._torch):
+            self.write()
+            return
+        self._recorder = windows.Recorder(self._torch, self._wanted["folder"])
+        try:
+            self._recorder.attach()
+            self._recorder.open_window()
+        except Exception as error:
+            self._recorder.give_up(f"torch could not be recorded: {error!r}")
+            self.write()
+            return
+        self._profiling, self._profiled = True, 0
+
+    def _end_profile(self) -> None:
+        self._recorder.close_window()
+
+    def _finish_rows(self) -> None:
+        peak = self._peak()
+        for row in self._rows:
+            row.update(peak)
+        # The last event before the rows is that of the last discarded step.
+        events = self._events[-len(self._rows) - 1 :]
+        if len(events) == len(self._rows) + 1:
+            self._cuda().synchronize()
+            start_ns = self._rows[0]["start_ns"]
+            for row, before, after in zip(self._rows, events, events[1:]):  # noqa: B905 - as long as the rows
+                row.update(start_ns=start_ns, duration_ns=round(before.elapsed_time(after) * 1e6))
+                start_ns += row["duration_ns"]
+
+    def write(self) -> None:
+        """Write what was found, complete or not; nothing is timed after it."""
+        with self._lock:
+            if self._written:
+                return
+            self._written = True
+            torch, cuda = sys.modules.get("torch"), self._cuda()
+            found = {
+                "version": VERSION,
+                "rank": os.environ.get("RANK"),
+                "source": self._source,
+                "mark": getattr(self._mark, "__qualname__", None) or _type_of(self._mark),
+                "seen": self._seen,
+                "complete": len(self._rows) >= self._wanted["steps"][0] and self._seen > 0,
+                "rows": self._rows,
+                "first_step_ns": self._first_ns,
+                "device": f"cuda:{cuda.current_device()}" if cuda and cuda.max_memory_allocated() else "cpu",
+                "threads": torch.get_num_threads() if torch is not None else None,
+                "torch": str(torch.__version__) if torch is not None else None,
+                "frameworks": self._frameworks.framework_versions(),
+            }
+            path = os.path.join(self._wanted["folder"], f"{os.getpid()}.steps")
+            with suppress(OSError):
+                with open(path + ".part", "w") as file:
+                    json.dump(found, file, default=str)
+                os.replace(path + ".part", path)
+
+    # What marks steps, one method for each package that a program may load.
+
+    def follow_torch(self, torch: Any) -> None:
+        """Hook optimizers, torch's profiler, its ranges, and the calls of a model that no optimizer trains."""
+        from torch.optim import optimizer as optimizers
+
+        self._torch, trains = torch, []
+
+        def optimized(optimizer: Any, *_: Any) -> None:
+            self.ended(OPTIMIZER, self._first(optimizer))
+
+        optimizers.register_optimizer_step_post_hook(optimized)
+        build = optimizers.Optimizer.__init__
+
+        def built(self_: Any, *arguments: Any, **named: Any) -> None:
+            trains.append(True)
+            build(self_, *arguments, **named)
+
+        optimizers.Optimizer.__init__ = built
+        self._follow_calls(torch, trains)
+        profiled = sys.modules.get("torch.profiler.profiler")
+        if profiled is not None:
+            step = profiled.profile.step
+
+            def stepped(self_: Any) -> None:
+                step(self_)
+                self.ended(PROFILER)
+
+            profiled.profile.step = stepped
+        self._follow_contexts(torch.autograd.profiler, "record_function", lambda context: context.name)
+        self._follow_push_pop(torch.cuda.nvtx, "range_push", "range_pop")
+
+    def _first(self, optimizer: Any) -> Any:
+        """The first optimizer that steps, while it exists: it marks the steps."""
+        kept = self._mark if isinstance(self._mark, weakref.ref) else None
+        if kept is not None and kept() is not None and self._source == OPTIMIZER:
+            return kept if kept() is optimizer else None
+        return weakref.ref(optimizer)
+
+    def _follow_calls(self, torch: Any, trains: Any) -> None:
+        from torch.nn.modules import module as modules
+
+        def called(module: Any, _: Any) -> None:
+            if not trains and not torch.compiler.is_compiling():
+                handle.remove()  # the first module is the model: no other call costs anything from now on
+                module.register_forward_pre_hook(lambda module, _: None if trains else self.ended(CALL, type(module)))
+            elif trains:
+                handle.remove()
+
+        handle = modules.register_module_forward_pre_hook(called)
+
+    def follow_jax(self, jax: Any) -> None:
+        """Wrap what jax.jit makes, and JAX's ranges."""
+        jit, seen, steps = jax.jit, {}, self
+        # While JAX traces one function, calls of others in it are no steps.
+        is_outermost = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", lambda: True)
+
+        class Jitted:
+            """A function that JAX compiled, whose calls count."""
+
+            def __init__(self, function: Any) -> None:
+                self.__wrapped__ = function
+                for name in _ATTRIBUTES:
+                    with suppress(AttributeError):
+                        setattr(self, name, getattr(function, name))
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.__dict__["__wrapped__"], name)
+
+            def __get__(self, instance: Any, owner: Any = None) -> Any:
+                return self if instance is None else lambda *args, **named: self(instance, *args, **named)
+
+            def __call__(self, *arguments: Any, **named: Any) -> Any:
+                result = self.__wrapped__(*arguments, **named)
+                if not steps._written and is_outermost():
+                    steps._jitted(self, seen)
+                return result
+
+        def counting(*arguments: Any, **named: Any) -> Any:
+            made = jit(*arguments, **named)
+            return Jitted(made) if arguments else lambda function: Jitted(made(function))
+
+        jax.jit = counting
+        self._follow_contexts(jax.profiler, "TraceAnnotation", _given_name)
+        self._follow_contexts(jax.profiler, "StepTraceAnnotation", _given_name, names_steps=True)
+
+    def _jitted(self, function: Any, seen: Any) -> None:
+        seen[function] = seen.get(function, 0) + 1
+        most = max(seen.values())
+        chosen = self._mark if self._source == JITTED else None
+        if chosen is None and seen[function] < _JIT_CALLS:
+            return
+        if chosen is None or chosen is function or (seen[function] == most and most > 2 * seen[chosen]):
+            if chosen is not None and chosen is not function:
+                self._source = None  # another function is called far more often: it is the step
+            self.ended(JITTED, function)
+
+    def follow_keras(self, callbacks: Any) -> None:
+        """Hook the end of each batch of `fit`."""
+        end = callbacks.CallbackList.on_train_batch_end
+
+        def ended(self_: Any, *arguments: Any, **named: Any) -> Any:
+            result = end(self_, *arguments, **named)
+            self.ended(KERAS)
+            return result
+
+        callbacks.CallbackList.on_train_batch_end = ended
+
+    def follow_nvtx(self, nvtx: Any) -> None:
+        """Hook ranges of NVIDIA's package nvtx."""
+        self._follow_contexts(nvtx, "annotate", _given_name)
+        self._follow_push_pop(nvtx, "push_range", "pop_range")
+
+    def _range_source(self, name: Any, names_steps: bool = False) -> Any:
+        if self._wanted["range"]:
+            return RANGE if str(name) == self._wanted["range"] else None
+        return STEP_NAME if names_steps or _NAMED.fullmatch(str(name)) else None
+
+    def _follow_contexts(self, module: Any, attribute: str, name_of: Any, names_steps: bool = False) -> None:
+        """Follow the ranges of a class of contexts; with `names_steps` each is a step, whatever its name."""
+        kind, steps, opened = getattr(module, attribute), self, {}
+
+        def made(self_: Any, *arguments: Any, **named: Any) -> None:
+            kind.__init__(self_, *arguments, **named)
+            with suppress(AttributeError):
+                self_._curvescope_name = str((*arguments, *named.values(), "")[0])
+
+        def entered(self_: Any) -> Any:
+            result = kind.__enter__(self_)
+            if (source := steps._range_source(name_of(self_), names_steps)) is not None:
+                opened[id(self_)] = source, steps.snapshot()
+            return result
+
+        def left(self_: Any, *raised: Any) -> Any:
+            result = kind.__exit__(self_, *raised)
+            if (found := opened.pop(id(self_), None)) is not None:
+                steps.ended(found[0], None, found[1] if found[0] is RANGE else None)
+            return result
+
+        own = {"__init__": made, "__enter__": entered, "__exit__": left, "__module__": kind.__module__}
+        with suppress(TypeError):  # a class that cannot have others below it
+            setattr(module, attribute, type(kind.__name__, (kind,), own))
+
+    def _follow_push_pop(self, module: Any, push_name: str, pop_name: str) -> None:
+        push, pop, opened = getattr(module, push_name), getattr(module, pop_name), threading.local()
+
+        def pushed(message: Any = "", *arguments: Any, **named: Any) -> Any:
+            source = self._range_source(message)
+            opened.__dict__.setdefault("stack", []).append((source, self.snapshot() if source else None))
+            return push(message, *arguments, **named)
+
+        def popped(*arguments: Any, **named: Any) -> Any:
+            result = pop(*arguments, **named)
+            stack = opened.__dict__.get("stack")
+            source, started = stack.pop() if stack else (None, None)
+            if source is not None:
+                self.ended(source, None, started if source is RANGE else None)
+            return result
+
+        setattr(module, push_name, pushed)
+        setattr(module, pop_name, popped)
+
+
+def _given_name(context: Any) -> str:
+    """The name that a range was made with."""
+    return str(getattr(context, "_curvescope_name", ""))
+
+
+def _type_of(mark: Any) -> Any:
+    if isinstance(mark, weakref.ref):
+        mark = mark()
+    return None if mark is None else type(mark).__name__

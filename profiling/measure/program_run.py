@@ -1,0 +1,194 @@
+"""One run of a user's program: started, watched until it has the steps that are wanted, and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import CurvescopeError
+from ..collect.inject import startup_path
+from ..workload.program import Program, line_pattern
+
+VARIABLE = "CURVESCOPE_PROGRAM"  # for `collect/startup/program_steps.py`: JSON of what is wanted
+_POLL_S = 0.02
+_PATIENCE_S = 5.0  # after an interrupt, and after SIGTERM; then it is killed
+_KEPT_LINES = 200_000  # of the output, in memory
+_SHOWN_LINES = 12  # of an error
+_VERSION = 1  # of `program_steps`
+
+
+@dataclass
+class Found:
+    """What a run showed."""
+
+    code: int | None  # exit code before it was asked to end; None if it was asked
+    began_ns: int  # when it was started, on the monotonic clock
+    seconds: float  # until it was asked to end, or ended
+    lines: list[tuple[int, str]] = field(default_factory=list)  # of its output: time, ns, and text
+    processes: list[dict[str, Any]] = field(default_factory=list)  # of its Python processes, see `program_steps.write`
+
+    @property
+    def steps(self) -> dict[str, Any] | None:
+        """What the process with the steps wrote: of several the first rank; None if none wrote anything."""
+        order = sorted(
+            self.processes,
+            key=lambda one: (not one["complete"], one["rank"] not in (None, "0"), -one["seen"]),
+        )
+        return order[0] if order else None
+
+    @property
+    def last_lines(self) -> str:
+        """The last lines of its output."""
+        return "\n".join(line for _, line in self.lines[-_SHOWN_LINES:])
+
+
+def run_program(
+    program: Program,
+    values: Mapping[str, int],
+    wanted: Mapping[str, Any],
+    folder: Path,
+    *,
+    variables: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    while_running: Callable[[], object] = lambda: None,
+) -> Found:
+    """Run the command until it has the steps that are wanted, and end it: by an interrupt, else by a signal that kills.
+
+    Args:
+        program: command, and how its steps are found.
+        values: values of the axes in the command.
+        wanted: what `program_steps` is asked for: `discarded` steps, `steps` to time (least, most), seconds for them as
+            `visit_s`, `profiled` steps.
+        folder: folder for what its processes write.
+        variables: further variables of its environment.
+        log: file for its output; None for none.
+        while_running: function that is called all the time.
+
+    Raises:
+        CurvescopeError: it cannot be run.
+    """
+    request = {**wanted, "range": program.step_range, "folder": str(folder)}
+    environment = {**os.environ, **(variables or {}), "PYTHONPATH": startup_path(), VARIABLE: json.dumps(request)}
+    environment["PYTHONUNBUFFERED"] = "1"  # its lines arrive when they are written
+    words = program.words(values)
+    began_ns = time.monotonic_ns()
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the user's own command
+            words,
+            env=environment,
+            cwd=_own_folder(program),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # all its processes are ended together
+        )
+    except OSError as error:
+        raise CurvescopeError(f"{words[0]} cannot be run ({error.strerror}).") from error
+    reading = _Output(process, program.step_line, wanted, log)
+    found = Found(None, began_ns, 0.0, reading.lines)
+    try:
+        while found.code is None and not (reading.complete or _is_complete(folder)):
+            found.code = process.poll()
+            while_running()
+            time.sleep(_POLL_S)
+        found.seconds = (time.monotonic_ns() - began_ns) / 1e9
+    finally:
+        _end(process)
+        reading.join()
+    found.processes = _read(folder)
+    return found
+
+
+def _own_folder(program: Program) -> str | None:
+    """A new folder for a run, in the one of `--workdir`."""
+    if program.workdir is None:
+        return None
+    for number in range(1_000_000):
+        path = Path(program.workdir, f"run{number:04d}")
+        with suppress(FileExistsError):
+            path.mkdir(parents=True)
+            return str(path)
+    raise CurvescopeError(f"--workdir {program.workdir}: it is full of runs; name another folder.")
+
+
+class _Output:
+    """Reads the output of a program in a thread, and counts its step lines."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], step_line: str | None, wanted: Mapping[str, Any], log: Path | None
+    ) -> None:
+        self.lines: list[tuple[int, str]] = []
+        self.complete = False
+        self._process, self._wanted, self._log = process, wanted, log
+        self._pattern = None if step_line is None else line_pattern(step_line)
+        self._moments: list[int] = []
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until all is read: a process that outlives its group may hold the output open."""
+        self._thread.join(1.0)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as output, open(self._log or os.devnull, "ab") as log:
+            for raw in output:
+                log.write(raw)
+                log.flush()
+                line = raw.decode("utf-8", "replace").rstrip("\r\n")
+                self.lines.append((time.monotonic_ns(), line))
+                del self.lines[:-_KEPT_LINES]
+                if self._pattern is not None and self._pattern.search(line):
+                    self._moments.append(self.lines[-1][0])
+                    self.complete = self._are_enough()
+
+    def _are_enough(self) -> bool:
+        discarded, (least, most) = self._wanted["discarded"], self._wanted["steps"]
+        timed = self._moments[discarded:]
+        took_s = (timed[-1] - timed[0]) / 1e9 if timed else 0.0
+        return len(timed) > most or (len(timed) > least and took_s >= self._wanted["visit_s"])
+
+
+def _is_complete(folder: Path) -> bool:
+    """Whether a process wrote that it has all steps, the first rank if it knows one."""
+    return any(one["complete"] and one["rank"] in (None, "0") for one in _read(folder))
+
+
+def _read(folder: Path) -> list[dict[str, Any]]:
+    found = []
+    for path in sorted(folder.glob("*.steps")):
+        with suppress(OSError, ValueError):
+            document = json.loads(path.read_bytes())
+            if document.get("version") == _VERSION:
+                found.append(document)
+    return found
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a program and all that it started: an interrupt, SIGTERM, then a kill."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if process.poll() is None:
+            _signal_group(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_PATIENCE_S)
+    _signal_group(process.pid, signal.SIGKILL)  # also what is left of the group, e.g. loaders of data
+    process.wait()
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def last_words(lines: Sequence[tuple[int, str]]) -> str:
+    """The last line of an output that says something, e.g. an error."""
+    return next((line.strip() for _, line in reversed(lines) if line.strip()), "it printed nothing")

@@ -1,0 +1,300 @@
+"""Visits of a user's program: each runs the command once, times some of its steps and profiles a few of them."""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from ...base.errors import CurvescopeError
+from ..attribution.events import StepRows
+from ..attribution.range_names import INPUT_PHASE, RangeNames
+from ..collect.kept_chunks import NotMergedError, begin
+from ..frameworks import memory_ran_out
+from ..recording.axis import Axis
+from ..recording.remote_store import AnyPath
+from ..recording.store import META_FILE, Recording, open_recording
+from ..workload.any_workload import AnyWorkload
+from ..workload.program import MODE, Program, steps_of_lines
+from .loop import Empty, Visit
+from .program_run import Found, last_words, run_program
+from .protocol import PROTOCOLS, Protocol
+from .visit import FAILED, OUT_OF_MEMORY
+
+KILLED = "killed"
+# What marks steps, as `program_steps` looks for it, and the lines that do.
+_MARKS = (
+    "an optimizer of torch (also Lightning, accelerate and Hugging Face), torch.profiler's step(), Keras's fit, a "
+    "function of jax.jit, jax.profiler.StepTraceAnnotation, a range named step, iteration or batch (NVTX or "
+    "torch.profiler.record_function), a torch model that is called again"
+)
+_TO_MARK = (
+    "Mark one: `with torch.profiler.record_function('step'):` around it, or `print(f'step {n}', flush=True)` after it "
+    "and --step-line 'step {n}'"
+)
+_STEPS, _VISIT_S = (2, 100), 1.5  # timed steps of a run, least and most, and seconds for them
+_LOADING = "enumerate(DataLoader)"  # how torch names the wait for a batch
+
+
+class ProgramSteps(AnyWorkload):
+    """Steps of a program, which runs anew for every visit."""
+
+    mode = MODE
+    precision = None
+    compiled = False
+    model = None
+    finds_peak = False
+    runs_elsewhere = True
+    errors_are_results = True
+
+    def __init__(
+        self,
+        program: Program,
+        axis: Axis,
+        fixed: Mapping[str, int] | None = None,
+        *,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """Prepare; nothing runs before `try_step`. `variables` are further ones of the program's environment."""
+        self.protocol = PROTOCOLS["default"]
+        self.program, self.axis, self.fixed = program, axis, dict(fixed or {})
+        self.device, self.clock_ns, self.first_profiled = "cpu", time.monotonic_ns, {}
+        self.startup_s: dict[int, list[float]] = {}
+        self._beside_s: list[float] = []
+        self.source: str | None = None  # what marks the steps
+        self.facts: dict[str, Any] = {}  # of the program's process, see `program_steps.write`
+        self._variables = dict(variables or {})
+        self._recording: AnyPath | None = None
+        self._tried: tuple[int, Visit | Empty] | None = None
+
+    @property
+    def name(self) -> str:
+        """The program's name."""
+        return self.program.name
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Entries of `recording.json`, see `AnyWorkload.spec`."""
+        return {
+            "network": self.name,
+            **self.program.entry,
+            "mode": self.mode,
+            "precision": None,
+            "compiled": False,
+            "axis": self.axis.entry,
+            "fixed": self.fixed,
+            "torch_device": self.device,
+        }
+
+    @property
+    def loaded(self) -> int | None:
+        """Nothing is kept between visits."""
+        return None
+
+    def load(self, batch: int) -> None:
+        """Nothing is kept between visits."""
+
+    def release(self) -> None:
+        """Nothing is kept between visits."""
+
+    def machine_entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """The entries of a machine, with what the program's own process tells: its threads and versions."""
+        device, versions = dict(entry["device"]), dict(entry["versions"])
+        if device["kind"] == "cpu" and self.facts.get("threads"):
+            device["threads"] = self.facts["threads"]
+        versions["torch"] = self.facts.get("torch")
+        return {**entry, "device": device, "versions": versions}
+
+    def start_s(self, batch: int) -> float:
+        """Seconds of a run beside its timed steps: until the first one, and for the profile and the end."""
+        made = self._tried is not None and self._tried[0] == batch
+        return 0.0 if made or not self._beside_s else fmean(self._beside_s)
+
+    def closing_entry(self) -> dict[str, Any]:
+        """What marked the steps, and the median time until the first one had ended, by value."""
+        startup_s = {str(batch): round(median(seconds), 2) for batch, seconds in self.startup_s.items()}
+        return {"steps_by": self.source, "startup_s": startup_s}
+
+    def try_step(self, batch: int) -> None:
+        """Make the first visit, which shows the device and whether steps are found; it counts as a visit.
+
+        Raises:
+            CurvescopeError: the program ended, or no steps were found.
+        """
+        if self._tried is None:
+            self._tried = batch, self.visit(None, batch, self.protocol)
+        result = self._tried[1]
+        if isinstance(result, Empty) and result.why == FAILED:
+            raise CurvescopeError(result.detail)
+
+    def visit(
+        self,
+        visit: object,
+        batch: int,
+        protocol: Protocol,
+        between: Callable[[], object] = lambda: None,
+        *,
+        spare_s: float = math.inf,
+        profile: bool = True,
+    ) -> Visit | Empty:
+        """Run the program once for a value of the axis; `between` is called while it runs."""
+        del visit, spare_s  # a start takes most of the time
+        if self._tried is not None and self._tried[0] == batch:
+            (_, result), self._tried = self._tried, (-1, self._tried[1])
+            return result
+        began_s = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
+            chunks = begin(Path(folder, "profile"), {"recording_type": "profile"})
+            wanted = wanted_of(protocol, batch, profile=profile)
+            values = {**self.fixed, self.axis.name: batch}
+            found = run_program(
+                self.program,
+                values,
+                wanted,
+                chunks.folder,
+                variables=self._variables,
+                log=self._log(batch),
+                while_running=between,
+            )
+            result = self._visited(batch, found, wanted, chunks)
+        steps_ns = 0 if isinstance(result, Empty) else sum(row["duration_ns"] for row in result.unprofiled)
+        self._beside_s.append(max(time.monotonic() - began_s - steps_ns / 1e9, 0.0))
+        return result
+
+    def follow(self, protocol: Protocol, recording: AnyPath) -> None:
+        """Let also the first visit follow a protocol, and keep the output of the runs beside a recording."""
+        self.protocol, self._recording = protocol, recording
+
+    def _log(self, batch: int) -> Path | None:
+        """The file for the output of the runs of a value; None before the recording is there, or if it is remote."""
+        if not isinstance(self._recording, Path) or not (self._recording / META_FILE).is_file():
+            return None
+        return self._recording / f"output-{self.axis.name}{batch}.log"
+
+    def _visited(self, batch: int, found: Found, wanted: Mapping[str, Any], chunks: Any) -> Visit | Empty:
+        told = found.steps
+        rows = told["rows"] if told else []
+        if self.program.step_line is not None:
+            rows = steps_of_lines(found.lines, self.program.step_line)[1:]
+            self.source = f"lines of its output: {self.program.step_line}"
+        elif told is not None:
+            mark = told["mark"]
+            self.source = told["source"] and f"{told['source']}{f' ({mark})' if mark else ''}"
+        if len(rows) < wanted["steps"][0]:
+            return self._why_not(found, rows)
+        if told is not None:
+            self.facts, self.device = told, told["device"]
+        first_s = _first_step_s(told, found)
+        self.startup_s.setdefault(batch, []).append(first_s if first_s is not None else found.seconds)
+        profiled, classes = _profiled(chunks)
+        return Visit(
+            rows,
+            profiled,
+            layer_classes=classes,
+            frameworks=dict(told["frameworks"]) if told else {},
+            discarded_steps=wanted["discarded"],
+        )
+
+    def _why_not(self, found: Found, rows: Sequence[Any]) -> Empty:
+        """Why a run has too few steps."""
+        said = last_words(found.lines)
+        text = "\n".join(line for _, line in found.lines)
+        if found.code and memory_ran_out(RuntimeError(text)):
+            return Empty(OUT_OF_MEMORY, said)
+        if found.code is not None and found.code < 0:
+            return Empty(KILLED, f"signal {-found.code}; its last line: {said}")
+        if found.code:
+            return Empty(FAILED, f"{self.name} ended with exit code {found.code}: {said}\n{found.last_lines}")
+        if rows or self.source is not None:
+            return Empty(
+                FAILED,
+                f"{self.name} ended after {len(rows)} timed steps, found by {self.source}: give it more data or steps.",
+            )
+        if self.program.step_range is not None:
+            return Empty(FAILED, f"{self.name} ended, and no range named {self.program.step_range} was seen in it.")
+        return Empty(
+            FAILED, f"{self.name} ended, and no steps were found in it. What was looked for: {_MARKS}. {_TO_MARK}."
+        )
+
+
+def wanted_of(protocol: Protocol, batch: int, *, profile: bool) -> dict[str, Any]:
+    """The steps that a run is asked for.
+
+    Unless the protocol fixes their number, they are more than those of a visit of other steps: a start takes seconds.
+    """
+    least, most = protocol.steps_per_visit
+    visit_s = protocol.visit_s
+    if protocol.images is not None:
+        least = most = protocol.steps_of_visit(batch, 0)
+    elif least < most:
+        least, most, visit_s = max(least, _STEPS[0]), max(most, _STEPS[1]), max(visit_s, _VISIT_S)
+    return {
+        "discarded": protocol.discarded_steps + 1,  # the first step also builds and compiles
+        "steps": [least, most],
+        "visit_s": visit_s,
+        "profiled": protocol.profiled_steps if profile else 0,
+    }
+
+
+def _first_step_s(told: Mapping[str, Any] | None, found: Found) -> float | None:
+    """Seconds from the start of the run to the end of its first step."""
+    if told is None or told.get("first_step_ns") is None:
+        return None
+    return max((told["first_step_ns"] - found.began_ns) / 1e9, 0.0)
+
+
+def _profiled(chunks: Any) -> tuple[list[StepRows], dict[str, str]]:
+    """The profiled steps of a run, and the classes of its layers."""
+    try:
+        chunks.merge()
+    except NotMergedError as error:
+        print(f"curvescope: {error}", file=sys.stderr)
+        return [], {}
+    recording = open_recording(chunks.writer.path)
+    return steps_of(recording), dict(recording.meta.get("layer_classes") or {})
+
+
+def steps_of(recording: Recording) -> list[StepRows]:
+    """The steps of a recorded program, each as the rows of one profiled step."""
+    steps = [row for row in recording.arrow("steps").to_pylist() if row["start_ns"] is not None]
+    rows: dict[str, dict[int, list[dict[str, Any]]]] = {}
+    for table in ("kernels", "api_calls"):
+        of_step: dict[int, list[dict[str, Any]]] = {}
+        for row in recording.arrow(table).to_pylist():
+            number = row.pop("step")
+            if number is not None:
+                known = {name: value for name, value in row.items() if value is not None}
+                if str(known.get("layer")).startswith(_LOADING):
+                    known = {**known, "layer": None, "phase": INPUT_PHASE}
+                of_step.setdefault(number, []).append(known)
+        rows[table] = of_step
+    fetched = _inputs(recording)
+    return [
+        StepRows(
+            rows["kernels"].get(step["step"], []),
+            [(step["start_ns"], step["duration_ns"])],
+            {},
+            inputs=[one for one in fetched if step["start_ns"] <= one[0] < step["start_ns"] + step["duration_ns"]],
+            api_calls=rows["api_calls"].get(step["step"], []),
+        )
+        for step in steps
+    ]
+
+
+def _inputs(recording: Recording) -> list[tuple[int, int]]:
+    """Start and duration of the ranges in which the program waited for its next batch."""
+    names = RangeNames()
+    return [
+        (row["start_ns"], row["duration_ns"])
+        for row in recording.arrow("ranges", ["name", "start_ns", "duration_ns"]).to_pylist()
+        if row["duration_ns"] is not None and _is_input(names, row["name"])
+    ]
+
+
+def _is_input(names: RangeNames, name: str) -> bool:
+    return name.startswith(_LOADING) or names.read(name).phase == INPUT_PHASE

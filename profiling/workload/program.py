@@ -1,0 +1,121 @@
+"""A program as it is: its command line, in which `{batch}` or the name of another axis stands for a value."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import CurvescopeError
+from ..recording.axis import BATCH
+
+MODE = "program"
+_LAUNCHERS = re.compile(r"(python[0-9.]*|torchrun|accelerate|env|sh|bash|nice|taskset|numactl)$")
+_NUMBER = r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?"
+# What a pattern of `--step-line` may hold, and the form of its text.
+_FIELDS = {"n": r"\d+", "ms": _NUMBER, "s": _NUMBER}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command and how its steps are found."""
+
+    command: tuple[str, ...]
+    step_range: str | None = None  # name of a range that is a step; None to look for every mark that is known
+    step_line: str | None = None  # pattern of a line of its output at the end of a step, see `line_pattern`
+    workdir: str | None = None  # folder in which each run gets one of its own, where it runs; None: the current one
+
+    @property
+    def name(self) -> str:
+        """The script, or else the first word that is no launcher, option or value."""
+        words = [word for word in self.command if not word.startswith("-") and "=" not in word]
+        scripts = [word for word in words if word.endswith((".py", ".sh"))]
+        others = [word for word in words if not _LAUNCHERS.search(word) and "{" not in word]
+        return Path((scripts or others or list(self.command))[0]).name
+
+    def check(self, axis: str, fixed: Mapping[str, int]) -> None:
+        """Refuse a command that does not take the values of the axes, and a pattern that matches nothing."""
+        for name in (axis, *fixed):
+            if not any(f"{{{name}}}" in word for word in self.command):
+                option = "--batch-size {batch}" if name == BATCH else f"--{name} {{{name}}}"
+                raise CurvescopeError(
+                    f"The command does not say where its {name} goes: write {{{name}}} there, e.g. "
+                    f"`-- python train.py {option}`, or `-- env {name.upper()}={{{name}}} python train.py`."
+                )
+        if self.step_line is not None:
+            line_pattern(self.step_line)
+
+    def words(self, values: Mapping[str, int]) -> list[str]:
+        """The command for values of the axes."""
+        words = list(self.command)
+        for name, value in values.items():
+            words = [word.replace(f"{{{name}}}", str(value)) for word in words]
+        return [os.path.abspath(word) if self._moves(word) else word for word in words]
+
+    def _moves(self, word: str) -> bool:
+        """Whether a word is a relative path that a run in another folder would not find."""
+        return self.workdir is not None and not word.startswith("-") and os.path.exists(word)
+
+    def shown(self, values: Mapping[str, int]) -> str:
+        """The command for values of the axes, as one would type it."""
+        return shlex.join(self.words(values))
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """Its entries of `recording.json`, from which `measure.configuration` makes it again."""
+        return {
+            "program": list(self.command),
+            "step_range": self.step_range,
+            "step_line": self.step_line,
+            "workdir": self.workdir,
+        }
+
+
+def line_pattern(text: str) -> re.Pattern[str]:
+    """The pattern of `--step-line`: {n} is the number of the step, {ms} or {s} its time; all else is literal.
+
+    Raises:
+        CurvescopeError: it names another field.
+    """
+    pattern = ""
+    for part in re.split(r"(\{\w+\})", text):
+        if part.startswith("{"):
+            name = part[1:-1]
+            if name not in _FIELDS:
+                raise CurvescopeError(
+                    f"--step-line {text!r}: {part} is unknown; write {{n}} for the number of the step, and {{ms}} or "
+                    "{s} for its time."
+                )
+            pattern += f"(?P<{name}>{_FIELDS[name]})"
+        else:
+            pattern += re.escape(part)
+    return re.compile(pattern)
+
+
+def steps_of_lines(lines: Sequence[tuple[int, str]], text: str) -> list[dict[str, Any]]:
+    """The steps that lines of a program tell, each with the time at which it came, ns: rows of the table `steps`.
+
+    A line without a time of its own ends what ran since the line before; where {n} counts on by several, the row is the
+    mean of these steps.
+    """
+    pattern, rows = line_pattern(text), []
+    before: tuple[int, int | None] | None = None
+    for at_ns, line in lines:
+        if (match := pattern.search(line)) is None:
+            continue
+        found = match.groupdict()
+        number = int(found["n"]) if found.get("n") else None
+        steps = 1
+        if before is not None and number is not None and before[1] is not None:
+            steps = max(number - before[1], 1)
+        if (given := found.get("ms") or found.get("s")) is not None:
+            duration_ns = round(float(given) * (1e6 if found.get("ms") else 1e9))
+            rows.append({"start_ns": at_ns - duration_ns, "duration_ns": duration_ns})
+        elif before is not None:
+            rows.append({"start_ns": before[0], "duration_ns": (at_ns - before[0]) // steps})
+        before = at_ns, number
+    return rows

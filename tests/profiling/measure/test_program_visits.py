@@ -1,0 +1,206 @@
+"""Visits of a program as it is: tiny scripts that print their steps, and what a run of them says."""
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from curvescope.base.errors import CurvescopeError
+from curvescope.profiling.measure import program_run
+from curvescope.profiling.measure.configuration import Configuration, configuration_of
+from curvescope.profiling.measure.program_run import run_program
+from curvescope.profiling.measure.program_visits import ProgramSteps, wanted_of
+from curvescope.profiling.measure.protocol import PROTOCOLS, Protocol
+from curvescope.profiling.measure.sweep import run_sweep
+from curvescope.profiling.recording.axis import Axis
+from curvescope.profiling.recording.named_code import check_recorded_code
+from curvescope.profiling.recording.store import open_recording
+from curvescope.profiling.workload.program import Program, line_pattern, steps_of_lines
+
+SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 0, None)
+PRINTING = """
+import sys, time
+try:
+    for n in range(100_000):
+        time.sleep(0.001)
+        print(f"step {n}: {2.5 * int(sys.argv[1])} ms", flush=True)
+except KeyboardInterrupt:
+    open(sys.argv[2], "a").write("interrupted")
+    raise
+"""
+
+
+def program_of(tmp_path, source, *arguments, **how):
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    return Program((sys.executable, str(script), "{batch}", *arguments), **how)
+
+
+@pytest.fixture
+def printing(tmp_path):
+    return program_of(tmp_path, PRINTING, str(tmp_path / "end"), step_line="step {n}: {ms} ms")
+
+
+def test_a_program_is_measured_and_recorded_and_made_again_from_its_recording(printing, tmp_path):
+    configuration = Configuration.of_program(printing, "batch", {})
+    run_sweep(configuration.build(), (2, 4), SHORT, tmp_path / "r")
+    recording = open_recording(tmp_path / "r")
+    steps = recording.frame("steps")
+    assert {size: set(of["duration_ns"]) for size, of in steps.groupby("batch")} == {2: {5_000_000}, 4: {10_000_000}}
+    assert set(steps["round"]) == {0, 1}
+    assert recording.meta["network"] == "train.py"
+    assert recording.meta["steps_by"] == "lines of its output: step {n}: {ms} ms"
+    assert set(recording.meta["startup_s"]) == {"2", "4"}
+    assert configuration_of(recording.meta) == configuration
+    check_recorded_code(recording.path, recording.meta, run_its_code=False)  # this process measured it
+
+
+def test_a_program_of_somebody_else_does_not_run_from_a_recording(printing, tmp_path):
+    run_sweep(Configuration.of_program(printing, "batch", {}).build(), (2,), SHORT, tmp_path / "r")
+    meta = {**open_recording(tmp_path / "r").meta, "program": ["rm", "-r", "{batch}"]}
+    with pytest.raises(CurvescopeError, match="program rm -r"):
+        check_recorded_code(tmp_path / "r", meta, run_its_code=False)
+
+
+def wanted(**changes):
+    return {"discarded": 2, "steps": [2, 2], "visit_s": 0.0, "profiled": 0, **changes}
+
+
+def test_a_program_is_interrupted_once_it_has_its_steps(printing, tmp_path):
+    found = run_program(printing, {"batch": 1}, wanted(), tmp_path)
+    assert found.code is None
+    assert (tmp_path / "end").read_text() == "interrupted"
+
+
+def test_a_program_that_ignores_an_interrupt_is_killed_with_its_children(monkeypatch, tmp_path):
+    monkeypatch.setattr(program_run, "_PATIENCE_S", 0.2)
+    source = """
+import os, signal, subprocess, sys, time
+for name in ("SIGINT", "SIGTERM"):
+    signal.signal(getattr(signal, name), signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("child", child.pid, flush=True)
+while True:
+    print("step", flush=True)
+    time.sleep(0.001)
+"""
+    found = run_program(program_of(tmp_path, source, step_line="step"), {"batch": 1}, wanted(), tmp_path)
+    child = next(int(line.split()[1]) for _, line in found.lines if line.startswith("child"))
+    until_s = time.monotonic() + 60
+    while Path(f"/proc/{child}/stat").exists() and " Z " not in Path(f"/proc/{child}/stat").read_text():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def why_not(tmp_path, source, **how):
+    steps = ProgramSteps(program_of(tmp_path, source, **how), Axis())
+    return steps.visit(None, 8, replace(SHORT, name="one"))
+
+
+def test_where_no_step_is_found_it_says_what_was_looked_for_and_the_line_that_marks_one(tmp_path):
+    found = why_not(tmp_path, "print('hello')")
+    assert "no steps were found" in found.detail
+    assert "an optimizer of torch" in found.detail
+    assert "--step-line 'step {n}'" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("source", "why", "detail"),
+    [
+        ("raise SystemExit('no data in ./data')", "failed", "exit code 1: no data in ./data"),
+        ("raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", "out of memory", "CUDA out of memory"),
+        ("import os; os.kill(os.getpid(), 9)", "killed", "signal 9"),
+        ("print('step 1'); print('step 2')", "failed", "ended after 0 timed steps"),
+    ],
+)
+def test_a_run_without_enough_steps_says_why(tmp_path, source, why, detail):
+    found = why_not(tmp_path, source, step_line="step {n}")
+    assert found.why == why
+    assert detail in found.detail
+
+
+def test_each_run_gets_a_folder_of_its_own_and_finds_its_files(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import os\nfor n in range(9): print('step', n, os.getcwd(), flush=True)\n")
+    command = (sys.executable, "train.py", "{batch}")
+    program = Program(command, step_line="step {n}", workdir="runs")
+    places = {run_program(program, {"batch": 1}, wanted(), tmp_path).lines[0][1].split()[-1] for _ in range(2)}
+    assert places == {str(tmp_path / "runs" / name) for name in ("run0000", "run0001")}
+
+
+@pytest.mark.parametrize("command", [("python", "train.py"), ("python", "train.py", "--bs", "{size}")])
+def test_a_command_that_does_not_take_the_batch_size_is_refused(command):
+    with pytest.raises(
+        CurvescopeError, match=r"write \{batch\} there, e.g. `-- python train.py --batch-size \{batch\}"
+    ):
+        Configuration.of_program(Program(command), "batch", {}).check()
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("python", "-u", "src/train.py", "--batch-size", "{batch}"), "train.py"),
+        (("torchrun", "--nproc-per-node=2", "train.py", "{batch}"), "train.py"),
+        (("env", "BATCH={batch}", "./bench"), "bench"),
+        (("python", "-m", "package.train", "{batch}"), "package.train"),
+    ],
+)
+def test_a_program_is_named_by_its_script(command, name):
+    assert Program(command).name == name
+
+
+def test_lines_tell_steps_by_their_own_time_or_by_the_time_between_them():
+    lines = [(0, "starts"), (10, "step 0: loss 1"), (30, "step 10: loss 1"), (50, "noise"), (70, "step 20: loss 1")]
+    assert steps_of_lines(lines, "step {n}") == [
+        {"start_ns": 10, "duration_ns": 2},
+        {"start_ns": 30, "duration_ns": 4},
+    ]
+    timed = [(9_000_000, "it 3 took 0.002 s"), (9_500_000, "it 4 took 3e-3 s")]
+    found = steps_of_lines(timed, "it {n} took {s} s")
+    assert [row["duration_ns"] for row in found] == [2_000_000, 3_000_000]
+    with pytest.raises(CurvescopeError, match=r"\{time\} is unknown"):
+        line_pattern("step {time}")
+
+
+def test_a_run_times_more_steps_than_a_visit_of_other_steps_unless_their_number_is_fixed():
+    assert wanted_of(PROTOCOLS["default"], 8, profile=True)["steps"][1] > PROTOCOLS["default"].steps_per_visit[1]
+    assert wanted_of(PROTOCOLS["dlperf"], 8, profile=False) == {
+        "discarded": 21,
+        "steps": [100, 100],
+        "visit_s": 0.0,
+        "profiled": 0,
+    }
+
+
+TORCH = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+data = TensorDataset(torch.randn(4096, 8), torch.randint(4, (4096,)))
+while True:
+    for inputs, labels in DataLoader(data, int(sys.argv[1])):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_a_training_script_of_torch_is_measured_with_its_layers_and_its_input(tmp_path):
+    steps = ProgramSteps(program_of(tmp_path, TORCH), Axis())
+    found = steps.visit(None, 16, replace(SHORT, profiled_steps=3))
+    assert steps.source == "steps of a torch optimizer (SGD)"
+    assert len(found.unprofiled) == 2
+    assert {"duration_ns", "cpu_time_ns", "peak_memory_bytes"} <= set(found.unprofiled[0])
+    assert len(found.profiled) == 3
+    assert {row.get("layer") for row in found.profiled[1].kernels} >= {"0", "2"}
+    assert {row.get("phase") for row in found.profiled[1].kernels} >= {"forward", "backward", "optimizer", "input"}
+    assert found.profiled[1].inputs
+    assert found.layer_classes["0"] == "Linear"
+    assert steps.facts["threads"] > 0

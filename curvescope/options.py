@@ -130,8 +130,9 @@ def add_curve(parser: argparse.ArgumentParser) -> None:
     add(parser, "--lock-clocks", *RESULT)
 
 
-def add_program(parser: CommandParser) -> None:
+def add_program(parser: argparse.ArgumentParser) -> None:
     """Declare the options of commands that measure a program as it is: `-- COMMAND`, whose description names them."""
+    assert isinstance(parser, CommandParser)
     parser.takes_program = True
     for name in ("--step-range", "--step-line", "--workdir"):
         parser.add_argument(name, help=argparse.SUPPRESS)

@@ -149,8 +149,8 @@ def _known(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None
     made = experiments_of(recording.meta)
     starts_s = tuple(seconds for one in made for name, seconds in one.setup_s.items() if not is_costly(name))
     facts = starts_s, impossible(recording), fullness(recording), total_s
-    facts = *facts, framework_beside_torch(recording)
-    budget = Budget(diagnosis, device_kind(recording.meta), time_left_s, *facts)
+    framework = framework_beside_torch(recording)
+    budget = Budget(diagnosis, device_kind(recording.meta), time_left_s, *facts, framework=framework)
     return Known(diagnosis, made, dict(replayable), budget)
 
 

@@ -40,9 +40,9 @@ class Jax(Adapter):
         jax = self.module
         jax.block_until_ready(result)
         jax.block_until_ready(_alive(jax))
-        for device in jax.devices():
-            if device.platform != "cpu":
-                jax.block_until_ready(jax.device_put(0.0, device) + 1.0)
+        for used in jax.devices():
+            if used.platform != "cpu":
+                jax.block_until_ready(jax.device_put(0.0, used) + 1.0)
 
 
 def _alive(jax: Any) -> list[Any]:

@@ -44,14 +44,14 @@ class Affordable(StoppingRule[int]):
         clock_s: Callable[[], float],
         began_s: float,
         smallest_s: float = math.inf,
-        start_s: Callable[[int], float] = lambda _: 0.0,
+        start_s: Callable[[int], float | None] = lambda _: 0.0,
     ) -> None:
         """Take the limit of the rule, and the time of a first step of the smallest size, seconds.
 
-        `began_s` is when the run began, on the clock; `sizes` may grow. `start_s` gives the seconds of a visit before
-        its first step, as far as they are known.
+        `began_s` is when the run began, on the clock; `sizes` may grow. `start_s` gives the seconds of a visit
+        beside its steps, as far as they are known; None if the visit is made already.
         """
-        self._start_s = start_s
+        self._starts_s = start_s
         super().__init__(least=rule.least, time_limit_s=rule.time_limit_s)
         self._rule, self._protocol, self._sizes = rule, protocol, sizes
         self._clock_s, self._began_s, self._smallest_s = clock_s, began_s, smallest_s
@@ -105,7 +105,8 @@ class Affordable(StoppingRule[int]):
         """Whether a visit of a size fits the time; asked right before it."""
         self._waiting = [one for one in self._waiting if one != condition]
         needed = by_need(self._sizes)[:_NEEDED]
-        if math.isinf(self.left_s) or (self._round == 0 and condition == needed[0]) or self._is_cheap():
+        first = self._round == 0 and condition == needed[0]
+        if math.isinf(self.left_s) or first or self._is_cheap() or self._starts_s(condition) is None:
             return True
         step_s = self._step_s(condition)
         fits = self._discarded(condition, step_s) + step_s <= self.left_s
@@ -165,6 +166,9 @@ class Affordable(StoppingRule[int]):
             return times_s[nearest] * max(size / nearest, 1.0)
         share = (size - below) / (above - below)
         return times_s[below] + share * (times_s[above] - times_s[below])
+
+    def _start_s(self, size: int) -> float:
+        return self._starts_s(size) or 0.0
 
     def _discarded(self, size: int, step_s: float) -> float:
         return self._start_s(size) + self._protocol.discarded_steps * step_s

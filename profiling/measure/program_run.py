@@ -155,12 +155,13 @@ class _Output:
         discarded, (least, most) = self._wanted["discarded"], self._wanted["steps"]
         timed = self._moments[discarded:]
         took_s = (timed[-1] - timed[0]) / 1e9 if timed else 0.0
-        return len(timed) > most or (len(timed) > least and took_s >= self._wanted["visit_s"])
+        visit_s: float = self._wanted["visit_s"]
+        return len(timed) > most or (len(timed) > least and took_s >= visit_s)
 
 
 def _is_complete(folder: Path) -> bool:
     """Whether a process wrote that it has all steps, the first rank if it knows one."""
-    return any(one["complete"] and one["rank"] in (None, "0") for one in _read(folder))
+    return any(bool(one["complete"]) and one["rank"] in (None, "0") for one in _read(folder))
 
 
 def _read(folder: Path) -> list[dict[str, Any]]:

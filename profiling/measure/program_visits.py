@@ -37,7 +37,7 @@ _TO_MARK = (
     "Mark one: `with torch.profiler.record_function('step'):` around it, or `print(f'step {n}', flush=True)` after it "
     "and --step-line 'step {n}'"
 )
-_STEPS, _VISIT_S = (2, 100), 1.5  # timed steps of a run, least and most, and seconds for them
+_STEPS, _VISIT_S = (1, 100), 1.5  # timed steps of a run, least and most, and seconds for them
 _LOADING = "enumerate(DataLoader)"  # how torch names the wait for a batch
 
 
@@ -110,10 +110,14 @@ class ProgramSteps(AnyWorkload):
         versions["torch"] = self.facts.get("torch")
         return {**entry, "device": device, "versions": versions}
 
-    def start_s(self, batch: int) -> float:
-        """Seconds of a run beside its timed steps: until the first one, and for the profile and the end."""
-        made = self._tried is not None and self._tried[0] == batch
-        return 0.0 if made or not self._beside_s else fmean(self._beside_s)
+    def start_s(self, batch: int) -> float | None:
+        """Seconds of a run beside its timed steps: until the first one, and for the profile and the end.
+
+        None if the run was made already.
+        """
+        if self._tried is not None and self._tried[0] == batch:
+            return None
+        return fmean(self._beside_s) if self._beside_s else 0.0
 
     def closing_entry(self) -> dict[str, Any]:
         """What marked the steps, and the median time until the first one had ended, by value."""
@@ -245,7 +249,7 @@ def _first_step_s(told: Mapping[str, Any] | None, found: Found) -> float | None:
     """Seconds from the start of the run to the end of its first step."""
     if told is None or told.get("first_step_ns") is None:
         return None
-    return max((told["first_step_ns"] - found.began_ns) / 1e9, 0.0)
+    return max((int(told["first_step_ns"]) - found.began_ns) / 1e9, 0.0)
 
 
 def _profiled(chunks: Any) -> tuple[list[StepRows], dict[str, str]]:

@@ -65,7 +65,7 @@ def run_sweep(
         # Two rounds name the kernels of a layer; marks time it in every round.
         named = protocol.profiled_rounds is not None and profiles.get(batch, 0) >= protocol.profiled_rounds
         with clocks:
-            result = workload.visit(
+            result: Visit | Empty = workload.visit(
                 visit,
                 batch,
                 protocol,

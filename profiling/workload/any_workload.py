@@ -101,8 +101,8 @@ class AnyWorkload:
         """The entries of `recording.json` that describe the machine, with what only the steps' process knows."""
         return dict(entry)
 
-    def start_s(self, batch: int) -> float:  # noqa: ARG002 - a program's starts depend on it
-        """Seconds of a visit before its first step; 0 where steps are kept between visits."""
+    def start_s(self, batch: int) -> float | None:  # noqa: ARG002 - a program's starts depend on it
+        """Seconds of a visit beside its steps, 0 where they are kept between visits; None if the visit is made."""
         return 0.0
 
     def closing_entry(self) -> dict[str, Any]:

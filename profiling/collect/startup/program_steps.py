@@ -94,7 +94,9 @@ class Steps:
         if self._profiling:
             self._profiled += 1
             self._recorder.end_step()
-            if self._profiled >= self._wanted["profiled"]:
+            # Profiling at most doubles the run, or adds one step.
+            is_long = now[0] - self._profile_began_ns >= self._timed_ns
+            if is_long or self._profiled >= self._wanted["profiled"]:
                 self._end_profile()
                 self.write()
             return
@@ -105,8 +107,9 @@ class Steps:
 
     def _most(self) -> int:
         """Number of steps to time, from the duration of the last discarded one."""
-        least, most = self._wanted["steps"]
-        return max(least, min(most, round(self._wanted["visit_s"] / max(self._last_ns / 1e9, 1e-6))))
+        least, most = map(int, self._wanted["steps"])
+        wanted_s: float = self._wanted["visit_s"]
+        return max(least, min(most, round(wanted_s / max(self._last_ns / 1e9, 1e-6))))
 
     def snapshot(self) -> Any:
         """The time, once all work is done, and the resources used so far; CUDA's work is timed by events."""
@@ -167,7 +170,8 @@ class Steps:
             self._recorder.give_up(f"torch could not be recorded: {error!r}")
             self.write()
             return
-        self._profiling, self._profiled = True, 0
+        self._profiling, self._profiled, self._profile_began_ns = True, 0, time.monotonic_ns()
+        self._timed_ns = sum(row["duration_ns"] for row in self._rows)
 
     def _end_profile(self) -> None:
         self._recorder.close_window()
@@ -218,19 +222,20 @@ class Steps:
         """Hook optimizers, torch's profiler, its ranges, and the calls of a model that no optimizer trains."""
         from torch.optim import optimizer as optimizers
 
+        kind: Any = optimizers.Optimizer
         self._torch, trains = torch, []
 
         def optimized(optimizer: Any, *_: Any) -> None:
             self.ended(OPTIMIZER, self._first(optimizer))
 
         optimizers.register_optimizer_step_post_hook(optimized)
-        build = optimizers.Optimizer.__init__
+        build = kind.__init__
 
         def built(self_: Any, *arguments: Any, **named: Any) -> None:
             trains.append(True)
             build(self_, *arguments, **named)
 
-        optimizers.Optimizer.__init__ = built
+        kind.__init__ = built
         self._follow_calls(torch, trains)
         profiled = sys.modules.get("torch.profiler.profiler")
         if profiled is not None:
@@ -265,7 +270,8 @@ class Steps:
 
     def follow_jax(self, jax: Any) -> None:
         """Wrap what jax.jit makes, and JAX's ranges."""
-        jit, seen, steps = jax.jit, {}, self
+        jit, steps = jax.jit, self
+        seen: dict[Any, int] = {}
         # While JAX traces one function, calls of others in it are no steps.
         is_outermost = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", lambda: True)
 

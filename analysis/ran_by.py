@@ -21,7 +21,7 @@ def framework_of(recording: Recording) -> str:
     torch = (meta.get("versions") or {}).get("torch")
     if others:
         return " and ".join([*others, *([f"torch {torch}"] if torch and _ran_operators(recording) else [])])
-    if ("imported_from" in meta and not torch) or _shows_nothing(recording):
+    if (not torch and ("imported_from" in meta or meta.get("program"))) or _shows_nothing(recording):
         return UNKNOWN
     return f"torch {torch or '?'}"
 

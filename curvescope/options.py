@@ -206,7 +206,8 @@ def configurations_of(args: argparse.Namespace, axes: Axes, device: str) -> tupl
     else:
         how = (*sample_of(args, args.network), device, args.mode, args.precision, args.compile)
         made = [Configuration(args.network, *how, axis=axes.curve, fixed=fixed) for fixed in axes.curves]
-    made = [replace(configuration, graphed=args.cuda_graph) for configuration in made]
+    if not program:
+        made = [replace(configuration, graphed=args.cuda_graph) for configuration in made]
     for configuration in made:
         configuration.check()
     return tuple(made)
@@ -241,6 +242,7 @@ def programs_of(args: argparse.Namespace, axes: Axes, command: Sequence[str]) ->
         "--mode": args.mode != "training",
         "--precision": args.precision != "fp32",
         "--compile": args.compile not in (False, "no"),
+        "--memory-limit": getattr(args, "memory_limit", None),
         "--cuda-graph": args.cuda_graph not in (False, "no"),
         "--device": args.device,
     }

@@ -16,6 +16,7 @@ from ..profiling.measure.visit import warm_up_ns
 from ..profiling.recording.experiments import Experiment, Scope, Stage
 from .factor import USUAL_SETUP_S
 from .factors import factor_of
+from .program_worker import fits_programs
 from .step_variants import MARGIN
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ _USUAL_LIMIT_S = 60.0
 _RUNS_PER_VISIT = 2.5
 _TERM_SETUP_S, _VISIT_S = 1.0, 0.01
 _LEAST_START_S = 0.01  # whatever the clock says: 0 is a change that does not apply
+_RUN_STEPS_S = 2.0  # of the steps of a run of a program, which are more than those of a visit
 _CUDA_START_S = 6.0  # of complete steps: with a context, cuDNN and a first step of each batch size
 
 
@@ -59,6 +61,9 @@ class Budget:
     impossible: frozenset[str] = frozenset()  # names of factors that these complete steps are known to refuse
     fullness: Mapping[int, float] = field(default_factory=dict)  # share of memory that a process takes, by batch size
     total_s: float = 0.0  # seconds for experiments, of which some are left
+    run_s: float | None = (
+        None  # seconds of a run of a program beside its steps, where each visit is one; None: it is not
+    )
     framework: str | None = None  # that ran the steps if it is not PyTorch, whose factors then change nothing
 
     @property
@@ -74,7 +79,10 @@ class Budget:
     def fits(self, scope: str, name: str) -> bool:
         """Whether a factor can change what the steps' framework runs."""
         factor = factor_of(name)
-        return factor is None or factor.fits(scope, self.framework)
+        if factor is None:
+            return True
+        runs = self.run_s is None or (scope == Scope.STEP and fits_programs(factor))
+        return runs and factor.fits(scope, self.framework)
 
     def setup_s(self, name: str) -> float:
         """Expected seconds until the complete step runs with a factor; 0 if it does not apply to the device."""
@@ -145,6 +153,8 @@ class Budget:
             steps = [EXPERIMENT.steps_of_visit(1, round(time_ms * 1e6)) for time_ms in times_ms]
             runs_ms = np.maximum(times_ms, warm_up_ns(self.device) / 1e6) + steps * times_ms
         round_s = variants * (float(runs_ms.sum()) / 1e3 + len(wanted.batches) * _VISIT_S)
+        if wanted.scope == Scope.STEP and self.run_s is not None:
+            return 0.0, round_s + variants * len(wanted.batches) * (self.run_s + _RUN_STEPS_S)
         if wanted.scope == Scope.STEP and self.takes_turns(wanted.batches):
             return 0.0, setup_s + round_s
         return setup_s, round_s

@@ -112,6 +112,7 @@ class Factor:
     brings_about: bool = False
     partial: bool = False
     by_size: bool = False
+    is_made_in_programs: bool = False  # whether `startup/program_changes.py` makes it in a program's process
     any_framework: bool = False  # whether it changes complete steps of every framework; else only PyTorch's
     sets: str | None = None  # e.g. threads: of factors that set the same, only one can be changed at a time
 
@@ -161,6 +162,7 @@ def together(name: str, factors: Sequence[Factor]) -> Factor:
         prepare=lambda target: [one.prepare(target) for one in changes],
         change=change,
         environment={name: value for one in changes for name, value in one.environment.items()},
+        variables=lambda: {name: value for one in changes for name, value in one.variables().items()},
         around=around,
         without_effect=lambda before, after: first(one.without_effect(before, after) for one in changes),
     )

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby, product
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ..analysis import causes
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _LARGE = 0.15  # share of a complete step that a cause claims, for its factors to come before all else
 _OPEN = 0.2  # share of an anomaly that terms not distinguished from 0 may make
+_RUN_ENDS_S = 1.0  # what the end of a run of a program takes
 _LEAST_TERM = 0.05  # of an anomaly; a smaller term is not worth rounds
 
 
@@ -150,8 +152,15 @@ def _known(recording: Recording, time_left_s: float, diagnosis: Diagnosis | None
     starts_s = tuple(seconds for one in made for name, seconds in one.setup_s.items() if not is_costly(name))
     facts = starts_s, impossible(recording), fullness(recording), total_s
     framework = framework_beside_torch(recording)
-    budget = Budget(diagnosis, device_kind(recording.meta), time_left_s, *facts, framework=framework)
+    budget = Budget(diagnosis, device_kind(recording.meta), time_left_s, *facts, _run_s(recording), framework)
     return Known(diagnosis, made, dict(replayable), budget)
+
+
+def _run_s(recording: Recording) -> float | None:
+    """Seconds of a run of a program beside its steps, as it is known; None if the steps are not a program's."""
+    if recording.meta.get("program") is None:
+        return None
+    return median((recording.meta.get("startup_s") or {"": 0.0}).values()) + _RUN_ENDS_S
 
 
 def candidates(known: Known) -> Iterator[Experiment]:

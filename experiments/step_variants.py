@@ -24,6 +24,7 @@ from ..profiling.recording.experiments import TIME_IS_UP, Experiment, record_exp
 from ..profiling.recording.store import Recording, RecordingWriter
 from .factor import Target
 from .factors import step_change
+from .program_worker import ProgramWorker
 from .recorded_steps import target_of
 from .runner import Condition, Row, Runner, Watch
 from .step_worker import Number, Ready, StepWorker
@@ -53,9 +54,12 @@ def run_step(
     experiment: Experiment,
     writer: RecordingWriter,
     watch: Watch | None = None,
-    start: Callable[[Target, str | None], StepWorker] = StepWorker,
+    start: Callable[[Target, str | None], Worker] | None = None,
 ) -> Experiment:
-    """Run an experiment on complete steps and record its timed steps, see `Runner.run`; `start` starts a worker."""
+    """Run an experiment on complete steps and record its timed steps, see `Runner.run`.
+
+    `start` starts a worker; the default is that of the steps.
+    """
     try:
         configuration = configuration_of(recording.meta)
     except CurvescopeError as error:
@@ -64,8 +68,12 @@ def run_step(
         return done
     empty_cache(configuration.device)  # of terms that ran in this process
     runner = StepRunner(experiment, writer, watch or Watch(), configuration.device)
+    start = start or (StepWorker if configuration.program is None else ProgramWorker)
     runner.prepare(recording, target_of(recording, configuration, experiment.batches), start)
     return runner.run()
+
+
+Worker = StepWorker | ProgramWorker
 
 
 class _TooLateError(Exception):
@@ -75,10 +83,10 @@ class _TooLateError(Exception):
 class StepRunner(Runner):
     """An experiment on complete steps, each variant in a process of its own."""
 
-    def prepare(self, recording: Recording, target: Target, start: Callable[[Target, str | None], StepWorker]) -> None:
+    def prepare(self, recording: Recording, target: Target, start: Callable[[Target, str | None], Worker]) -> None:
         """Take what it runs."""
         self._target, self._start_worker = target, start
-        self._workers: dict[str | None, StepWorker] = {}
+        self._workers: dict[str | None, Worker] = {}
         self._running: set[str | None] = set()  # the variants that get visits
         self._turns = False  # whether one process at a time has the memory
         self._ready: dict[str | None, Ready] = {}

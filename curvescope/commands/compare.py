@@ -6,7 +6,8 @@ eager and compiled code.
 
 `--measure base=main head=.` measures versions of a step together: each in processes of its own, in turn, and as many
 processes as the answer needs. A version is a folder or a git revision, and may have its own interpreter and environment
-variables.
+variables. Or it is a program as it is, a command in which {batch} may stand for the batch size: `--measure base='python
+a.py' head='python b.py'`; each of its runs is a process.
 
 `--fail-over 5%` makes it a check: exit code 1 if a step time grew by more than that and significantly (its interval
 excludes zero change, after Holm correction over all step times).
@@ -56,6 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measured.add_argument(
         "-o", "--output", type=as_path, metavar="DIR", help="folder to create (default: runs/DATE_versions)"
     )
+    for name in ("--step-range", "--step-line"):  # of programs, as of `diagnose`
+        parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument(
         "--by",
         choices=("layer", "operator", "family", "kernel"),
@@ -131,20 +134,31 @@ def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, A
     from ..analysis.compare import decided
     from ..analysis.render.live import LiveProgress
     from ..profiling.measure.configuration import Configuration
-    from ..profiling.measure.versions import PROTOCOL, ROUNDS_OF_PROCESS, Version, checked_out, measure_versions
+    from ..profiling.measure.versions import (
+        PROGRAMS,
+        PROTOCOL,
+        ROUNDS_OF_PROCESS,
+        Version,
+        checked_out,
+        measure_versions,
+    )
     from ..profiling.recording.store import new_recording_path
 
-    versions = [Version.parse(text) for text in args.measure]
+    how = {"step_range": args.step_range, "step_line": args.step_line}
+    versions = [replace(Version.parse(text), **how) for text in args.measure]
     names = [version.name for version in versions]
-    if args.base is not None or args.step is None or len(set(names)) < max(2, len(names)):
+    programs = [version for version in versions if version.program is not None]
+    wrong = (args.step is None) != bool(programs) or 0 < len(programs) < len(versions)
+    if args.base is not None or wrong or len(set(names)) < max(2, len(names)):
         raise CurvescopeError(
-            "--measure takes two versions or more with different names, and --step: "
-            "--measure base=main head=. --step FILE.py:MAKE_STEP."
+            "--measure takes two versions or more with different names, and --step: --measure base=main head=. --step "
+            "FILE.py:MAKE_STEP; or commands alone: --measure base='python a.py' head='python b.py'."
         )
-    protocol = PROTOCOL
+    protocol = PROGRAMS if programs else PROTOCOL
     if args.time_limit is not None:
         protocol = replace(protocol, time_limit_s=options.check_time_limit(args.time_limit))
-    configuration = Configuration.of_step(args.step, pick_device(args.device))
+    configuration = None if programs else Configuration.of_step(args.step, pick_device(args.device))
+    rounds_of_process = 1 if programs else ROUNDS_OF_PROCESS
     with checked_out(versions) as found, LiveProgress() as view:
         folder = args.output or new_recording_path("versions")
         paths = measure_versions(
@@ -153,7 +167,7 @@ def _measured(args: argparse.Namespace, over: float | None) -> list[tuple[str, A
             parse_batches(args.batch or "1"),
             protocol,
             folder,
-            decided=lambda rows: decided(rows, names, over or _DEFAULT_OVER, ROUNDS_OF_PROCESS),
+            decided=lambda rows: decided(rows, names, over or _DEFAULT_OVER, rounds_of_process),
             report=view.report,
         )
     terminal.console(stderr=True).print(f"Recorded in {folder}.")

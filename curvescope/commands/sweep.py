@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="memory limit of each visit, e.g. 8GB: of the device, or on a CPU of the address space that the network "
         "adds",
     )
+    options.add_program(parser)
     options.add_protocol(parser)
     options.add(parser, "--lock-clocks")
     where.add_argument(
@@ -76,7 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.resume and (args.network or args.step):
+    if args.program and args.scheduler is not None:
+        raise CurvescopeError("--scheduler is for networks and steps: a program runs on this machine.")
+    if args.resume and (args.network or args.step or args.program):
         raise CurvescopeError("--resume continues the existing plan: omit the network and --step.")
     if args.scheduler is None:
         if args.workers is not None:
@@ -169,18 +172,23 @@ def _plan(args: argparse.Namespace, workers: Workers | None) -> SweepPlan:
     from ..profiling.measure.sweep_plan import SweepPlan
     from ..profiling.workload.network_step import check_precision
 
-    if not args.network and not args.step:
+    if not args.network and not args.step and not args.program:
         raise CurvescopeError(
-            f"Name the networks to sweep: {', '.join(names())}; a step of your own: --step; or `--resume DIR`."
+            f"Name the networks to sweep: {', '.join(names())}; a step of your own: --step; a program: "
+            "`-- python train.py --batch-size {batch}`; or `--resume DIR`."
         )
     searched = re.fullmatch(r"(?:(.+)\.\.)?max", args.batch or "")
     protocol = options.protocol_of(args)
     if searched:
+        if args.program:
+            raise CurvescopeError(f"--batch {args.batch}: name the sizes for a program.")
         if args.axis:
             raise CurvescopeError(f"--batch {args.batch}: the largest batch size is searched without --axis.")
         axes = Axes(BATCH, parse_batches(searched[1]) if searched[1] else ())
     else:
         axes = options.axes_of(args)
+    if args.program:
+        return SweepPlan(tuple(options.configurations_of(args, axes, "cpu")), axes.values, False, protocol)
     device = pick_device(args.device) if workers is None else workers.pick_device(args.device)
     limit = options.memory_limit_of(args)
     made = options.steps_of(args, axes, device) if args.step else _networks(args, axes, device)

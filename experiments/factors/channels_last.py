@@ -72,4 +72,5 @@ FACTOR = Factor(
         reason_against=_reason_against_steps,
         change=lambda workload, _: ChangedModule(workload, _to_channels_last),
     ),
+    is_made_in_programs=True,
 )

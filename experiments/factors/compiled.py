@@ -43,4 +43,5 @@ FACTOR = Factor(
         change=lambda workload, _: ChangedModule(workload, _compile),
     ),
     sets="code",
+    is_made_in_programs=True,
 )

@@ -41,6 +41,7 @@ BENCHMARK = Factor(
     step=StepChange(
         how=_TIMING, screen=3, common=14, prepare=lambda _: setattr(import_torch().backends.cudnn, "benchmark", True)
     ),
+    is_made_in_programs=True,
 )
 # At every batch size, so that no algorithm is lost where the memory is full.
 WORKSPACE = Factor(

@@ -91,6 +91,7 @@ FOREACH = Factor(
     step=_form("foreach", common=3),
     partial=True,
     sets="optimizer",
+    is_made_in_programs=True,
 )
 FUSED = Factor(
     name="fused_optimizer",
@@ -99,6 +100,7 @@ FUSED = Factor(
     step=_form("fused", common=2),
     partial=True,
     sets="optimizer",
+    is_made_in_programs=True,
 )
 # All of the updates' cost goes away; the parameters keep their values.
 NO_UPDATE = Factor(

@@ -53,6 +53,7 @@ BF16 = Factor(
         changed_results=lambda _: "products and convolutions have 8 significant bits",
         change=_in_bf16,
     ),
+    is_made_in_programs=True,
 )
 TF32 = Factor(
     name="tf32",
@@ -66,4 +67,5 @@ TF32 = Factor(
         changed_results=lambda _: "products and convolutions have 11 significant bits",
         change=_in_tf32,
     ),
+    is_made_in_programs=True,
 )

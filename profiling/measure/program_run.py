@@ -77,7 +77,8 @@ def run_program(
         CurvescopeError: it cannot be run.
     """
     request = {**wanted, "range": program.step_range, "folder": str(folder)}
-    environment = {**os.environ, **(variables or {}), "PYTHONPATH": startup_path(), VARIABLE: json.dumps(request)}
+    own = {"PYTHONPATH": startup_path(), VARIABLE: json.dumps(request)}
+    environment = {**os.environ, **(variables or {}), **own}
     environment["PYTHONUNBUFFERED"] = "1"  # its lines arrive when they are written
     words = program.words(values)
     began_ns = time.monotonic_ns()

@@ -69,6 +69,7 @@ class ProgramSteps(AnyWorkload):
         self.source: str | None = None  # what marks the steps
         self.facts: dict[str, Any] = {}  # of the program's process, see `program_steps.write`
         self._variables = dict(variables or {})
+        self._changes: tuple[str, ...] = ()
         self._recording: AnyPath | None = None
         self._tried: tuple[int, Visit | Empty] | None = None
 
@@ -154,7 +155,7 @@ class ProgramSteps(AnyWorkload):
         began_s = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="curvescope-") as folder:
             chunks = begin(Path(folder, "profile"), {"recording_type": "profile"})
-            wanted = wanted_of(protocol, batch, profile=profile)
+            wanted = {**wanted_of(protocol, batch, profile=profile), "changes": self._changes}
             values = {**self.fixed, self.axis.name: batch}
             found = run_program(
                 self.program,
@@ -174,6 +175,10 @@ class ProgramSteps(AnyWorkload):
         """Let also the first visit follow a protocol, and keep the output of the runs beside a recording."""
         self.protocol, self._recording = protocol, recording
 
+    def change(self, variables: Mapping[str, str], changes: Sequence[str]) -> None:
+        """Run the program with further variables, and with changes by `startup/program_changes.py` in its process."""
+        self._variables, self._changes = {**self._variables, **variables}, tuple(changes)
+
     def _log(self, batch: int) -> Path | None:
         """The file for the output of the runs of a value; None before the recording is there, or if it is remote."""
         if not isinstance(self._recording, Path) or not (self._recording / META_FILE).is_file():
@@ -189,6 +194,8 @@ class ProgramSteps(AnyWorkload):
         elif told is not None:
             mark = told["mark"]
             self.source = told["source"] and f"{told['source']}{f' ({mark})' if mark else ''}"
+        if told is not None and told.get("refused"):
+            return Empty(FAILED, str(told["refused"]))
         if len(rows) < wanted["steps"][0]:
             return self._why_not(found, rows)
         if told is not None:

@@ -21,9 +21,10 @@ from ..recording.store import META_FILE, RecordingWriter, open_recording
 from .configuration import Configuration
 from .loop import Empty, Progress, Visit, VisitWriter
 from .machine import Machine, different_facts
+from .program_visits import ProgramSteps
 from .protocol import Protocol, doubled
 from .stopping import Complete, Until
-from .sweep import Precise, describe_sweep, sweep_batches, why_unmeasured
+from .sweep import Precise, describe_sweep, run_sweep, sweep_batches, why_unmeasured
 from .visit_processes import LocalMeasurer, Measurer
 
 _POLL_S = 0.2  # time until Ctrl-C is noticed
@@ -117,6 +118,8 @@ def _run_configuration(
     existing = open_recording(path) if (path / META_FILE).is_file() else None
     if existing is not None and existing.complete:
         return None if existing.parts("steps") else why_unmeasured(existing.meta)
+    if configuration.program is not None:
+        return _run_program(path, configuration, plan, report, precise)
     machine = measurer.describe(configuration.device)
     if isinstance(machine, Empty):
         return machine.detail
@@ -154,6 +157,25 @@ def _run_configuration(
             report(configuration.label, replace(progress, steps=visits.steps))
 
         return sweep_batches(visits, measure, Until(Complete.of(plan.protocol), precise), note)
+
+
+def _run_program(
+    path: AnyPath, configuration: Configuration, plan: SweepPlan, report: Report, precise: Precise
+) -> str | None:
+    """Measure a program, whose runs are processes of their own; an interrupted recording of it is not resumed."""
+    if (path / META_FILE).is_file():
+        raise CurvescopeError(f"{path} was interrupted, and runs of a program are not resumed: remove it, and resume.")
+    steps = configuration.build()
+    assert isinstance(steps, ProgramSteps)
+    steps.follow(plan.protocol, path)
+    rule = Until[int](Complete.of(plan.protocol), precise)
+    try:
+        run_sweep(
+            steps, plan.batches, plan.protocol, path, lambda progress: report(configuration.label, progress), rule
+        )
+    except CurvescopeError as error:
+        return str(error)
+    return None
 
 
 def _check_device(path: AnyPath, meta: Mapping[str, Any], machine: Machine) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,11 +23,14 @@ from typing import Any
 
 from ...base.errors import CurvescopeError
 from ..hardware.host_usage import wait_until_quiet
+from ..recording.axis import BATCH
 from ..recording.store import TOGETHER, RecordingWriter
+from ..workload.program import Program
 from .configuration import Configuration
 from .loop import Empty, Loop, Progress, Visit, VisitWriter
 from .machine import Machine, describe_machine
 from .processes import InterpreterOfVersion
+from .program_visits import ProgramSteps
 from .protocol import Protocol
 from .stopping import Complete, StepRow, Until
 from .sweep import describe_sweep
@@ -38,6 +43,9 @@ _PROFILED = 6  # processes whose last round is also profiled: the rows of a comp
 PROTOCOL = Protocol(
     "versions", (LEAST_PROCESSES * ROUNDS_OF_PROCESS, MOST_PROCESSES * ROUNDS_OF_PROCESS), 1, (1, 16), 0.15, 4, 600.0
 )
+# Of programs, whose every visit is a process: as many processes, with one round each.
+PROGRAMS = replace(PROTOCOL, rounds=(LEAST_PROCESSES, MOST_PROCESSES))
+_NAME = re.compile(r"[\w.-]+")
 _VARIABLE = re.compile(r"(\w+)=(.*)", re.DOTALL)
 
 Measured = tuple[str, int]  # version and batch size
@@ -52,22 +60,37 @@ class Version:
     python: str = sys.executable  # interpreter that runs it
     variables: tuple[tuple[str, str], ...] = ()  # of its environment
     folder: Path = Path()  # of a revision only once it is checked out
+    program: tuple[str, ...] | None = None  # a command that is measured as it is, in place of a step
+    step_range: str | None = None  # of a program: this and the next as of `Program`
+    step_line: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Version:
         """The version that a value of `--measure` names."""
         name, _, rest = text.partition("=")
+        program = _command(rest)
+        if program is not None and _NAME.fullmatch(name):
+            return cls(name, rest, program=program)
         where, *settings = rest.split(",")
         place, _, python = where.rpartition("@")
         if not (place and os.access(python, os.X_OK) and Path(python).is_file()):
             place, python = where, sys.executable
         variables = [_VARIABLE.fullmatch(setting) for setting in settings]
-        if not re.fullmatch(r"[\w.-]+", name) or not place or not all(variables):
+        if not _NAME.fullmatch(name) or not place or not all(variables):
             raise CurvescopeError(
                 f"--measure {text}: write NAME=FOLDER or NAME=REVISION, e.g. base=main head=. ; @PYTHON after it names "
-                "an interpreter, ,VARIABLE=VALUE sets environment variables."
+                "an interpreter, ,VARIABLE=VALUE sets environment variables. A program is NAME='COMMAND ARGUMENTS'."
             )
         return cls(name, place, python, tuple((variable[1], variable[2]) for variable in variables if variable))
+
+
+def _command(text: str) -> tuple[str, ...] | None:
+    """The words of a command that can be run, with arguments; None if it is a folder or a revision."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return None
+    return tuple(words) if len(words) > 1 and shutil.which(words[0]) is not None else None
 
 
 @contextmanager
@@ -80,6 +103,9 @@ def checked_out(versions: Sequence[Version]) -> Iterator[list[Version]]:
 @contextmanager
 def _folder(version: Version) -> Iterator[Path]:
     """The folder of a version; of a revision the working directory in a temporary worktree."""
+    if version.program is not None:
+        yield Path.cwd()
+        return
     if Path(version.place).is_dir():
         yield Path(version.place).resolve()
         return
@@ -110,6 +136,35 @@ def _git(*words: str) -> str | None:
     return ran.stdout.strip() if ran.returncode == 0 else None
 
 
+class ProgramRuns:
+    """A program as a version: every visit is a run of it, and so a process of its own."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        """Prepare; nothing runs."""
+        steps = configuration.build()
+        assert isinstance(steps, ProgramSteps)
+        self._steps = steps
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method, as a process of a version would."""
+        return getattr(self, method)(*arguments)
+
+    def visit(self, batch: int, protocol: Protocol) -> Visit | Empty:
+        """Make one visit."""
+        return self._steps.visit(None, batch, protocol, profile=protocol.profiled_steps > 0)
+
+    def files(self) -> list[str]:
+        """Unknown: a program may load anything."""
+        return []
+
+    def facts(self, machine: Mapping[str, Any]) -> dict[str, Any]:
+        """Entries of `recording.json` that only its runs tell."""
+        return {**self._steps.machine_entry(machine), **self._steps.closing_entry()}
+
+    def end(self) -> None:
+        """Every run has ended."""
+
+
 class KeptSteps:
     """In a process of a version: its steps, built once, and visited again and again."""
 
@@ -138,7 +193,7 @@ class KeptSteps:
 
 def measure_versions(
     versions: Sequence[Version],
-    configuration: Configuration,
+    configuration: Configuration | None,
     batches: Sequence[int],
     protocol: Protocol,
     folder: Path,
@@ -153,16 +208,17 @@ def measure_versions(
     an error.
     """
     run = _Run(versions, configuration, protocol, start)
-    shared = {"run": uuid.uuid4().hex, "rounds_of_process": ROUNDS_OF_PROCESS}
+    shared = {"run": uuid.uuid4().hex, "rounds_of_process": run.rounds_of_process}
     with ExitStack() as opened:
         opened.callback(run.end)
         run.start_processes()
         for version in versions:
-            machine: Machine = run.call(version.name, "describe")
-            meta = describe_sweep(configuration.entry, batches, protocol) | machine.entry
+            own = configuration_of_version(version, configuration)
+            machine = describe_machine(own.device) if own.program is not None else run.call(version.name, "describe")
+            meta = describe_sweep(own.entry, batches, protocol) | machine.entry
             meta[TOGETHER] = {**shared, "name": version.name, "place": version.place}
             writer = opened.enter_context(RecordingWriter(folder / version.name, meta))
-            run.writers[version.name] = VisitWriter(writer, configuration.mode)
+            run.writers[version.name] = VisitWriter(writer, own.mode)
         complete: Complete[Measured] = Complete.of(protocol)
         Loop(
             conditions=[(version.name, batch) for batch in batches for version in versions],
@@ -173,31 +229,52 @@ def measure_versions(
             label=lambda measured: f"{measured[0]} at batch {measured[1]}",
             report=report,
         ).run()
-        for writer_of in run.writers.values():
-            writer_of.writer.update(rounds=run.rounds)
+        for name, writer_of in run.writers.items():
+            told = run.call(name, "facts", machine.entry) if run.runs_programs else {}
+            writer_of.writer.update(rounds=run.rounds, **told)
     return [folder / version.name for version in versions]
+
+
+def configuration_of_version(version: Version, configuration: Configuration | None) -> Configuration:
+    """What a version runs: its program, or the step of all."""
+    if version.program is not None:
+        program = Program(version.program, version.step_range, version.step_line)
+        return Configuration.of_program(program, BATCH, {})
+    assert configuration is not None
+    return configuration
 
 
 class _Run:
     """The processes of a run, and what they measured."""
 
     def __init__(
-        self, versions: Sequence[Version], configuration: Configuration, protocol: Protocol, start: Callable[..., Any]
+        self,
+        versions: Sequence[Version],
+        configuration: Configuration | None,
+        protocol: Protocol,
+        start: Callable[..., Any],
     ) -> None:
         self._versions, self._configuration, self._protocol, self._start = versions, configuration, protocol, start
+        self.runs_programs = any(version.program is not None for version in versions)
+        self.rounds_of_process = 1 if self.runs_programs else ROUNDS_OF_PROCESS
         self._processes: dict[str, Any] = {}
+        self._programs: dict[str, ProgramRuns] = {}
         self.writers: dict[str, VisitWriter] = {}
         self.rounds = 0
 
     @property
     def between_processes(self) -> bool:
         """Whether the processes have made their rounds."""
-        return self.rounds % ROUNDS_OF_PROCESS == 0
+        return self.rounds % self.rounds_of_process == 0
 
     def start_processes(self) -> None:
         """Start fresh processes; they load their libraries at the same time, before anything is measured."""
         self.end()
         for version in self._versions:
+            if version.program is not None:
+                runs = self._programs.setdefault(version.name, ProgramRuns(configuration_of_version(version, None)))
+                self._processes[version.name] = runs
+                continue
             self._processes[version.name] = self._start(
                 version.python, version.folder, dict(version.variables), KeptSteps, self._configuration
             )
@@ -213,7 +290,7 @@ class _Run:
 
     def visit(self, measured: Measured, round_: int) -> None:
         name, batch = measured
-        process, last = round_ // ROUNDS_OF_PROCESS, self.between_processes
+        process, last = round_ // self.rounds_of_process, self.between_processes
         most = self._protocol.profiled_steps if last and process < _PROFILED else 0
         result: Visit = self.call(name, "visit", batch, replace(self._protocol, profiled_steps=most), at=batch)
         if round_ == 0:

@@ -52,6 +52,7 @@ class Steps:
         self._mark: Any = None  # what marks the steps, e.g. the optimizer
         self._written = self._profiling = False
         self._torch: Any = None
+        self._refused: str | None = None  # why a change could not be made
         self._began_ns = time.monotonic_ns()
         self._restart()
         atexit.register(self.write)
@@ -202,7 +203,9 @@ class Steps:
                 "source": self._source,
                 "mark": getattr(self._mark, "__qualname__", None) or _type_of(self._mark),
                 "seen": self._seen,
-                "complete": len(self._rows) >= self._wanted["steps"][0] and self._seen > 0,
+                "complete": self._refused is not None
+                or (len(self._rows) >= self._wanted["steps"][0] and self._seen > 0),
+                "refused": self._refused,
                 "rows": self._rows,
                 "first_step_ns": self._first_ns,
                 "device": f"cuda:{cuda.current_device()}" if cuda and cuda.max_memory_allocated() else "cpu",
@@ -236,6 +239,9 @@ class Steps:
             build(self_, *arguments, **named)
 
         kind.__init__ = built
+        if self._wanted.get("changes"):
+            changes = self._load("_curvescope_program_changes", "collect/startup/program_changes.py")
+            changes.apply(torch, self._wanted["changes"], self._refuse)
         self._follow_calls(torch, trains)
         profiled = sys.modules.get("torch.profiler.profiler")
         if profiled is not None:
@@ -248,6 +254,11 @@ class Steps:
             profiled.profile.step = stepped
         self._follow_contexts(torch.autograd.profiler, "record_function", lambda context: context.name)
         self._follow_push_pop(torch.cuda.nvtx, "range_push", "range_pop")
+
+    def _refuse(self, why: Any) -> None:
+        """Note why a change cannot be made, and end the visit."""
+        self._refused = self._refused or str(why)
+        self.write()
 
     def _first(self, optimizer: Any) -> Any:
         """The first optimizer that steps, while it exists: it marks the steps."""

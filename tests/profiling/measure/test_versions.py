@@ -13,7 +13,7 @@ from curvescope.base.errors import CurvescopeError
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Empty, Visit
 from curvescope.profiling.measure.processes import InterpreterOfVersion
-from curvescope.profiling.measure.versions import PROTOCOL, Version, checked_out, measure_versions
+from curvescope.profiling.measure.versions import PROGRAMS, PROTOCOL, Version, checked_out, measure_versions
 from curvescope.profiling.recording.store import TOGETHER, open_recording
 
 from .fake_measurers import machine
@@ -154,3 +154,30 @@ def test_an_interpreter_that_cannot_start_is_an_empty_result(tmp_path):
     process = InterpreterOfVersion(sys.executable, tmp_path, {}, Path, ".")
     assert process.call("resolve") == Empty("killed", "its process ended with exit code 3")
     process.end()
+
+
+PRINTING = """
+import sys, time
+for n in range(100_000):
+    time.sleep(0.0005)
+    print(f"step {n}: {float(sys.argv[1]) * int(sys.argv[2])} ms", flush=True)
+"""
+
+
+def test_programs_are_compared_as_they_are_each_run_a_process(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(PRINTING)
+    commands = {name: f"{sys.executable} {script} {ms} {{batch}}" for name, ms in (("base", 2), ("head", 3))}
+    found = [replace(Version.parse(f"{name}={text}"), step_line="step {n}: {ms} ms") for name, text in commands.items()]
+    assert [version.program[0] for version in found] == [sys.executable] * 2
+    protocol = replace(PROGRAMS, rounds=(2, 2), profiled_steps=0)
+    paths = measure_versions(found, None, (4,), protocol, tmp_path / "r")
+    recordings = [open_recording(path) for path in paths]
+    assert [set(one.frame("steps")["duration_ns"]) for one in recordings] == [{8_000_000}, {12_000_000}]
+    assert {one.meta[TOGETHER]["rounds_of_process"] for one in recordings} == {1}
+    assert all("lines of its output" in one.meta["steps_by"] for one in recordings)
+
+
+@pytest.mark.parametrize("text", ["head=main,NAME=two words", "head=."])
+def test_a_version_with_blanks_in_a_variable_is_no_program(text):
+    assert Version.parse(text).program is None

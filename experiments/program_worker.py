@@ -1,0 +1,76 @@
+"""Runs of a user's program with one factor changed: by variables of its environment, or in its process.
+
+Every visit is a run of its own, so nothing is kept between visits, and every visit is a start. Results of the steps are
+not compared: only the program knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+
+from ..base.errors import CurvescopeError
+from ..profiling.measure.loop import Empty
+from ..profiling.measure.program_visits import ProgramSteps
+from ..profiling.measure.protocol import Protocol
+from ..profiling.measure.stopping import StepRow
+from ..profiling.recording.experiments import members
+from .factor import Factor, Target
+from .factors import factor_of, step_change
+from .step_worker import Ready
+
+_numbers = count(1)  # of runs, which stand for their processes
+
+
+def variables_of(name: str | None) -> dict[str, str]:
+    """The variables of the environment that factors set in a program."""
+    change = step_change(name)
+    return {**change.variables(), **change.environment}
+
+
+def changes_of(name: str | None) -> tuple[str, ...]:
+    """The factors of a name that change the program in its process."""
+    parts = () if name is None else members(name)
+    return tuple(one for one in parts if (found := factor_of(one)) is not None and found.is_made_in_programs)
+
+
+def fits_programs(factor: Factor) -> bool:
+    """Whether a factor can be changed in a program."""
+    change = factor.step
+    return factor.is_made_in_programs or bool(change is not None and (change.variables() or change.environment))
+
+
+class ProgramWorker:
+    """The runs of one variant; the methods are those of `StepWorker`."""
+
+    def __init__(self, target: Target, factor: str | None) -> None:
+        self._variables: Mapping[str, str] = variables_of(factor)
+        steps = target.configuration.build()
+        assert isinstance(steps, ProgramSteps)
+        self._steps = steps
+        steps.change(self._variables, changes_of(factor))
+
+    def warm_up(self, while_waiting: Callable[[], object] = lambda: None) -> Ready | Empty:
+        """Nothing runs before the first visit."""
+        del while_waiting
+        return Ready({}, draws=False, peak_bytes=None)
+
+    def visit(
+        self, batch: int, protocol: Protocol, while_waiting: Callable[[], object] = lambda: None
+    ) -> list[StepRow] | Empty:
+        """Run the program once; rows of the table `experiments`, without the columns of the experiment."""
+        try:
+            result = self._steps.visit(None, batch, protocol, while_waiting, profile=False)
+        except CurvescopeError as error:
+            return Empty("failed", str(error))
+        if isinstance(result, Empty):
+            return result
+        number = next(_numbers)
+        return [{**row, "process": number} for row in result.unprofiled]
+
+    def available_bytes(self) -> int | None:
+        """Unknown: one run has the memory at a time."""
+        return None
+
+    def end(self) -> None:
+        """Every run has ended."""

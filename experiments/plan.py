@@ -160,7 +160,8 @@ def _run_s(recording: Recording) -> float | None:
     """Seconds of a run of a program beside its steps, as it is known; None if the steps are not a program's."""
     if recording.meta.get("program") is None:
         return None
-    return median((recording.meta.get("startup_s") or {"": 0.0}).values()) + _RUN_ENDS_S
+    startup_s: dict[str, float] = recording.meta.get("startup_s") or {"": 0.0}
+    return median(startup_s.values()) + _RUN_ENDS_S
 
 
 def candidates(known: Known) -> Iterator[Experiment]:

@@ -35,6 +35,16 @@ FILES = (
     "hta_alexnet_trace.json.gz",
     "nsysai_h100_2gpu_1s.sqlite.gz",
     "pipit_cloverleaf.sqlite.gz",
+    "hta_amd_mi250_kineto.json.gz",
+    "hta_triton_example.json.gz",
+    "parttrans_bs32.pt.trace.json.gz",
+    "parttrans_bs128.pt.trace.json.gz",
+    "tl_h100_bert_small.json.gz",
+    "tl_mi300_bert_small.json.gz",
+    "tl_sglang_capture_bs32.json.gz",
+    "tl_sglang_decode.json.gz",
+    "tl_torch_compile_triton.json.gz",
+    "tl_vllm_piecewise_execution.json.gz",
 )
 _HTA = """
 import json, logging, sys
@@ -150,10 +160,11 @@ def page() -> str:
     lines = [
         "# Advice on profiles of others",
         "",
-        "Ten profiles that other people recorded (origin and licence: `tests/data/profiles/README.md`): what `explain` "
-        "suggests, what the file itself says by sums with `json` and `sqlite3` alone, and what other tools say of it. "
-        "Sums are over the whole file, from its first to its last device work; ours are per step, where steps are "
-        "known. A suggestion is an upper bound, and was not tried. `benchmarks/profile_advice.py` makes this page.",
+        "Twenty profiles that other people recorded (origin and licence: `tests/data/profiles/README.md`): what "
+        "`explain` suggests, what the file itself says by sums with `json` and `sqlite3` alone, and what other tools "
+        "say of it. Sums are over the whole file, from its first to its last device work; ours are per step, where "
+        "steps are known. A suggestion is an upper bound, and was not tried. `benchmarks/profile_advice.py` makes this "
+        "page.",
         "",
         "HTA is HolisticTraceAnalysis 0.5.0 (its temporal and idle time breakdown), nsys-ai is 0.3.0 (its skill "
         "`root_cause_matcher`). AMD's TraceLens is in no package index, so it was not run. Where they differ from us: "

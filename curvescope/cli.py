@@ -133,7 +133,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         with end_like_ctrl_c() as signals:
             try:
                 return _main(argv)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, Exception) as error:
+                # Native code may turn an interrupt that arrives inside it into an error of its own, as NumPy does.
+                if not signals and not isinstance(error, KeyboardInterrupt):
+                    raise
                 number = signals[0] if signals else signal.SIGINT
                 how = f"ended by {signal.Signals(number).name}" if signals else "interrupted"
                 print(f"curvescope: {how}", file=sys.stderr)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .case import Intervention
-from .single_profile import ProfiledStep, Suggestion, fact
+from .case import Evidence, Intervention
+from .single_profile import ProfiledStep, Suggestion, fact, gap_ms, host_gaps
 
 CAUSE = "work of a first use"
 INTERVENTION = Intervention(
@@ -16,21 +16,46 @@ _CALLS = re.compile(
     r"(ModuleLoad|LibraryLoad|ModuleGetFunction|LibraryGetKernel|FuncGetAttributes|StreamCreate|EventCreate"
     r"|CtxCreate|PrimaryCtxRetain|^cuInit|^hipInit|GetDeviceProperties|LinkComplete|nvrtc|nvPTXCompiler)"
 )
+_LAUNCH = re.compile(r"^host in \w*Launch(?:Cooperative)?(?:Kernel|$)")
+# A launch takes microseconds. One that takes longer while the device is idle loads the kernel's module.
+_LOADS_NS = 5_000_000
 
 
 def suggest(step: ProfiledStep) -> Suggestion | None:
     """Suggest to profile after a warm-up, where the host prepares while nothing runs."""
-    waits_ms = step.idle_because(lambda reason: _CALLS.search(reason.removeprefix("host in ")) is not None)
-    if not step.enough(waits_ms):
+    if step.is_capture:
+        capture = fact("capture of a graph, per step", step.capture_ms, "ms", "api_calls")
+        return _suggestion("captures a graph, which a program does once", min(step.capture_ms, step.idle_ms), capture)
+    prepares = {t.reason.removeprefix("host in "): t.time_ms for t in step.idle if t.reason and _CALLS.search(t.reason)}
+    waits_ms, loads_ms = sum(prepares.values()), _loading_ms(step)
+    evidence = []
+    if waits_ms:
+        evidence.append(fact(f"idle time in {', '.join([*prepares][:3])}, per step", waits_ms, "ms", "api_calls"))
+    if loads_ms:
+        what = "idle time in launches of at least 5 ms, which load a module, per step"
+        evidence.append(fact(what, loads_ms, "ms", "api_calls"))
+    if not step.enough(waits_ms + loads_ms):
         return None
-    reasons = [t.reason.removeprefix("host in ") for t in step.idle if t.reason and _CALLS.search(t.reason)]
+    where = next(iter(prepares), None) if waits_ms >= loads_ms else "the first launch of a kernel"
+    return _suggestion("prepares what is used for the first time", waits_ms + loads_ms, *evidence, where=where)
+
+
+def _loading_ms(step: ProfiledStep) -> float:
+    gaps = host_gaps(step)
+    if gaps.empty:
+        return 0.0
+    long = gaps["end_ns"] - gaps["begin_ns"] >= _LOADS_NS
+    return gap_ms(gaps[long & gaps["reason"].str.contains(_LAUNCH, na=False)], step.steps)
+
+
+def _suggestion(what: str, at_most_ms: float, *evidence: Evidence, where: str | None = None) -> Suggestion:
     return Suggestion(
         cause=CAUSE,
-        what="prepares what is used for the first time",
-        at_most_ms=waits_ms,
-        evidence=(fact(f"idle time in {', '.join(reasons[:3])}", waits_ms, "ms", "api_calls"),),
-        where=reasons[0],
+        what=what,
+        at_most_ms=at_most_ms,
+        evidence=evidence,
+        where=where,
         remedy="warm up before the steps that count, and profile later steps",
         how="run some steps first (torch.profiler.schedule(wait=1, warmup=3, active=3)); in a service run each shape "
-        "once at the start; CUDA_MODULE_LOADING=EAGER loads all modules at the start",
+        "once at the start; with CUDA, CUDA_MODULE_LOADING=EAGER loads all modules at the start",
     )

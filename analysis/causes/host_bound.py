@@ -61,7 +61,9 @@ _MOST_KERNEL_MS = 0.1  # mean time of a kernel up to which launching it may be w
 
 def suggest(step: ProfiledStep) -> Suggestion | None:
     """Suggest one launch for many kernels, where the device is idle between short kernels."""
-    if step.on_host or (len(step.calls) and step.calls["name"].str.contains("GraphLaunch").any()):
+    if step.on_host or step.is_capture or not step.knows_reasons:
+        return None
+    if len(step.calls) and step.calls["name"].str.contains("GraphLaunch").any():
         return None
     gaps = host_gaps(step)
     long = gaps[gaps["end_ns"] - gaps["begin_ns"] > _LONGEST_SHORT_NS] if len(gaps) else gaps

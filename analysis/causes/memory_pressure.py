@@ -81,7 +81,7 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
     most = calls.groupby("name").size().sort_values(ascending=False)
     evidence = (
         fact("idle time in allocations and frees of the driver, per step", waits_ms, "ms", "api_calls"),
-        fact("most of these calls", f"{most.index[0]} ({most.iloc[0] / step.steps:g} per step)", "", "api_calls.name"),
+        fact(f"calls of {most.index[0]}, per step", most.iloc[0] / step.steps, "", "api_calls.name"),
     )
     return Suggestion(
         cause=CAUSE,

@@ -19,8 +19,9 @@ _RANGE = "host in range "
 def suggest(step: ProfiledStep) -> Suggestion | None:
     """Suggest to move the code of the longest gap, unless an API call or the input explains it."""
     gaps = host_gaps(step)
-    if gaps.empty:
+    if gaps.empty or step.is_capture:
         return None
+    gaps = gaps[gaps["reason"].notna()]  # else it may be anything
     reason = gaps["reason"].fillna("")
     named = reason.str.startswith(_CALL) & ~reason.str.startswith(_RANGE)
     of_input = reason.map(lambda text: waiting_for_input.INPUT.search(text) is not None)
@@ -36,15 +37,16 @@ def suggest(step: ProfiledStep) -> Suggestion | None:
         return None
     told = str(longest["reason"] or "")
     where = told.removeprefix(_RANGE) if told.startswith(_RANGE) else None
-    once = len(alike) < step.steps
-    evidence = [fact("longest gap between kernels", length_ms, "ms", "kernels.start_ns")]
-    evidence += [fact("gaps of at least half its length, per step", len(alike) / step.steps, "", "kernels.start_ns")]
+    what = f"waits for code of the host in {'one long gap' if len(alike) <= step.steps else 'a few long gaps'}"
+    what += ", not in every step" if len(alike) < step.steps else ""
+    evidence = [fact("longest time without a kernel", length_ms, "ms", "kernels.start_ns")]
+    evidence += [fact("times of at least half its length, per step", len(alike) / step.steps, "", "kernels.start_ns")]
     if code is not None and code.own_ms:
         name, own_ms = code.own_ms[0]
         evidence.append(fact(f"own time of {name} in it", own_ms, "ms", "functions"))
     return Suggestion(
         cause=CAUSE,
-        what="waits for code of the host in one long gap" + (", not in every step" if once else ""),
+        what=what,
         at_most_ms=per_step_ms,
         evidence=tuple(evidence),
         where=where,

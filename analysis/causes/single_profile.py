@@ -58,11 +58,23 @@ class ProfiledStep:
     calls: pd.DataFrame = field(default_factory=pd.DataFrame)
     communication: Communication | None = None
     code_in: Callable[[int, int], HostCode | None] = lambda _begin, _end: None  # of the host, between two moments
+    is_torch: bool = True  # whether PyTorch ran it: only then its calls are a way to change it
+    capture_ms: float = 0.0  # time in which the host captures a graph, per step
 
     @property
     def idle_ms(self) -> float:
         """Time in which nothing runs, and no launched work waits."""
         return sum(time.time_ms for time in self.idle if time.reason not in (WAITS, FOLLOWS))
+
+    @property
+    def knows_reasons(self) -> bool:
+        """Whether the profile tells what the host did in idle time: else nobody knows what the step waits for."""
+        return any(time.reason is not None for time in self.idle)
+
+    @property
+    def is_capture(self) -> bool:
+        """Whether most of it is the capture of a graph, in which kernels are launched and do not run."""
+        return self.capture_ms > self.time_ms / 2
 
     def idle_because(self, matches: Callable[[str], bool]) -> float:
         """Idle time whose reason matches."""

@@ -15,6 +15,7 @@ from ...profiling.attribution.kernel_names import family
 from ...profiling.hardware.limits import hardware_of
 from ...profiling.recording.experiments import FactorFacts
 from ...profiling.recording.store import KERNEL, Recording
+from ..causes import copies, first_use, host_bound, memory_pressure, one_gap, optimizer, precision
 from ..causes.catalogue import suggestions
 from ..causes.context import host_kind
 from ..causes.single_profile import DEVICE_TO_HOST, HOST_TO_DEVICE, LONG_GAP_NS, ProfiledStep, Suggestion
@@ -82,12 +83,37 @@ def advise(recording: Recording, facts: Mapping[str, FactorFacts]) -> Advice:
         breakdown = recorded_breakdown(recording, "kernel")
     step = profiled_step(recording, breakdown)
     # Without a kernel that has a time, nobody knows what the step waits for.
-    advised = tuple(_advised(one, facts) for one in suggestions(step) if not step.groups.empty)
+    advised = tuple(_advised(one, facts, step) for one in suggestions(step) if not step.groups.empty)
     gaps, families = _longest(step), _families(step.groups)
     return Advice(breakdown=breakdown, step=step, advised=advised, gaps=gaps, families=families)
 
 
-def _advised(suggestion: Suggestion, facts: Mapping[str, FactorFacts]) -> Advised:
+# What to do in a program without PyTorch, and how, by cause; the rest is the same.
+_WITHOUT_TORCH = {
+    host_bound.CAUSE: (
+        "launch the work of a step as one graph",
+        "stream capture and cudaGraphLaunch in CUDA; in JAX and TensorFlow, one compiled function for a step",
+    ),
+    precision.CAUSE: ("compute products in fp16 or bf16", None),
+    optimizer.CAUSE: ("update all parameters in few kernels", None),
+    copies.CAUSE: ("keep images in the memory format of the kernels", None),
+    memory_pressure.CAUSE: (
+        "keep the memory instead of freeing it, and take it before the first step",
+        "a pool, e.g. cudaMallocAsync; in the first steps of a program allocations are usual",
+    ),
+    one_gap.CAUSE: (None, "record what the host does there, e.g. with nsys profile --sample=process-tree"),
+    first_use.CAUSE: (
+        None,
+        "run some steps first; in a service run each shape once at the start; with CUDA, "
+        "CUDA_MODULE_LOADING=EAGER loads all modules at the start",
+    ),
+}
+
+
+def _advised(suggestion: Suggestion, facts: Mapping[str, FactorFacts], step: ProfiledStep) -> Advised:
+    if not step.is_torch and suggestion.cause in _WITHOUT_TORCH:
+        do, how = _WITHOUT_TORCH[suggestion.cause]
+        return Advised(suggestion=suggestion, do=do or suggestion.remedy or "", how=how)
     known = next((facts[name] for name in suggestion.factors if name in facts and facts[name].remedy), None)
     if suggestion.remedy is not None or known is None or known.remedy is None:
         return Advised(suggestion=suggestion, do=suggestion.remedy or "", how=suggestion.how)
@@ -115,6 +141,7 @@ def profiled_step(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
     if len(used) and not recording.count_rows("marks"):
         spans = host_spans(recording)
         facts = {"gaps": long_gaps(work, used, *spans, LONG_GAP_NS), "calls": _calls(recording, used)}
+        facts["capture_ms"] = _capture_ms(recording, used)
     return ProfiledStep(
         time_ms=breakdown.time_ms,
         batch=breakdown.batch,
@@ -127,9 +154,38 @@ def profiled_step(recording: Recording, breakdown: Breakdown) -> ProfiledStep:
         exposed_ms=_exposed(recording, used, count),
         idle=explain_idle(recording, work, breakdown),
         communication=communication(work, used, breakdown.batch) if len(used) else None,
+        is_torch=_is_torch(recording, groups),
         code_in=lambda begin_ns, end_ns: functions().during(begin_ns, end_ns),
         **facts,
     )
+
+
+_TORCH_OPERATOR = r"^(?:aten::|torch\.|c10)"
+
+
+def _is_torch(recording: Recording, groups: pd.DataFrame) -> bool:
+    """Whether PyTorch ran the program, by the format of the profile or the names of its operators."""
+    source = recording.meta.get("imported_from")
+    operators = groups["op"].dropna().astype(str)
+    return source is None or "PyTorch" in source or bool(operators.str.contains(_TORCH_OPERATOR).any())
+
+
+def _capture_ms(recording: Recording, used: pd.DataFrame) -> float:
+    """Time per step between the begin and the end of a graph's capture."""
+    table = recording.arrow("api_calls", ["name", "start_ns", "duration_ns"])
+    captures = table.filter(pc.match_substring(pc.cast(table["name"], "string"), "StreamBeginCapture"))
+    ends = table.filter(pc.match_substring(pc.cast(table["name"], "string"), "StreamEndCapture"))
+    if not captures.num_rows or not ends.num_rows:
+        return 0.0
+    begin_ns, end_ns = (np.sort(part["start_ns"].drop_null().to_numpy()) for part in (captures, ends))
+    following = np.searchsorted(end_ns, begin_ns)
+    inside = following < len(end_ns)
+    begin_ns, end_ns = begin_ns[inside], end_ns[following[inside]]
+    total_ns = 0
+    for start, length in zip(used["start_ns"].tolist(), used["duration_ns"].tolist(), strict=True):
+        cut = np.minimum(end_ns, start + length) - np.maximum(begin_ns, start)
+        total_ns += int(cut[cut > 0].sum())
+    return total_ns / 1e6 / len(used)
 
 
 def _calls(recording: Recording, used: pd.DataFrame) -> pd.DataFrame:

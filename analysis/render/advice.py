@@ -11,6 +11,7 @@ from ...base.numbers import number
 from ...profiling.recording.axis import Axis
 from ...profiling.recording.store import RECORDING, STEP
 from ..causes.case import Evidence
+from ..decompose.idle import FOLLOWS, WAITS
 from ..diagnosis.suggested import Advice, Advised, LongGap
 from .breakdown import breakdown_verdict
 from .tables import Indented, table
@@ -21,6 +22,15 @@ _NOTHING = (
     "Nothing is suggested: no wait of the host, copy, allocation, conversion or exposed communication makes 2 % of "
     "the time or more."
 )
+_NO_TIMELINE = (
+    "Nothing can be suggested: the profile has no timeline, so what the program waits for is unknown; `curvescope "
+    "roofline` compares its kernels with the device."
+)
+_UNRECORDED = (
+    "Nothing can be suggested: {share} of the time launched work waits for an event, or for work that is not recorded, "
+    "and the profile does not tell for which."
+)
+_NO_REASONS = "Nothing can be suggested: calls of the host were not recorded, so nobody knows why the device is idle."
 _SUM = "Savings are upper bounds, and do not add up: two may be of the same time."
 _MOST_FAMILIES = 6
 _LEAST_GAP = 0.005  # share of the time of a gap that is listed
@@ -38,7 +48,7 @@ def render_advice(advice: Advice, axis: Axis = SAMPLES, *, everything: bool = Fa
     """The verdict, what to do, each suggestion with its evidence, the longest gaps, and the sum by kernel family."""
     blocks: list[RenderableType] = [Text(breakdown_verdict(advice.breakdown, axis, advice.step.idle), "bold"), Text()]
     if not advice.advised:
-        blocks.append(Text(_NOTHING))
+        blocks.append(Text(_nothing(advice)))
     else:
         blocks.append(Text(_TITLE, "bold"))
         rows = table("do", "saves at most", "of it")
@@ -50,11 +60,24 @@ def render_advice(advice: Advice, axis: Axis = SAMPLES, *, everything: bool = Fa
         if len(advice.advised) > 1:
             blocks.append(Text(_SUM, "dim"))
     if gaps := [gap for gap in advice.gaps if gap.time_ms >= _LEAST_GAP * advice.step.time_ms]:
-        blocks += [Text(), _gaps(gaps, advice.breakdown.unit)]
+        blocks += [Text(), _gaps(gaps, advice.breakdown.unit, advice.step.is_torch)]
     families = advice.families if everything else advice.families[:_MOST_FAMILIES]
     if len(families) > 1:
         blocks += [Text(), _families(families, advice)]
     return Group(*blocks)
+
+
+def _nothing(advice: Advice) -> str:
+    """Why nothing is suggested: nothing is there, or the profile cannot tell."""
+    step = advice.step
+    waits_ms = sum(time.time_ms for time in step.idle if time.reason in (WAITS, FOLLOWS))
+    if not advice.breakdown.n_profiled and not step.idle:
+        return _NO_TIMELINE
+    if step.enough(waits_ms):
+        return _UNRECORDED.format(share=share(waits_ms, step.time_ms))
+    if step.enough(step.idle_ms) and not step.knows_reasons:
+        return _NO_REASONS
+    return _NOTHING
 
 
 def _do(one: Advised) -> str:
@@ -94,7 +117,7 @@ def _fact(one: Evidence, unit: str) -> str:
     return f"{what}: {amount}{f' {one.unit}' if one.unit else ''}"
 
 
-def _gaps(gaps: Sequence[LongGap], unit: str) -> RenderableType:
+def _gaps(gaps: Sequence[LongGap], unit: str, torch: bool) -> RenderableType:
     """The longest gaps, one by one."""
     known = any(gap.code is not None for gap in gaps)
     rows = table("longest gaps", "ms", "in step", "before", "functions of the program", left=("before",),
@@ -107,9 +130,11 @@ def _gaps(gaps: Sequence[LongGap], unit: str) -> RenderableType:
             )
         step = str(gap.step) if unit == STEP else ""
         rows.add_row(gap.reason or "unknown", number(gap.time_ms), step, gap.before or "", functions)
-    note = "Functions: own time in the gap, with that of calls under 0.1 ms inside." if known else (
-        "The profile has no call stacks; torch.profiler.profile(with_stack=True) records them."
-    )  # fmt: skip
+    note = "The profile has no call stacks" + (
+        "; torch.profiler.profile(with_stack=True) records them." if torch else "."
+    )
+    if known:
+        note = "Functions: own time in the gap, with that of calls under 0.1 ms inside."
     return Group(rows, Text(note, "dim"))
 
 
@@ -129,14 +154,15 @@ def next_commands(path: object, advice: Advice) -> list[tuple[str, str]]:
     batch = advice.breakdown.batch
     sizes = "" if batch is None else f" --batch {batch}"
     found: list[tuple[str, str]] = []
-    if any(one.suggestion.factors for one in advice.advised):
+    tried = [one for one in advice.advised if one.suggestion.factors and advice.step.is_torch]
+    if tried:
         found.append(
             (
                 "Diagnose tries such changes on a step of your own (docs/guides/own-step.md):",
                 f"curvescope diagnose --step FILE.py:make_step{sizes}",
             )
         )
-    if any(not one.suggestion.factors for one in advice.advised):
+    if len(tried) < len(advice.advised):
         found.append(
             (
                 "For the others: change the program, record it again, and compare:",

@@ -1,5 +1,6 @@
 """The command line as a user meets it; what measures or is interrupted, in a process of its own."""
 
+import contextlib
 import json
 import os
 import re
@@ -262,6 +263,20 @@ def test_a_signal_keeps_what_is_whole_and_answers_from_it(workplace, command, mo
     assert len(list(Path(workplace, path).glob("steps/*.parquet"))) == 5
     done = command("explain", path, cwd=workplace, code=0)
     assert "not complete (status: interrupted)" in done.stdout
+
+
+def test_an_interrupt_that_a_library_makes_an_error_of_its_own_ends_the_command_too(monkeypatch, capsys):
+    """NumPy raises a TypeError where it comes while values are compared."""
+
+    def interrupted(_):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        raise TypeError("Cannot compare structured arrays")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cli, "_main", interrupted)
+        assert cli.main([]) == 143
+    assert capsys.readouterr().err == "curvescope: ended by SIGTERM\n"
 
 
 def test_confirm_goes_on_after_a_kill(workplace, command):

@@ -30,25 +30,37 @@ EAGER = "tl_b200_eager.json.gz"
 FIRST = "syed-ahmed_tf_out.nvvp.gz"
 ALEXNET = "hta_alexnet_trace.json.gz"
 SMALL = "hta_amd_mi250_kineto.json.gz"
+SEPARATE = "parttrans_bs128.pt.trace.json.gz"
+CAPTURE = "tl_sglang_capture_bs32.json.gz"
+REPLAY = "tl_sglang_decode.json.gz"
+JAX = "tl_jax08_attention.xplane.pb"
+NO_CALLS = "magus_gtx1080ti_convolutionFFT2D_trace.csv"
+NO_TIMELINE = "averyclapp_metrics_long.csv"
+BERT = "tl_h100_bert_small.json.gz"
 
 # Each cause, a file that shows it with the bound in ms per step, and files that must not.
 SHOWN = [
     ("waiting for input", RESNET, 59.05, (VIDEO, EAGER, OFFLOAD)),
     ("waiting for input", LOADER, 175.6, (CHECKPOINTED, HPC)),
     ("host code in one gap", VIDEO, 218.1, (RESNET, LOADER, OFFLOAD)),
+    ("host code in one gap", SEPARATE, 292.9, (CAPTURE, NO_CALLS, REPLAY)),
     ("copies from and to the host", OFFLOAD, 909.8, (RESNET, DECODE, VIDEO)),
     ("copies from and to the host", LOADER, 20.86, (EAGER, DDP)),
     ("host waits for the device", HPC, 3.62, (RESNET, VIDEO, FIRST)),
     ("memory pressure", DDP, 980.0, (RESNET, EAGER, VIDEO)),
     ("memory pressure", ALEXNET, 11966.0, (LOADER, DECODE)),
     ("launch- or host-bound", EAGER, 63.96, (DECODE, OFFLOAD, LOADER)),
+    ("launch- or host-bound", BERT, 4.117, (CAPTURE, NO_CALLS, NO_TIMELINE)),
     ("optimizer work", SMALL, 0.379, (RESNET, EAGER, VIDEO)),
     ("copies of operands", CHECKPOINTED, 0.585, (RESNET, VIDEO, OFFLOAD)),
     ("precision", RESNET, 57.48, (VIDEO, DDP, EAGER)),
     ("precision", LOADER, 67.73, (OFFLOAD, DECODE)),
     ("exposed communication", CHECKPOINTED, 10.72, (RESNET, OFFLOAD, DDP)),
-    ("work of a first use", FIRST, 1865.4, (RESNET, EAGER, VIDEO)),
+    ("work of a first use", FIRST, 2322.1, (RESNET, EAGER, VIDEO)),
     ("work of a first use", ALEXNET, 824.2, (LOADER, DDP)),
+    ("work of a first use", SMALL, 6.633, (BERT, REPLAY)),
+    ("work of a first use", SEPARATE, 633.5, (HPC, JAX)),
+    ("work of a first use", CAPTURE, 30.60, (DECODE, NO_CALLS)),
 ]
 
 
@@ -73,6 +85,34 @@ def test_a_profile_suggests_a_cause_with_its_bound(cause, name, at_most_ms, not_
     assert causes[cause].suggestion.evidence
     for other in not_in:
         assert cause not in {one.suggestion.cause for one in advice(other).advised}, other
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (NO_TIMELINE, "the profile has no timeline"),
+        (REPLAY, "98% of the time launched work waits for an event, or for work that is not recorded"),
+        (DECODE, "41% of the time launched work waits"),
+    ],
+)
+def test_where_a_profile_cannot_tell_it_says_so(name, said, text_of, imported_profile):
+    text = " ".join(text_of("explain", imported_profile(name)).split())
+    assert f"Nothing can be suggested: {said}" in text
+    assert "no wait of the host" not in text
+
+
+@pytest.mark.parametrize("name", [JAX, NO_CALLS, FIRST])
+def test_a_program_without_torch_is_not_told_to_call_it(name, text_of, imported_profile):
+    text = text_of("explain", imported_profile(name))
+    assert "torch" not in text
+    assert "curvescope diagnose" not in text
+
+
+def test_a_count_of_a_whole_recording_is_not_of_a_step(text_of, imported_profile):
+    """No step is known in this file."""
+    text = " ".join(text_of("explain", imported_profile("josiahdavis_lm_net_17ed.sql.gz")).split())
+    assert "calls of cudaMalloc: 2." in text
+    assert "per step" not in text
 
 
 @pytest.mark.parametrize("name", sorted({name for _, name, _, _ in SHOWN}))

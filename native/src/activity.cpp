@@ -72,6 +72,7 @@ struct Session {
   int starts = 0;
   bool gave_clock = false;
   bool taken = false;  // another client took the buffers
+  std::string clocks_refused;  // with what words, until they are asked for again
   std::uint64_t probes_answered = 0;
   int probes_unanswered = 0;
   std::array<std::uint8_t, std::size(kAttributes)> attributes_before{};
@@ -243,10 +244,15 @@ std::string begin(Session* s, bool after_pause) {
   s->probes_unanswered = 0;
   ++s->starts;
   std::string status = "recording";
+  s->clocks_refused.clear();
   for (const Kind& kind : kKinds) {
     result = api.ActivityEnable(kind.kind);
     if (result == CUPTI_SUCCESS) continue;
     const std::string error = failure(api, kind.name, result);
+    if (kind.kind == CUPTI_ACTIVITY_KIND_ENVIRONMENT) {
+      s->clocks_refused = error;
+      continue;
+    }
     facts::add("cupti.refused", error);
     if (kind.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) status = in_words(result) + " " + error;
   }
@@ -393,10 +399,23 @@ void end_pause(Session* s) noexcept {
   s->paused_ns += curvescope_clock_ns() - s->paused_since_ns;
 }
 
+// CUPTI refuses clocks where there is no context yet, as in a program that is recorded from its start (seen with 13.0 on
+// an H100), so they are asked for once more when there is a kernel.
+void ask_for_clocks(Session* s) noexcept try {
+  if (s->clocks_refused.empty() || s->taken || !s->reader.has_kernels()) return;
+  const CUptiResult result = s->found.api.ActivityEnable(CUPTI_ACTIVITY_KIND_ENVIRONMENT);
+  const std::string error = failure(s->found.api, "clocks", result);
+  if (!error.empty()) facts::add("cupti.refused", error);
+  s->clocks_refused.clear();
+} catch (...) {
+  // Without memory there are no clocks.
+}
+
 // What this CUPTI did not tell or tells wrongly.
 void write_remarks(Session* s, ChunkWriter* writer) noexcept try {
   s->reader.add_missing_devices(writer);
   s->reader.write(writer);
+  if (!s->clocks_refused.empty()) facts::add("cupti.refused", std::exchange(s->clocks_refused, ""));
   if (s->starts > 1 && s->found.version < kFirstWithGraphsAgain && s->reader.has_graphs()) {
     facts::add("cupti.note",
                "CUPTI before CUDA 13.1 update 1 gives launches of CUDA graphs wrong correlation ids after the first "
@@ -486,6 +505,7 @@ void drain(ChunkWriter* writer) noexcept {
       sample_clock(s, writer);
       read_buffers(s, writer, false);
       if (!exiting) check_place(s, writer);
+      if (!exiting) ask_for_clocks(s);
     }
     read_buffers(s, writer, false);
     write_rows(s, writer);

@@ -171,6 +171,7 @@ void RecordReader::add_kernel(const CUpti_Activity* record, ChunkWriter* writer)
   const auto& k = *reinterpret_cast<const CUpti_ActivityKernel5*>(record);
   if (is_impossible(k.start, writer)) return;
   const Times times(k.start, k.end);
+  has_kernels_ = true;
   has_graphs_ |= k.graphId != 0;
   add_row(&kernels_,
           row(kernel_name(k.name), times.start_ns, times.duration_ns, times.timed, k.deviceId, k.contextId, k.streamId,

@@ -43,7 +43,8 @@ class RecordReader {
   static bool is_probe(const char* call) noexcept;
   std::uint64_t probes() const noexcept { return probes_; }
 
-  // Whether a kernel of a CUDA graph was read.
+  // Whether a kernel was read, and whether one of a CUDA graph.
+  bool has_kernels() const noexcept { return has_kernels_; }
   bool has_graphs() const noexcept { return has_graphs_; }
 
   // Rows of the devices that CUPTI did not tell of, from the driver: CUPTI tells when CUDA is initialised, which may
@@ -74,6 +75,7 @@ class RecordReader {
   const bool transfers_have_graphs_;
   Names* names_;
   std::uint64_t probes_ = 0;
+  bool has_kernels_ = false;
   bool has_graphs_ = false;
   bool distrusts_times_ = false;
   std::uint64_t now_ = 0;                    // by CUPTI's clock, when the buffer began to be read

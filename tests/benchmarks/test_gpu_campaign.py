@@ -479,6 +479,26 @@ def test_what_watching_adds_is_told_by_record(campaign):
     assert campaign.overhead.row("none", plain, plain)["ns per record"] is None
 
 
+def test_a_watcher_that_fails_does_not_take_the_others_figures(campaign, tmp_path, monkeypatch):
+    """On an H100 one failed, and of three others nothing was kept."""
+
+    def run_sample(watcher, words):
+        started.append(watcher)
+        if watcher == "collector":
+            raise subprocess.CalledProcessError(2, "overhead.py")
+        return {"step_ms": 5.0, "launch_ns": 2000.0, "steps": 21, "launches": 100}
+
+    started = []
+    monkeypatch.setattr(campaign.overhead, "run_sample", run_sample)
+    paths = [str(tmp_path / name) for name in ("watching.jsonl", "checks.jsonl")]
+    monkeypatch.setattr("sys.argv", ["overhead.py", "vgg_a", "cuda:0", "8", *paths])
+    assert campaign.overhead.main() == 1
+    rows = campaign.scripts.read_rows(tmp_path / "watching.jsonl")
+    kept = {row["watched by"]: row["processes"] for row in rows}
+    assert kept == dict.fromkeys(set(campaign.overhead.WATCHERS) - {"collector"}, 3)
+    assert started.count("collector") == 1
+
+
 GRID = {"grid_x": 4, "grid_y": 1, "grid_z": 1, "block_x": 256, "block_y": 1, "block_z": 1}
 
 

@@ -3,7 +3,8 @@
 //
 // FAKE_CUPTI_VERSION is the version it reports; FAKE_CUPTI_FAIL=cuptiSubscribe=39,cuptiActivityEnable=35 makes calls
 // fail with those codes. Of several copies, those whose paths contain FAKE_CUPTI_NEWER are of CUDA 13, and those whose
-// paths contain FAKE_CUPTI_REFUSES do not know the driver.
+// paths contain FAKE_CUPTI_REFUSES do not know the driver. With FAKE_CUPTI_CLOCKS_NEED_CONTEXT clocks are refused where
+// there is no context, as by CUPTI 13.0 on an H100.
 #include "fake_cupti.h"
 
 #include <cupti_activity.h>
@@ -103,13 +104,14 @@ void forget_calls(int kind) {
 // As CUPTI 13.0 does: a call of a kind that is off is recorded only if it was chosen before there was a context, and
 // the kind was never on. A choice without effect succeeds.
 void choose_call(int kind, std::uint32_t id, bool enable) {
+  const bool is_late = has_context();
   const std::lock_guard<std::mutex> lock(mutex);
   if (enabled.count(kind) != 0) {
     if (enable) disabled_calls.erase({kind, id});
     if (!enable) disabled_calls.insert({kind, id});
   } else if (!enable) {
     enabled_calls.erase({kind, id});
-  } else if (ended_kinds.count(kind) == 0 && !has_context()) {
+  } else if (ended_kinds.count(kind) == 0 && !is_late) {
     enabled_calls.insert({kind, id});
   }
 }
@@ -167,6 +169,7 @@ CUptiResult cuptiGetVersion(std::uint32_t* version) {
 CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
   static const std::map<int, const char*> kTexts = {
       {1, "CUPTI_ERROR_INVALID_PARAMETER"},
+      {14, "CUPTI_ERROR_NOT_COMPATIBLE"},
       {15, "CUPTI_ERROR_NOT_INITIALIZED"},
       {21, "CUPTI_ERROR_INVALID_KIND"},
       {35, "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"},
@@ -231,6 +234,8 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, std::uint32_t id, 
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   FAKE_FAILS("cuptiActivityEnable");
   if (kind < kFakeKinds && !has_record(kind)) return CUPTI_ERROR_INVALID_KIND;
+  static const bool refuses_clocks = std::getenv("FAKE_CUPTI_CLOCKS_NEED_CONTEXT") != nullptr;
+  if (refuses_clocks && kind == CUPTI_ACTIVITY_KIND_ENVIRONMENT && !has_context()) return CUPTI_ERROR_NOT_COMPATIBLE;
   const std::lock_guard<std::mutex> lock(mutex);
   if (enabled.empty() && enabled_calls.empty()) ++sessions;
   enabled.insert(kind);

@@ -1,6 +1,6 @@
 """The collector under a program whose GPU and libcupti are test doubles: records into tables.
 
-What these tests show of CUPTI is its protocol, as NVIDIA's headers describe it; no GPU has been near them.
+What these tests show of CUPTI is its protocol, as NVIDIA's headers describe it, or as an H100 showed it.
 """
 
 import numpy as np

@@ -88,6 +88,28 @@ def test_the_last_flush_leaves_no_buffer_with_a_record_of_itself(record_fake):
     assert lost(recording) == {}
 
 
+@pytest.mark.parametrize("has_kernel", [True, False])
+def test_clocks_refused_before_there_is_a_context_are_asked_for_again(record_fake, has_kernel):
+    """A recorded program on an H100 had no clock, and a block had them."""
+    code, recording = record_fake(
+        START
+        + WAIT_FOR_KERNELS
+        + f"""
+    gpu.start()
+    if {has_kernel}:
+        launch_five()
+        wait_for_kernels(5)
+        while not gpu.cupti.fake_is_collecting(20): time.sleep(0.01)
+        gpu.environment(0, 1, gpu.now(), 1980, 2619, 4)
+    """,
+        FAKE_CUPTI_CLOCKS_NEED_CONTEXT="1",
+    )
+    assert code == 0
+    refused = recording.meta["collectors"][0].get("cupti_refused")
+    assert refused == (None if has_kernel else ["clocks: CUPTI_ERROR_NOT_COMPATIBLE (14)"])
+    assert recording.count_rows("clocks") == has_kernel
+
+
 def test_a_client_that_takes_the_buffers_is_noticed_and_said(record_fake):
     code, recording = record_fake(
         START

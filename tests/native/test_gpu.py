@@ -1,4 +1,8 @@
-"""The collector on a real GPU, held against torch.profiler. These have not been run on a GPU yet."""
+"""The collector on a real GPU, held against torch.profiler.
+
+Two processes run what most tests read: one that is recorded, and one that records blocks of itself; importing torch and
+making a context take most of the time. On an H100 earlier versions of some of these ran.
+"""
 
 import json
 import subprocess
@@ -14,28 +18,60 @@ from curvescope.profiling.recording.store import open_recording
 pytestmark = pytest.mark.gpu
 
 _STEP = """
-    import contextlib, json, nvtx, os, sys, time, torch
-    from curvescope.profiling.workload.networks import get_network
-    model = get_network("resnet50").build().cuda()
+    import json, nvtx, torch
+    torch.backends.cudnn.benchmark = False
+    layers = [torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.BatchNorm2d(32), torch.nn.ReLU(), torch.nn.Flatten(),
+              torch.nn.Linear(32 * 64 * 64, 10)]
+    model = torch.nn.Sequential(*layers).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    x, y = torch.randn(32, 3, 224, 224, device="cuda"), torch.randint(1000, (32,), device="cuda")
+    x, y = torch.randn(32, 3, 64, 64, device="cuda"), torch.randint(10, (32,), device="cuda")
 
     def step():
         optimizer.zero_grad(set_to_none=True)
         torch.nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
+        torch.cuda.synchronize()
+
+    def profiled():
+        profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True)
+        with profile:
+            step()
+        on_device = [e for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+        return [(e.name, e.device_time) for e in on_device if not e.name.startswith(("Memcpy", "Memset"))]
 
     for _ in range(5): step()
+"""
+# A step, a CUDA graph, a profile of the program's own, and a step after it.
+_RECORDED = """
+    with nvtx.annotate("one step"): step()
+    a = torch.randn(256, 256, device="cuda")
+    (a @ a).sum()
     torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph): b = (a @ a).sum()
+    graph.replay()
+    torch.cuda.synchronize()
+    print(len(profiled()))
+    with nvtx.annotate("after"): step()
+"""
+# A profile, which stays attached to CUPTI, a block refused inside another, and two blocks.
+_BLOCKS = """
+    import curvescope
+    said = {"seen": profiled()}
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]):
+        try:
+            with curvescope.record("refused"): pass
+        except Exception as error: said["refusal"] = str(error)
+    for name in ("first", "second"):
+        with curvescope.record(name) as recording: step()
+    print(json.dumps(said))
 """
 
 
-def record(tmp_path, program):
-    """The recording of a program, and what it printed as JSON into `said`."""
-    source = tmp_path / "program.py"
-    source.write_text(textwrap.dedent(_STEP) + textwrap.dedent(program))
-    assert main(["record", "-o", str(tmp_path / "r"), "--", sys.executable, str(source)]) == 0
-    return checked(open_recording(tmp_path / "r"))
+def program(folder, text):
+    source = folder / "program.py"
+    source.write_text(textwrap.dedent(_STEP) + textwrap.dedent(text))
+    return [sys.executable, str(source)]
 
 
 def checked(recording):
@@ -51,127 +87,81 @@ def checked(recording):
     return recording
 
 
-def run(tmp_path, program):
-    source = tmp_path / "program.py"
-    source.write_text(textwrap.dedent(_STEP) + textwrap.dedent(program))
-    return json.loads(subprocess.check_output([sys.executable, str(source)], text=True).splitlines()[-1])
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The recording of a program."""
+    folder = tmp_path_factory.mktemp("recorded")
+    assert main(["record", "-o", str(folder / "r"), "--", *program(folder, _RECORDED)]) == 0
+    return checked(open_recording(folder / "r"))
 
 
-def test_kernels_of_a_resnet50_step_are_those_of_torchs_profiler_by_name_and_count(tmp_path):
-    seen = run(
-        tmp_path,
-        """
-        torch.backends.cudnn.benchmark = False
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
-            step()
-            torch.cuda.synchronize()
-        on_device = [e for e in profiler.events() if e.device_type == torch.autograd.DeviceType.CUDA]
-        kernels = [(e.name, e.device_time) for e in on_device if not e.name.startswith(("Memcpy", "Memset"))]
-        print(json.dumps(kernels))
-        """,
-    )
-    recording = record(
-        tmp_path,
-        """
-        torch.backends.cudnn.benchmark = False
-        with nvtx.annotate("one step"):
-            step()
-            torch.cuda.synchronize()
-        """,
-    )
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory):
+    """What a program that records blocks of itself said, and its folder."""
+    folder = tmp_path_factory.mktemp("blocks")
+    printed = subprocess.check_output(program(folder, _BLOCKS), text=True, cwd=folder)
+    return json.loads(printed.splitlines()[-1]), folder
+
+
+def within(recording, name):
+    """The kernels that ran while the program's range was open."""
     ranges, kernels = recording.frame("ranges"), recording.frame("kernels")
-    (start,), (duration,) = ranges["start_ns"], ranges["duration_ns"]
-    ours = kernels[kernels["start_ns"].between(start, start + duration)]
-    names, counts = np.unique([name for name, _ in seen], return_counts=True)
+    (span,) = ranges[ranges["name"] == name].itertuples()
+    return kernels[kernels["start_ns"].between(span.start_ns, span.start_ns + span.duration_ns)]
+
+
+def lost(recording):
+    return {name: entry["count"] for name, entry in recording.meta["lost"].items()}
+
+
+def test_kernels_of_a_step_are_those_of_torchs_profiler_by_name_and_count(recorded, blocks):
+    said, _ = blocks
+    ours = within(recorded, "one step")
+    names, counts = np.unique([name for name, _ in said["seen"]], return_counts=True)
     assert ours["name"].value_counts().to_dict() == dict(zip(names.tolist(), counts.tolist(), strict=True))
-    theirs_ns = sum(microseconds for _, microseconds in seen) * 1e3
-    # Two processes at clocks of their own.
-    assert ours["duration_ns"].sum() == pytest.approx(theirs_ns, rel=0.1)
-    assert recording.meta["lost"].get("device_work_without_launch", {"count": 0})["count"] == 0
+    theirs_ns = sum(microseconds for _, microseconds in said["seen"]) * 1e3
+    # Two processes at clocks of their own, of short kernels.
+    assert ours["duration_ns"].sum() == pytest.approx(theirs_ns, rel=0.25)
 
 
-def test_no_kernel_starts_before_its_launch_by_more_than_the_error_that_is_said(tmp_path):
-    recording = record(tmp_path, "step(); torch.cuda.synchronize()")
-    (collector,) = recording.meta["collectors"]
+def test_no_kernel_starts_before_its_launch_by_more_than_the_error_that_is_said(recorded):
+    (collector,) = recorded.meta["collectors"]
     assert collector["cupti_status"] == "recording"
     assert collector["clock_error_ns"] < 100_000
-    assert recording.meta.get("kernel_before_launch_ns", 0) <= collector["clock_error_ns"] + 10_000
+    assert recorded.meta.get("kernel_before_launch_ns", 0) <= collector["clock_error_ns"] + 10_000
 
 
-def test_kernels_of_a_cuda_graph_carry_its_id(tmp_path):
-    recording = record(
-        tmp_path,
-        """
-        a = torch.randn(256, 256, device="cuda")
-        (a @ a).sum()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph): b = (a @ a).sum()
-        graph.replay()
-        torch.cuda.synchronize()
-        """,
-    )
-    kernels = recording.frame("kernels")
+def test_kernels_of_a_cuda_graph_carry_its_id(recorded):
+    kernels = recorded.frame("kernels")
     assert kernels["graph_id"].notna().any()
     assert kernels["graph_id"].isna().any()
 
 
-def test_the_process_that_profiles_itself_runs_on(tmp_path):
-    recording = record(
-        tmp_path,
-        """
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
-            step()
-            torch.cuda.synchronize()
-        on_device = [e for e in profiler.events() if e.device_type == torch.autograd.DeviceType.CUDA]
-        assert len(on_device) > 100, "the program's own profile has no kernels"
-        with nvtx.annotate("after"):
-            step()
-            torch.cuda.synchronize()
-        """,
-    )
-    assert recording.meta["status"] == "complete"
-    (collector,) = recording.meta["collectors"]
-    assert collector["cupti_pauses"] >= 1
-    ranges, kernels = recording.frame("ranges"), recording.frame("kernels")
-    after = ranges[ranges["name"] == "after"].iloc[0]
-    assert (kernels["start_ns"] > after["start_ns"]).sum() > 100, "the collector did not resume"
+def test_a_program_that_profiles_itself_runs_on_and_the_work_of_that_time_is_said_to_be_lost(recorded):
+    """CUPTI serves one client: the collector makes place, and takes it again. On an H100 the launches of all kernels
+    after that were missing."""
+    assert recorded.meta["status"] == "incomplete"
+    assert set(lost(recorded)) <= {"cupti_paused", "device_work_outside_steps", "device_work_without_range"}
+    assert lost(recorded)["cupti_paused"] == 1
+    (collector,) = recorded.meta["collectors"]
+    assert collector["cupti_pauses"] == 1
+    after, launches = within(recorded, "after"), recorded.frame("api_calls")
+    assert len(after) == len(within(recorded, "one step"))
+    assert after["correlation_id"].isin(launches["correlation_id"]).all()
 
 
-def test_a_block_inside_a_profile_is_refused(tmp_path):
-    said = run(
-        tmp_path,
-        f"""
-        import curvescope
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]):
-            try:
-                with curvescope.record({str(tmp_path / "block")!r}): pass
-                said = None
-            except Exception as error: said = str(error)
-        print(json.dumps(said))
-        """,
-    )
-    assert "end that profile first" in said
+def test_a_block_inside_a_profile_is_refused(blocks):
+    said, _ = blocks
+    assert "end that profile first" in said["refusal"]
 
 
-def test_a_block_of_this_process_holds_the_kernels_launched_in_it(tmp_path):
-    seen = run(
-        tmp_path,
-        f"""
-        import curvescope
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]): step()  # idle from now on
-        counts = []
-        for number in range(2):
-            with curvescope.record({str(tmp_path / "block")!r} + str(number)) as recording:
-                step()
-            counts.append(len(recording.frame("kernels")))
-        print(json.dumps(counts))
-        """,
-    )
-    assert min(seen) > 100
-    assert seen[0] == seen[1]
-    for number in range(2):
-        checked(open_recording(tmp_path / f"block{number}"))
+def test_a_block_of_this_process_holds_the_kernels_launched_in_it_and_their_launches(blocks):
+    said, folder = blocks
+    for name in ("first", "second"):
+        recording = checked(open_recording(folder / name))
+        kernels = recording.frame("kernels")
+        assert sorted(kernels["name"]) == sorted(name for name, _ in said["seen"])
+        assert kernels["correlation_id"].isin(recording.frame("api_calls")["correlation_id"]).all()
 
 
 # Each launches `mine` three times: cupy by CUDA's runtime or the driver, as it likes, the others by the driver alone.

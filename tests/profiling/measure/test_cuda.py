@@ -1,4 +1,4 @@
-"""Sweeps and experiments on a CUDA device. Not one of these has run on a GPU yet."""
+"""Sweeps and experiments on a CUDA device. Not one of these has run on a GPU yet: time was up before them."""
 
 from dataclasses import replace
 

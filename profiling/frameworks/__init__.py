@@ -6,6 +6,7 @@ framework is one module and its line in `ADAPTERS`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .adapter import Adapter
@@ -40,6 +41,18 @@ def wait_for(result: object, device: str) -> None:
 def framework_versions() -> dict[str, str | None]:
     """The entry `frameworks` of a recording: versions of the frameworks other than PyTorch that this process uses."""
     return {adapter.name: adapter.version() for adapter in used_frameworks()}
+
+
+def device_entry(entry: Mapping[str, Any], accelerator: Mapping[str, str] | None) -> dict[str, Any]:
+    """The entries of a machine, as `recording.json` has them, where a framework worked on another device than torch."""
+    if accelerator is None or entry["device"]["kind"] == "cuda":
+        return dict(entry)
+    return {**entry, "device": dict(accelerator), "ceilings": None}
+
+
+def accelerator_in_use() -> dict[str, str] | None:
+    """Kind and name of the device of the first framework beside PyTorch that works on none of the CPU."""
+    return next(filter(None, (adapter.accelerator() for adapter in used_frameworks())), None)
 
 
 def memory_ran_out(error: BaseException) -> bool:

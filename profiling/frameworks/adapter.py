@@ -28,6 +28,10 @@ class Adapter:
         """Whether the program has imported it and, as far as that is known, let it work."""
         return self.module is not None
 
+    def accelerator(self) -> dict[str, str] | None:
+        """Kind and name of the device that it works on if that is not the CPU; None if it is, or is unknown."""
+        return None
+
     def version(self) -> str | None:
         """Its version; None if unknown."""
         own = getattr(self.module, "__version__", None)

@@ -31,6 +31,13 @@ class Jax(Adapter):
         backends = getattr(sys.modules.get(_BACKENDS), "_backends", None)
         return backends is None or bool(backends)
 
+    def accelerator(self) -> dict[str, str] | None:
+        """The first device of its default backend."""
+        first = self.module.devices()[0]
+        if first.platform == "cpu":
+            return None
+        return {"kind": "cuda" if first.platform in ("gpu", "cuda") else str(first.platform), "name": first.device_kind}
+
     def wait(self, result: object, device: str) -> None:
         """Wait for the arrays of the result, and for all others: a step may keep what it computed and return nothing.
 

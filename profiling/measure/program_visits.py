@@ -15,7 +15,7 @@ from ...base.errors import CurvescopeError
 from ..attribution.events import StepRows
 from ..attribution.range_names import INPUT_PHASE, RangeNames
 from ..collect.kept_chunks import NotMergedError, begin
-from ..frameworks import memory_ran_out
+from ..frameworks import device_entry, memory_ran_out
 from ..recording.axis import Axis
 from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, Recording, open_recording
@@ -109,7 +109,7 @@ class ProgramSteps(AnyWorkload):
         if device["kind"] == "cpu" and self.facts.get("threads"):
             device["threads"] = self.facts["threads"]
         versions["torch"] = self.facts.get("torch")
-        return {**entry, "device": device, "versions": versions}
+        return device_entry({**entry, "device": device, "versions": versions}, self.facts.get("accelerator"))
 
     def start_s(self, batch: int) -> float | None:
         """Seconds of a run beside its timed steps: until the first one, and for the profile and the end.

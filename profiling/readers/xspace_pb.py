@@ -7,14 +7,15 @@ The fields are those of `xplane.proto` (openxla/xla, tsl/profiler/protobuf); map
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from ...base.errors import CurvescopeError
 from ...base.limits import XSPACE_BYTES_PER_EVENT, XSPACE_FREE_EMPTY, XSPACE_FREE_EVENTS, check_limit
 from ..recording.store import RecordingWriter
-from . import Options
+from . import Options, hlo_scopes
 from .source import Source
 from .tensorflow_json import FrameworkTrace, write_trace
 from .trace_events import Event
@@ -32,11 +33,12 @@ _MESSAGES = {
     "XLine": "1 id int64, 2 name string, 3 timestamp_ns int64, 4 events XEvent*, 11 display_name string",
     "XEvent": "1 metadata_id int64, 2 offset_ps int64, 3 duration_ps int64, 4 stats XStat*",
     "XStat": "1 metadata_id int64, 2 double_value double, 3 uint64_value uint64, 4 int64_value int64, "
-    "5 str_value bytes, 7 ref_value uint64",
+    "5 str_value bytes, 6 bytes_value bytes, 7 ref_value uint64",
     "EventEntry": "1 key int64, 2 value EventMetadata",
     "EventMetadata": "2 name bytes, 4 display_name bytes, 5 stats XStat*",
     "StatEntry": "1 key int64, 2 value StatMetadata",
     "StatMetadata": "2 name bytes",
+    **hlo_scopes.MESSAGES,
 }
 _VALUES = ("double_value", "uint64_value", "int64_value", "str_value", "ref_value")
 
@@ -59,13 +61,29 @@ def read(source: Source, writer: RecordingWriter, options: Options) -> None:
     check_limit(events, max(XSPACE_FREE_EVENTS, len(data) // XSPACE_BYTES_PER_EVENT), f"events in {len(data):,} bytes")
     del data
     trace = FrameworkTrace()
+    scopes = hlo_scopes.scopes_of(_modules(planes))
     for number, plane in enumerate(planes):
-        _take_plane(trace, number, plane)
+        _take_plane(trace, number, plane, scopes)
         options.report("reading planes", number + 1, len(planes))
     write_trace(trace, writer, options)
 
 
-def _take_plane(trace: FrameworkTrace, number: int, plane: Any) -> None:
+def _modules(planes: Any) -> Iterator[Any]:
+    """The modules of XLA that are stored with the profile."""
+    from google.protobuf.message import DecodeError
+
+    for plane in planes:
+        if plane.name != hlo_scopes.PLANE:
+            continue
+        wanted = {entry.key for entry in plane.stat_metadata if _text(entry.value.name) == hlo_scopes.STAT}
+        for entry in plane.event_metadata:
+            for stat in entry.value.stats:
+                if stat.metadata_id in wanted and stat.HasField("bytes_value"):
+                    with suppress(DecodeError):  # of another version: the scopes of its instructions stay unknown
+                        yield _message_type("HloProto").FromString(stat.bytes_value).hlo_module
+
+
+def _take_plane(trace: FrameworkTrace, number: int, plane: Any, scopes: Mapping[tuple[str, str], str]) -> None:
     stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
     known = {entry.key: entry.value for entry in plane.event_metadata}
     facts = {key: dict(_stats(metadata.stats, stat_names)) for key, metadata in known.items()}
@@ -85,6 +103,9 @@ def _take_plane(trace: FrameworkTrace, number: int, plane: Any) -> None:
             name = _text(metadata.display_name) or long_name
             if name != long_name:  # as in the trace.json.gz beside it
                 args.setdefault("long_name", long_name)
+            instruction = str(args.get("hlo_module", "")), str(args.get("hlo_op", ""))
+            if instruction in scopes and "/" not in str(args.get("name", "")):
+                args["name"] = scopes[instruction]
             trace.events.append((Event(ph="X", name=name, pid=number, tid=line.id, args=args), start, end))
 
 

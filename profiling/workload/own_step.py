@@ -21,7 +21,7 @@ from ...base.counted import counted
 from ...base.errors import CurvescopeError
 from ...base.masking import home_as_tilde
 from ..collect import inductor
-from ..frameworks import module_advice, used_frameworks, wait_for
+from ..frameworks import accelerator_in_use, device_entry, module_advice, used_frameworks, wait_for
 from ..hardware.host_usage import wait_until_quiet
 from ..hardware.memory_usage import memory_is_short
 from ..recording.axis import BATCH, Axis
@@ -180,6 +180,10 @@ class OwnStep(AnyWorkload):
             )
         self._settle_device()
         self._refuse_unfinished(began_ns)
+
+    def machine_entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """The entries of a machine, with the device of a framework that torch does not know."""
+        return device_entry(entry, accelerator_in_use())
 
     def _refuse_unfinished(self, began_ns: int) -> None:
         """Refuse a step whose work goes on after it returned, where nothing tells how to wait for it.

@@ -212,6 +212,7 @@ class Steps:
                 "threads": torch.get_num_threads() if torch is not None else None,
                 "torch": str(torch.__version__) if torch is not None else None,
                 "frameworks": self._frameworks.framework_versions(),
+                "accelerator": self._frameworks.accelerator_in_use(),
             }
             path = os.path.join(self._wanted["folder"], f"{os.getpid()}.steps")
             with suppress(OSError):

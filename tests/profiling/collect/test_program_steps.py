@@ -20,7 +20,9 @@ class Played(Steps):
     def __init__(self, folder, **wanted):
         self.now_ns = 0
         usage = SimpleNamespace(read_host_use=lambda: None, host_use_between=lambda *_: {})
-        frameworks = SimpleNamespace(used_frameworks=list, framework_versions=lambda: {"jax": "0.99"})
+        frameworks = SimpleNamespace(
+            used_frameworks=list, framework_versions=lambda: {"jax": "0.99"}, accelerator_in_use=lambda: None
+        )
         loaded = {"_curvescope_host_usage": usage, "_curvescope_frameworks": frameworks}
         super().__init__({**WANTED, "folder": str(folder), **wanted}, lambda name, _: loaded[name])
         self._cuda = lambda: None  # whatever other tests of this process play

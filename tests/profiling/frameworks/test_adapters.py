@@ -70,6 +70,16 @@ def test_the_time_of_a_step_contains_the_work_that_it_did_not_wait_for(jax, monk
     assert workload.time_step()[1] == 10_000_000  # its result, and what it kept
 
 
+def test_the_device_of_a_recording_is_the_one_that_jax_works_on(jax):
+    """Else a step on a GPU would be recorded as one of the CPU."""
+    workload = OwnStep(lambda batch: Array, name="mine")
+    entry = {"device": {"kind": "cpu", "name": "a CPU", "threads": 2}, "ceilings": {"cpu": 1}, "host": {}}
+    assert workload.machine_entry(entry) == entry
+    jax.devices = lambda: [SimpleNamespace(platform="gpu", device_kind="NVIDIA H100 80GB HBM3")]
+    on_gpu = {"device": {"kind": "cuda", "name": "NVIDIA H100 80GB HBM3"}, "ceilings": None, "host": {}}
+    assert workload.machine_entry(entry) == on_gpu
+
+
 @pytest.mark.parametrize(
     ("kind", "message", "expected"),
     [

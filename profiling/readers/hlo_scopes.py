@@ -1,0 +1,61 @@
+"""Which scope of the program an instruction of XLA belongs to, by the modules that its profiler stores with a profile.
+
+An event on a CPU names its module and instruction only. The plane `/host:metadata` holds every module as an `HloProto`
+(openxla/xla, xla/service/hlo.proto), whose instructions have the path of the program's scopes, `op_name`. A fusion
+without one has the commonest of what was fused; a copy, that of the instruction that uses it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+PLANE = "/host:metadata"
+STAT = "Hlo Proto"
+# As of `xspace_pb._MESSAGES`.
+MESSAGES = {
+    "HloProto": "1 hlo_module HloModule",
+    "HloModule": "1 name string, 3 computations HloComputation*",
+    "HloComputation": "2 instructions HloInstruction*, 5 id int64",
+    "HloInstruction": "1 name string, 2 opcode string, 7 metadata OpMetadata, 35 id int64, 36 operand_ids int64*, "
+    "38 called_computation_ids int64*",
+    "OpMetadata": "2 op_name string",
+}
+_MOST_USES = 4  # from an instruction to the one that uses its result, and so on
+
+
+def scopes_of(modules: Iterable[Any]) -> dict[tuple[str, str], str]:
+    """The path of each instruction that has one, by the names of its module and of itself."""
+    return {(module.name, name): path.partition(";")[0] for module in modules for name, path in _paths(module)}
+
+
+def _paths(module: Any) -> Iterator[tuple[str, str]]:
+    inside = {computation.id: _commonest(computation) for computation in module.computations}
+    for computation in module.computations:
+        users: dict[int, Any] = {}
+        for instruction in computation.instructions:
+            for operand in instruction.operand_ids:
+                users.setdefault(operand, instruction)
+        for instruction in computation.instructions:
+            path, used = _own_path(instruction, inside), instruction
+            for _ in range(_MOST_USES):
+                if path or (used := users.get(used.id)) is None:
+                    break
+                path = _own_path(used, inside)
+            if path:
+                yield instruction.name, path
+
+
+def _commonest(computation: Any) -> str:
+    """The path that most instructions of a computation have; empty if none has one."""
+    found = Counter(one.metadata.op_name for one in computation.instructions if one.metadata.op_name)
+    return str(found.most_common(1)[0][0]) if found else ""
+
+
+def _own_path(instruction: Any, inside: dict[int, str]) -> str:
+    """The path of an instruction, or the one of what it calls first, e.g. of what was fused into it."""
+    if path := str(instruction.metadata.op_name):
+        return path
+    called = instruction.called_computation_ids
+    return inside.get(called[0], "") if called else ""

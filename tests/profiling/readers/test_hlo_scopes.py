@@ -1,0 +1,51 @@
+"""Scopes of XLA's instructions, from the modules that its profiler stores with a profile."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from curvescope.profile_files import open_any
+from curvescope.profiling.readers.hlo_scopes import scopes_of
+from curvescope.profiling.readers.xspace_pb import _message_type
+
+XSPACE = Path(__file__).parents[2] / "data" / "jax" / "jax_cpu.xplane.pb.gz"
+
+
+def test_every_operator_of_jax_on_a_cpu_has_its_layer_and_phase(tmp_path):
+    profile = tmp_path / "jax.xplane.pb"
+    profile.write_bytes(gzip.decompress(XSPACE.read_bytes()))
+    with open_any(profile) as recording:
+        kernels = recording.frame("kernels")
+        assert recording.meta["missing"].keys() == {"device"}
+    found = set(kernels[["layer", "phase"]].dropna().itertuples(index=False, name=None))
+    assert found >= {("hidden", "forward"), ("hidden", "backward"), ("out", "forward"), ("out", "backward")}
+    assert {"sgd"} <= set(kernels["layer"].dropna())
+    named = kernels["layer"].notna() | kernels["phase"].notna()
+    assert kernels.loc[named, "duration_ns"].sum() > 0.9 * kernels["duration_ns"].sum()
+
+
+def instruction(number, name, path="", operands=(), called=()):
+    named = {"id": number, "name": name, "metadata": {"op_name": path}}
+    return {**named, "operand_ids": operands, "called_computation_ids": called}
+
+
+@pytest.fixture
+def module():
+    """A fusion without a path of its own, and a copy of its result, which the last instruction takes."""
+    fused = [instruction(1, "mul", "jit(f)/a/mul"), instruction(2, "add", "jit(f)/a/mul"), instruction(3, "b", "x/b")]
+    entry = [
+        instruction(4, "fusion", called=[7]),
+        instruction(5, "copy", operands=[4]),
+        instruction(6, "dot", "jit(f)/c/dot;jit(f)/d/dot", operands=[5]),
+        instruction(8, "unused"),
+    ]
+    computations = [{"id": 7, "instructions": fused}, {"id": 9, "instructions": entry}]
+    return _message_type("HloModule")(name="jit_f", computations=computations)
+
+
+def test_a_fusion_has_the_commonest_path_inside_and_a_copy_that_of_its_user(module):
+    found = scopes_of([module])
+    assert found["jit_f", "fusion"] == "jit(f)/a/mul"
+    assert found["jit_f", "copy"] == found["jit_f", "dot"] == "jit(f)/c/dot"
+    assert ("jit_f", "unused") not in found

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pyarrow.compute as pc
 
 from ..profiling.recording.store import Recording
+from .decompose.marked import recorded_by_framework
 
 UNKNOWN = "unknown"
 
@@ -35,6 +36,9 @@ def framework_beside_torch(recording: Recording) -> str | None:
 
 
 def _ran_operators(recording: Recording) -> bool:
+    """Whether PyTorch ran something, or kernels are recorded of whoever launched them."""
+    if recorded_by_framework(recording):
+        return False
     return bool(recording.count_rows("kernels") or recording.count_rows("operators"))
 
 

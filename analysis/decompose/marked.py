@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 
 from ...profiling.recording.disturbed import used_steps
 from ...profiling.recording.schema import FORWARD
@@ -185,7 +186,13 @@ def hides_work(recording: Recording, kernel_times: pd.DataFrame) -> bool:
     if not (kernel_times["name"] != IDLE).any():
         return True
     on_cpu = (recording.meta.get("device") or {}).get("kind") == "cpu"
-    return on_cpu and bool(recording.meta.get("frameworks"))
+    return on_cpu and bool(recording.meta.get("frameworks")) and not recorded_by_framework(recording)
+
+
+def recorded_by_framework(recording: Recording) -> bool:
+    """Whether the kernels come from the own profiler of a framework other than PyTorch."""
+    sources = pc.unique(recording.arrow("kernels", ["source"])["source"]).to_pylist()
+    return bool({"jax", "tensorflow"}.intersection(sources))
 
 
 def _not_recorded(table: pd.DataFrame, sampled: Sampled | None) -> tuple[pd.DataFrame, Sampled | None]:

@@ -16,6 +16,8 @@ from ..attribution.events import StepRows
 from ..attribution.range_names import INPUT_PHASE, RangeNames
 from ..collect.kept_chunks import NotMergedError, begin
 from ..frameworks import device_entry, memory_ran_out
+from ..readers import Options as ReaderOptions
+from ..readers import import_profile
 from ..recording.axis import Axis
 from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, Recording, open_recording
@@ -38,6 +40,7 @@ _TO_MARK = (
     "and --step-line 'step {n}'"
 )
 _STEPS, _VISIT_S = (1, 100), 1.5  # timed steps of a run, least and most, and seconds for them
+_JAX_FOLDER = "jax"  # for the profile of JAX, as in `startup/jax_windows.py`
 _LOADING = "enumerate(DataLoader)"  # how torch names the wait for a batch
 
 
@@ -202,10 +205,11 @@ class ProgramSteps(AnyWorkload):
             self.facts, self.device = told, told["device"]
         first_s = _first_step_s(told, found)
         self.startup_s.setdefault(batch, []).append(first_s if first_s is not None else found.seconds)
+        of_jax = _of_jax(chunks.folder.parent.parent, chunks.folder / _JAX_FOLDER, rows[-1])
         profiled, classes = _profiled(chunks)
         return Visit(
             rows,
-            profiled,
+            of_jax or profiled,
             layer_classes=classes,
             frameworks=dict(told["frameworks"]) if told else {},
             discarded_steps=wanted["discarded"],
@@ -268,6 +272,26 @@ def _profiled(chunks: Any) -> tuple[list[StepRows], dict[str, str]]:
         return [], {}
     recording = open_recording(chunks.writer.path)
     return steps_of(recording), dict(recording.meta.get("layer_classes") or {})
+
+
+def _of_jax(scratch: Path, folder: Path, last: Mapping[str, Any]) -> list[StepRows]:
+    """The steps that JAX's own profiler recorded, as if they followed the last timed one; its clock is another."""
+    profile = next(iter(sorted(folder.rglob("*.xplane.pb"))), None)
+    if profile is None:
+        return []
+    try:
+        import_profile(profile, scratch / "imported", ReaderOptions())
+    except CurvescopeError:  # nothing of it could be read: the steps have their times
+        return []
+    found = [step for step in steps_of(open_recording(scratch / "imported")) if step.kernels]
+    if not found:
+        return []
+    shift_ns = last["start_ns"] + last["duration_ns"] - found[0].windows[0][0]
+    for step in found:
+        step.windows = [(start_ns + shift_ns, duration_ns) for start_ns, duration_ns in step.windows]
+        for row in step.kernels:
+            row["start_ns"] += shift_ns
+    return found
 
 
 def steps_of(recording: Recording) -> list[StepRows]:

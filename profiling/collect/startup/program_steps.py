@@ -52,6 +52,7 @@ class Steps:
         self._mark: Any = None  # what marks the steps, e.g. the optimizer
         self._written = self._profiling = False
         self._torch: Any = None
+        self._jax: Any = None  # its profiler, and its class of ranges of steps
         self._refused: str | None = None  # why a change could not be made
         self._began_ns = time.monotonic_ns()
         self._restart()
@@ -156,23 +157,40 @@ class Steps:
     def _begin_profile(self) -> None:
         """Have the next steps profiled, on a CPU by torch's own profiler; without it the visit is complete."""
         self._finish_rows()
-        if self._torch is None or not self._wanted["profiled"] or self._source == RANGE:
+        wanted = self._wanted["profiled"] and self._source != RANGE
+        self._recorder = self._recorder_of_framework() if wanted else None
+        if self._recorder is None:
             self.write()
             return
-        windows = self._load("_curvescope_torch_windows", "collect/startup/torch_windows.py")
-        if windows.runs_on_gpu(self._torch):
-            self.write()
-            return
-        self._recorder = windows.Recorder(self._torch, self._wanted["folder"])
         try:
-            self._recorder.attach()
             self._recorder.open_window()
         except Exception as error:
-            self._recorder.give_up(f"torch could not be recorded: {error!r}")
+            self._recorder.give_up(f"the program could not be recorded: {error!r}")
             self.write()
             return
         self._profiling, self._profiled, self._profile_began_ns = True, 0, time.monotonic_ns()
         self._timed_ns = sum(row["duration_ns"] for row in self._rows)
+
+    def _recorder_of_framework(self) -> Any:
+        """What records the steps on a CPU; None where nothing does."""
+        folder = self._wanted["folder"]
+        if self._jax is not None and self._source in (JITTED, STEP_NAME):
+            if self._frameworks.accelerator_in_use() is not None:
+                return None
+            windows = self._load("_curvescope_jax_windows", "collect/startup/jax_windows.py")
+            return windows.Recorder(*self._jax, folder)
+        if self._torch is None:
+            return None
+        windows = self._load("_curvescope_torch_windows", "collect/startup/torch_windows.py")
+        if windows.runs_on_gpu(self._torch):
+            return None
+        recorder = windows.Recorder(self._torch, folder)
+        try:
+            recorder.attach()
+        except Exception as error:
+            recorder.give_up(f"torch could not be recorded: {error!r}")
+            return None
+        return recorder
 
     def _end_profile(self) -> None:
         self._recorder.close_window()
@@ -282,6 +300,7 @@ class Steps:
 
     def follow_jax(self, jax: Any) -> None:
         """Wrap what jax.jit makes, and JAX's ranges."""
+        self._jax = jax.profiler, jax.profiler.StepTraceAnnotation
         jit, steps = jax.jit, self
         seen: dict[Any, int] = {}
         # While JAX traces one function, calls of others in it are no steps.

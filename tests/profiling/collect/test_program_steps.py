@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from curvescope.profiling.collect.startup import program_steps
+from curvescope.profiling.collect.startup import jax_windows, program_steps
 from curvescope.profiling.collect.startup.program_steps import CALL, KERAS, OPTIMIZER, PROFILER, Steps
 
 from ...shared import load_script
@@ -176,3 +176,28 @@ def test_the_startup_file_follows_packages_only_for_a_program(monkeypatch, tmp_p
     load_script("profiling/collect/startup/sitecustomize.py")
     (finder,) = [one for one in sys.meta_path if one not in before]
     assert set(finder._loaded) >= {"torch", "jax", "nvtx"}
+
+
+def test_jax_profiles_each_step_in_a_range_of_its_own(tmp_path):
+    log = []
+
+    class Step(Range):
+        def __init__(self, name, step_num):
+            super().__init__(name)
+            self.number = step_num
+
+        def __enter__(self):
+            log.append(("begin", self.number))
+
+        def __exit__(self, *_):
+            log.append(("end", self.number))
+
+    profiler = SimpleNamespace(
+        start_trace=lambda folder: log.append(("start", folder)), stop_trace=lambda: log.append(("stop", None))
+    )
+    recorder = jax_windows.Recorder(profiler, Step, str(tmp_path))
+    recorder.open_window()
+    recorder.end_step()
+    recorder.close_window()
+    steps = [("begin", 0), ("end", 0), ("begin", 1), ("end", 1)]
+    assert log == [("start", str(tmp_path / "jax")), *steps, ("stop", None)]

@@ -1,15 +1,20 @@
 """Steps of the real frameworks, each skipped where it is not installed; CONTRIBUTING.md says how to install one."""
 
+import sys
+
 import pytest
 
 from curvescope.analysis.ran_by import framework_of
 from curvescope.base.errors import CurvescopeError
 from curvescope.profiling import frameworks
+from curvescope.profiling.measure.program_visits import ProgramSteps
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep import run_sweep
 from curvescope.profiling.measure.visit import visit
+from curvescope.profiling.recording.axis import Axis
 from curvescope.profiling.recording.store import open_recording
 from curvescope.profiling.workload.own_step import OwnStep
+from curvescope.profiling.workload.program import Program
 
 SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
 pytestmark = pytest.mark.filterwarnings("default")  # frameworks warn of each other's versions
@@ -105,3 +110,32 @@ def test_a_tensorflow_step_is_recorded_as_tensorflows(tmp_path):
     tensorflow = pytest.importorskip("tensorflow")
     run_sweep(OwnStep(tensorflow_step, name="mine"), (2, 4), SHORT, tmp_path / "r")
     assert framework_of(open_recording(tmp_path / "r")) == f"tensorflow {tensorflow.__version__}"
+
+
+JAX_PROGRAM = """
+import sys
+import jax, jax.numpy as jnp
+
+def loss(weights, inputs):
+    with jax.named_scope("layer"):
+        return jnp.mean(jax.nn.relu(inputs @ weights) ** 2)
+
+@jax.jit
+def update(weights, inputs):
+    return weights - 1e-3 * jax.grad(loss)(weights, inputs)
+
+weights, inputs = jnp.ones((64, 64)), jnp.ones((int(sys.argv[1]), 64))
+while True:
+    weights = update(weights, inputs)
+"""
+
+
+def test_a_jax_program_is_measured_as_it_is_with_its_layers(tmp_path):
+    pytest.importorskip("jax")
+    (tmp_path / "train.py").write_text(JAX_PROGRAM)
+    steps = ProgramSteps(Program((sys.executable, str(tmp_path / "train.py"), "{batch}")), Axis())
+    found = steps.visit(None, 64, Protocol("short", (2, 2), 1, (2, 2), 0.0, 3, None))
+    assert steps.source == "calls of a function that JAX compiled (update)"
+    assert list(found.frameworks) == ["jax"]
+    assert len(found.profiled) >= 1
+    assert "layer" in {row.get("layer") for step in found.profiled for row in step.kernels}

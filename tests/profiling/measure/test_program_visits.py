@@ -1,5 +1,6 @@
 """Visits of a program as it is: tiny scripts that print their steps, and what a run of them says."""
 
+import gzip
 import sys
 import time
 from dataclasses import replace
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from curvescope.base.errors import CurvescopeError
-from curvescope.profiling.measure import program_run
+from curvescope.profiling.measure import program_run, program_visits
 from curvescope.profiling.measure.configuration import Configuration, configuration_of
 from curvescope.profiling.measure.program_run import run_program
 from curvescope.profiling.measure.program_visits import ProgramSteps, wanted_of
@@ -204,3 +205,24 @@ def test_a_training_script_of_torch_is_measured_with_its_layers_and_its_input(tm
     assert found.profiled[1].inputs
     assert found.layer_classes["0"] == "Linear"
     assert steps.facts["threads"] > 0
+
+
+def test_steps_that_jax_profiled_follow_the_last_timed_one(tmp_path):
+    folder = tmp_path / "jax" / "plugins"
+    folder.mkdir(parents=True)
+    stored = Path(__file__).parents[2] / "data" / "jax" / "jax_cpu.xplane.pb.gz"
+    (folder / "host.xplane.pb").write_bytes(gzip.decompress(stored.read_bytes()))
+    steps = program_visits._of_jax(tmp_path, tmp_path / "jax", {"start_ns": 1_000, "duration_ns": 50})
+    assert len(steps) == 5
+    starts = [step.windows[0][0] for step in steps]
+    assert starts[0] == 1_050
+    assert starts == sorted(starts)
+    assert {"hidden", "out"} <= {row.get("layer") for row in steps[0].kernels}
+    assert {row["source"] for row in steps[0].kernels} == {"jax"}
+    for step in steps:
+        (start_ns, duration_ns), *_ = step.windows
+        assert all(start_ns <= row["start_ns"] < start_ns + duration_ns for row in step.kernels)
+
+
+def test_a_run_that_jax_profiled_nothing_of_has_its_times(tmp_path):
+    assert program_visits._of_jax(tmp_path, tmp_path / "jax", {"start_ns": 0, "duration_ns": 1}) == []

@@ -52,6 +52,7 @@ class Steps:
         self._mark: Any = None  # what marks the steps, e.g. the optimizer
         self._written = self._profiling = False
         self._torch: Any = None
+        self._recorder: Any = None  # of the profiled steps
         self._jax: Any = None  # its profiler, and its class of ranges of steps
         self._refused: str | None = None  # why a change could not be made
         self._began_ns = time.monotonic_ns()

@@ -1,7 +1,8 @@
 """Intervals and tests for statistics of steps that were taken in rounds.
 
-Steps of one round share the state of the machine, so a replicate draws rounds with replacement, the same for every
-batch size, then steps inside each. The spread of the central replicates, times √(R/(R−1)) for R rounds, is the standard
+Steps of one round share the state of the machine, so a replicate draws rounds with replacement, the
+same for every batch size, and takes all steps of each: to draw steps inside as well would count
+their noise twice. The spread of the central replicates, times √(R/(R−1)) for R rounds, is the standard
 error of Student's t with R−1 degrees of freedom. Source of the scheme: Davison and Hinkley, Bootstrap Methods and their
 Application (1997), sections 2.4 and 3.8.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -107,14 +108,12 @@ def spread_of(values: Floats, center: float) -> float | None:
 
 
 def replicate(rounds: Sequence[Floats], drawn: Ints, statistic: str = "median") -> Floats:
-    """A statistic of the resampled steps of one batch size, by replicate; some round has values."""
-    counts = tuple(len(values) for values in rounds)
-    padded = np.full((len(rounds), max(counts) + 1), np.nan)
+    """A statistic of all steps of one batch size in the drawn rounds, by replicate; some round has values."""
+    padded = np.full((len(rounds), max(map(len, rounds))), np.nan)
     for i, values in enumerate(rounds):
         padded[i, : len(values)] = values
-    positions = _resampled(counts, np.ascontiguousarray(drawn).tobytes(), drawn.shape)
-    drawn_values = padded.ravel()[positions]
-    if not all(counts):
+    drawn_values = padded[drawn].reshape(len(drawn), -1)
+    if not all(map(len, rounds)):
         drawn_values = filled(drawn_values, STATISTICS[statistic](np.concatenate(rounds)))
     return np.asarray(STATISTICS[statistic](drawn_values, axis=1))
 
@@ -123,20 +122,6 @@ def filled(drawn: Floats, value: Any) -> Floats:
     """Values of replicates, shape (replicates, values, ...), changed in place: one without any gets that of all."""
     drawn[:, 0] = np.where(np.isnan(drawn).all(axis=1), value, drawn[:, 0])
     return drawn
-
-
-@lru_cache(maxsize=4)  # the conditions of a curve mostly have as many steps in each round as the others
-def _resampled(counts: tuple[int, ...], drawn: bytes, shape: tuple[int, int]) -> Ints:
-    """Positions of the resampled steps of every replicate in a table of the rounds, shape (replicates, steps).
-
-    The table has one column more than the largest of the counts, without a step. Drawn are rounds, int64.
-    """
-    generator = np.random.default_rng(_SEED + 1)
-    of_round = np.frombuffer(drawn, np.int64).reshape(shape)[..., None]
-    size, most = np.array(counts)[of_round], max(counts)
-    chosen = (generator.random((*shape, most)) * size).astype(np.int64)
-    chosen[np.arange(most) >= size] = most  # a round of fewer steps contributes only that many
-    return np.asarray((of_round * (most + 1) + chosen).reshape(shape[0], -1), np.int64)
 
 
 def estimate(value: float, replicates: Floats, rounds: float, scale: float) -> Estimate:

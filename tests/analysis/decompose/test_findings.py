@@ -58,7 +58,13 @@ RUNS = 25
     [("even", 0.0, 0.4), ("even", 0.2, 0.4), ("two states", 0.1, 0.3), ("skewed", 0.0, 0.3)],
 )
 def test_rounds_that_end_early_give_the_verdict_of_all(noise, effect, least_saved):
-    """An effect of 5 % or more of the step, from batch 16 on, in up to 30 rounds."""
+    """An effect of 5 % or more of the step, from batch 16 on, in up to 30 rounds.
+
+    Tests at 5 % may find one where there is none: of 25 sweeps 4 or more in 3 of 100 cases.
+    """
     counts = simulate(noise, effect, RUNS)
-    assert counts.early == counts.complete == (RUNS if effect else 0)
+    if effect:
+        assert counts.early == counts.complete == RUNS
+    else:
+        assert max(counts.early, counts.complete) <= 3
     assert counts.rounds <= (1 - least_saved) * LOOKS[-1]

@@ -79,6 +79,16 @@ def test_intervals_of_a_mean_difference_cover_the_truth(rounds):
     assert 0.93 * 400 <= covered <= 400
 
 
+def test_the_noise_of_steps_counts_once():
+    """Six rounds of four steps that share nothing: replicates vary as 24 steps do, with √(5/6) of rounds."""
+    random = np.random.default_rng(2)
+    spreads = []
+    for _ in range(100):
+        rounds = [1 + 0.02 * random.standard_normal(4) for _ in range(6)]
+        spreads.append(np.std(replicate(rounds, resample_rounds(6, 400), "mean")))
+    assert np.sqrt(np.mean(np.square(spreads))) == pytest.approx(0.02 / 24**0.5 * (5 / 6) ** 0.5, rel=0.08)
+
+
 def test_a_mean_where_a_protocol_asks_for_it():
     rounds = [np.array([1.0, 3.0]), np.array([8.0])]
     assert replicate(rounds, np.array([[1, 1]]), "mean").tolist() == [8.0]

@@ -26,6 +26,7 @@ _USUAL_LIMIT_S = 60.0
 # What one pass takes beyond the steps themselves: processes that start and build the step, calls that are rebuilt.
 _RUNS_PER_VISIT = 2.5
 _TERM_SETUP_S, _VISIT_S = 1.0, 0.01
+_FIRST_STEPS = 1.5  # time of a first step of each batch size, in later ones
 _LEAST_START_S = 0.01  # whatever the clock says: 0 is a change that does not apply
 _RUN_STEPS_S = 2.0  # of the steps of a run of a program, which are more than those of a visit
 _CUDA_START_S = 6.0  # of complete steps: with a context, cuDNN and a first step of each batch size
@@ -148,6 +149,8 @@ class Budget:
         else:
             setup_s, key = _TERM_SETUP_S, Key(wanted.layer, wanted.phase, KERNELS)
         times_ms = self._times_ms(key, wanted.batches)
+        if wanted.scope == Scope.STEP and not self.starts_s:  # those include the first steps
+            setup_s += variants * _FIRST_STEPS * float(times_ms.sum()) / 1e3
         runs_ms = _RUNS_PER_VISIT * times_ms
         if wanted.scope == Scope.STEP and self.device != "cpu":  # each visit brings the GPU to its clocks
             steps = [EXPERIMENT.steps_of_visit(1, round(time_ms * 1e6)) for time_ms in times_ms]

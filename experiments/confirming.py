@@ -44,6 +44,7 @@ _STAGES_OF_TIMES = {
     Stage.REMEDY: "what helps, together",
 }
 _UNTIL_NEXT_LOOK = 1.5  # rounds until the next look, as a factor on those so far
+_LOOKS_AT_THE_END = 2
 _REASON_LENGTH = 300  # characters of an error's message in an entry
 
 
@@ -88,7 +89,8 @@ def confirm(
     began_s = clock_s()
     report(Progress(0.0, seconds, "choosing the first experiment"))
     diagnosis = explain(opened)
-    ends_s = began_s + seconds - (clock_s() - began_s)  # what follows the last one takes as long again
+    # What follows the last one, to see what is left to test and to answer, takes as long each.
+    ends_s = began_s + seconds - _LOOKS_AT_THE_END * (clock_s() - began_s)
     with registered(f"experiments on {opened.path}"), RecordingWriter.extend(opened.path) as writer:
         known = {entry["number"] for entry in writer.meta.get("experiments", ())}
         while clock_s() < ends_s:

@@ -84,11 +84,12 @@ class RemedyPlan:
         return tuple(dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1]))) if sizes else ()
 
     def _batches(self, wanted: Experiment | None) -> list[tuple[int, ...]]:
-        """The batch sizes that an experiment may have, the best first."""
+        """The batch sizes that an experiment may have, the best first: one trains at the largest."""
         if wanted is None:
             return []
         first, *_, last = (*self._sizes, self._sizes[-1])
-        one = first if wanted.stage == Stage.SCREEN or not self._leaders else self._best_size(self._leaders[0])
+        screens = wanted.stage == Stage.SCREEN or not self._leaders
+        one = last if screens else self._best_size(self._leaders[0])
         choices = [*([] if wanted.stage == Stage.SCREEN else [self._sizes]), (first, last), (one,)]
         unique = dict.fromkeys(tuple(sorted(set(choice))) for choice in choices)
         whole = [
@@ -96,7 +97,7 @@ class RemedyPlan:
             for choice in unique
             if self.known.budget.shortest_s(replace(wanted, batches=choice)) <= self.known.budget.time_left_s
         ]
-        return [*whole, (one,), (first,)]
+        return [*whole, (one,), (last,), (first,)]
 
     @cached_property
     def _made(self) -> list[Experiment]:

@@ -153,6 +153,12 @@ def difference_sentence(found: Difference, axis: Axis) -> str:
 
 
 def largest_sentence(found: Diagnosis, classes: Mapping[str, str]) -> str:
+    """The same as a sentence."""
+    clauses = largest_clauses(found, classes)
+    return f"{clauses[0].upper()}{clauses[1:]}." if clauses else ""
+
+
+def largest_clauses(found: Diagnosis, classes: Mapping[str, str]) -> str:
     """Where a step's time goes at its largest batch size: idle, layer and kernel; empty without terms."""
     terms = found.terms
     if terms is None or not len(terms.values_ms):
@@ -177,8 +183,7 @@ def largest_sentence(found: Diagnosis, classes: Mapping[str, str]) -> str:
         kernels = rows.groupby("name")["exclusive_ms"].sum()
         part = kernels.max() / kernels.sum() * busy_ms / whole
         parts.append(f"{fit(short_name(str(kernels.idxmax())), _NAME)} is the longest kernel ({part:.0%})")
-    sentence = "; ".join(parts)
-    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+    return "; ".join(parts)
 
 
 def answer_on(explanation: Explanation, answers: Sequence[Answer]) -> Answer | None:

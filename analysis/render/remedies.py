@@ -22,6 +22,7 @@ from .tables import Indented, table
 TITLE = "What to do"
 _NOTED_SETUP_S = 5.0
 _NOTED_MEMORY_BYTES = 50 * 10**6
+_MORE = 0.02  # of a step, by which a saving elsewhere is worth a word
 _MOST_NAMED = 3  # changes whose saving is open, in a sentence
 
 
@@ -113,15 +114,20 @@ def remedy_cells(shown: RemedyTable, axis: Axis) -> tuple[list[str], list[list[s
 
 
 def saving_sentence(remedies: Remedies, axis: Axis) -> str | None:
-    """What saves most and how much, as a sentence that begins in lower case; None if nothing is proven to save."""
+    """What saves most and how much, as a sentence that begins in lower case; None if nothing is proven to save.
+
+    It says what is saved at the largest batch size first, where one trains, then where most is saved.
+    """
     best = remedies.best
     if best is None or best.largest is None:
         return None
-    batch, gain = best.largest
+    most_at, most = best.largest
+    batch, gain = max(((at, gain) for at, gain in best.gains if at in best.proven), key=lambda item: item[0])
     what = " and ".join(_instruction(saving) for saving in remedies.savings if saving.factor in best.members)
     together = "together " if len(best.members) > 1 else ""
     interval = f"{100 * gain.low:.0f} to {100 * gain.high:.0f}"
-    return f"{what}: {together}-{100 * gain.value:.0f} % of the step ({interval}) at {axis.name} {batch}."
+    more = f", -{100 * most.value:.0f} % at {most_at}" if most.value >= gain.value + _MORE else ""
+    return f"{what}: {together}-{100 * gain.value:.0f} % of the step ({interval}) at {axis.name} {batch}{more}."
 
 
 def batch_sentence(curve: Curve, axis: Axis, meta: Mapping[str, Any]) -> str | None:
@@ -186,7 +192,8 @@ def _tried_sentence(remedies: Remedies, axis: Axis) -> str | None:
         most = 100 * max(map(_at_most, rest))
         least = f"{100 * MATERIAL:.0f} %"
         saves = f"saves less than {least}" if single else f"saves {least}"
-        return f"{lead} tried {saves} {where}: at most {most:.1f} %, by the intervals."
+        ends = f"at most {most:.1f} %" if most >= 0 else f"{'it' if single else 'each'} costs time"
+        return f"{lead} tried {saves} {where}: {ends}, by the intervals."
     named = "; ".join(f"{_instruction(one)} ({_possible(one, axis)})" for one in open_[:_MOST_NAMED])
     more = f"; and {len(open_) - _MOST_NAMED} more" if len(open_) > _MOST_NAMED else ""
     return f"{lead} tried is {'not ' if single else ''}shown to save anything {where}; not ruled out: {named}{more}."

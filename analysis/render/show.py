@@ -19,7 +19,7 @@ from ..diagnosis.explain import explain
 from ..diagnosis.result import Diagnosis, Explanation
 from . import answers, causes, remedies, series, terminal, text, words
 from .documents import ExplainDocument, print_document
-from .headline import answer_on, clock_line, headline
+from .headline import answer_on, clock_line, headline, largest_clauses
 from .tables import Indented
 
 _MOST_ANSWERS = 4  # beside remedies; the page of a terminal is short
@@ -61,6 +61,8 @@ def show_diagnosis(
     terminal.print_below(console, Text(headline(recording.meta, diagnosis), "bold"))
     for line in _unmeasured(recording, diagnosis.axis):
         console.print(Text(line, "yellow"))
+    if not modelled and diagnosis.curve.unit == STEP:
+        _show_sizes(console, recording, diagnosis)
     shown = remedies.remedy_table(diagnosis.remedies, diagnosis.axis)
     if diagnosis.remedies.tried:
         terminal.print_below(console, remedies.render_remedies(shown, diagnosis.axis, everything))
@@ -82,8 +84,6 @@ def show_diagnosis(
     console.print(text.render_curve(diagnosis.curve, diagnosis.axis, brief=not full))
     if (warning := text.spread_note(diagnosis.curve, diagnosis.findings)) and not modelled:
         console.print(Text(warning, "yellow"))
-    if (advice := remedies.batch_sentence(diagnosis.curve, diagnosis.axis, recording.meta)) and not modelled:
-        console.print(Text(advice))
     if (full or not explanations) and diagnosis.curve.unit == STEP:
         terminal.print_below(console, text.render_findings(diagnosis.findings, diagnosis.axis))
     fixed = [diagnosis.fixed_cost] if diagnosis.fixed_cost and not asked else []
@@ -103,6 +103,16 @@ def show_diagnosis(
         terminal.print_commands(console, f"curvescope breakdown {recording.path} --by {by} --batch {example}")
     if not everything:
         terminal.print_commands(console, f"curvescope explain {recording.path} --all")
+
+
+def _show_sizes(console: Console, recording: Recording, diagnosis: Diagnosis) -> None:
+    """Print which batch size has the most throughput, and where the time of the largest one goes."""
+    if advice := remedies.batch_sentence(diagnosis.curve, diagnosis.axis, recording.meta):
+        console.print(Text(advice))
+    classes = diagnosis.recorded.layer_classes if diagnosis.recorded else {}
+    if goes := largest_clauses(diagnosis, classes):
+        largest = f"{diagnosis.axis.name.capitalize()} {diagnosis.curve.conditions[-1]}"
+        console.print(Text(f"{largest}: {goes}."))
 
 
 def _grouping(recording: Recording, diagnosis: Diagnosis) -> str | None:

@@ -64,7 +64,7 @@ def test_the_headline_leads_with_the_confirmed_cause_that_makes_most_of_a_step(t
     )
     assert finding_sentence(found) == f"{leading} A{anomaly}"
     open_ = tuple(replace(answer, verdict=Verdict.UNDECIDED) for answer in found.answers)
-    remedy = "keep freed memory in the process: -62 % of the step (62 to 62) at batch 1."
+    remedy = "keep freed memory in the process: -34 % of the step (34 to 35) at batch 8, -62 % at 1."
     assert finding_sentence(replace(found, answers=open_)) == f"{remedy} A{anomaly}"
     assert finding_sentence(replace(found, answers=open_, remedies=Remedies())) == f"a{anomaly}"
     of_anomaly = finding_sentence(replace(found, answers=(found.answers[0], *open_[1:])))
@@ -121,6 +121,11 @@ def test_the_terminal_leads_with_the_answers_and_fits_a_window(tested, monkeypat
     assert "Causes of" not in out
     monkeypatch.setenv("COLUMNS", "100")
     assert len(text_of("explain", EXAMPLE).splitlines()) <= 60
+
+
+def test_the_best_batch_size_and_where_the_time_of_the_largest_goes_stand_before_the_curve(text_of):
+    wanted = "Batch size: | Batch 32: the longest layer is | is the longest kernel | step ms"
+    assert in_order(text_of("explain", EXAMPLE), wanted) is True
 
 
 def test_everything_fits_80_columns(tested, text_of):

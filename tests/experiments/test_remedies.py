@@ -127,7 +127,10 @@ def test_what_helps_is_screened_confirmed_and_combined():
     assert gains[1].value == pytest.approx(1 - 0.7 * 0.8, abs=0.02)
     assert gains[32].low < 1 - 0.9 * 0.8 < gains[32].high
     said = saving_sentence(remedies, Axis())
-    assert said.startswith("fuse the optimizer and keep freed memory in the process: together -44 % of the step (")
+    assert said == (
+        "fuse the optimizer and keep freed memory in the process: together -28 % of the step (27 to 28) "
+        "at batch 32, -44 % at 1."
+    )
     table = remedy_table(remedies, Axis())
     assert [row.do for row in table.rows] == [
         "fuse the optimizer",
@@ -210,9 +213,12 @@ def test_what_the_time_did_not_reach_is_tried_once_more():
     assert machine.next(30.0) is None
 
 
-def test_slow_steps_are_screened_at_fewer_batch_sizes(monkeypatch):
-    monkeypatch.setitem(STEP_MS, 32, 4000.0)
-    assert Machine({}).next(90.0).batches == (1,)
+def test_slow_steps_are_screened_at_the_largest_batch_size_alone(monkeypatch):
+    """One trains there: with fewer changes, if need be, rather than at a size that takes no time."""
+    monkeypatch.setitem(STEP_MS, 32, 1500.0)
+    first = Machine({}).next(74.0)
+    assert first.batches == (32,)
+    assert len(first.factors) >= 2
 
 
 def test_short_of_time_fresh_rounds_are_of_the_batch_size_where_the_best_change_leads(monkeypatch):

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 
+from curvescope.analysis.diagnosis import explain as explaining
 from curvescope.experiments import step_variants
 from curvescope.experiments.confirming import confirm
 from curvescope.experiments.step_worker import Ready
@@ -112,6 +113,24 @@ def test_experiments_end_within_their_limit_whatever_a_step_takes(experiments, l
 def test_a_limit_of_any_length_holds(experiments, seconds, start_s):
     _, took_s = experiments(SlowWorkers(1.0, 2.0, start_s=start_s), seconds)
     assert took_s <= 1.1 * seconds
+
+
+@pytest.mark.parametrize("look_s", [1.0, 8.0])
+def test_the_answer_after_them_is_part_of_the_time(experiments, monkeypatch, look_s):
+    """On a busy machine it takes seconds to explain what was measured."""
+    workers = SlowWorkers(1.0)
+
+    def explained(explain):
+        def slowly(*arguments, **options):
+            workers.wait(look_s, lambda: None)
+            return explain(*arguments, **options)
+
+        return slowly
+
+    for name in ("explain", "explain_again"):
+        monkeypatch.setattr(explaining, name, explained(getattr(explaining, name)))
+    _, took_s = experiments(workers, 74.0)
+    assert took_s + look_s <= 74.0
 
 
 @pytest.mark.parametrize("largest_s", [0.02, 0.5, 2.0, 4.0])

@@ -14,10 +14,9 @@ from typing import Any
 from ...base.errors import CurvescopeError
 from ..attribution.events import StepRows
 from ..attribution.range_names import INPUT_PHASE, RangeNames
+from ..collect.jax_profile import read_jax_profile
 from ..collect.kept_chunks import NotMergedError, begin
 from ..frameworks import device_entry, memory_ran_out
-from ..readers import Options as ReaderOptions
-from ..readers import import_profile
 from ..recording.axis import Axis
 from ..recording.remote_store import AnyPath
 from ..recording.store import META_FILE, Recording, open_recording
@@ -40,7 +39,6 @@ _TO_MARK = (
     "and --step-line 'step {n}'"
 )
 _STEPS, _VISIT_S = (1, 100), 1.5  # timed steps of a run, least and most, and seconds for them
-_JAX_FOLDER = "jax"  # for the profile of JAX, as in `startup/jax_windows.py`
 _LOADING = "enumerate(DataLoader)"  # how torch names the wait for a batch
 
 
@@ -205,7 +203,7 @@ class ProgramSteps(AnyWorkload):
             self.facts, self.device = told, told["device"]
         first_s = _first_step_s(told, found)
         self.startup_s.setdefault(batch, []).append(first_s if first_s is not None else found.seconds)
-        of_jax = _of_jax(chunks.folder.parent.parent, chunks.folder / _JAX_FOLDER, rows[-1])
+        of_jax = _of_jax(chunks.folder, chunks.folder.parent.with_name("imported"), rows[-1])
         profiled, classes = _profiled(chunks)
         return Visit(
             rows,
@@ -274,16 +272,12 @@ def _profiled(chunks: Any) -> tuple[list[StepRows], dict[str, str]]:
     return steps_of(recording), dict(recording.meta.get("layer_classes") or {})
 
 
-def _of_jax(scratch: Path, folder: Path, last: Mapping[str, Any]) -> list[StepRows]:
+def _of_jax(folder: Path, target: Path, last: Mapping[str, Any]) -> list[StepRows]:
     """The steps that JAX's own profiler recorded, as if they followed the last timed one; its clock is another."""
-    profile = next(iter(sorted(folder.rglob("*.xplane.pb"))), None)
-    if profile is None:
+    recording = read_jax_profile(folder, target)
+    if recording is None:
         return []
-    try:
-        import_profile(profile, scratch / "imported", ReaderOptions())
-    except CurvescopeError:  # nothing of it could be read: the steps have their times
-        return []
-    found = [step for step in steps_of(open_recording(scratch / "imported")) if step.kernels]
+    found = [step for step in steps_of(recording) if step.kernels]
     if not found:
         return []
     shift_ns = last["start_ns"] + last["duration_ns"] - found[0].windows[0][0]

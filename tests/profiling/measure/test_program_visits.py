@@ -212,7 +212,7 @@ def test_steps_that_jax_profiled_follow_the_last_timed_one(tmp_path):
     folder.mkdir(parents=True)
     stored = Path(__file__).parents[2] / "data" / "jax" / "jax_cpu.xplane.pb.gz"
     (folder / "host.xplane.pb").write_bytes(gzip.decompress(stored.read_bytes()))
-    steps = program_visits._of_jax(tmp_path, tmp_path / "jax", {"start_ns": 1_000, "duration_ns": 50})
+    steps = program_visits._of_jax(tmp_path, tmp_path / "r", {"start_ns": 1_000, "duration_ns": 50})
     assert len(steps) == 5
     starts = [step.windows[0][0] for step in steps]
     assert starts[0] == 1_050
@@ -225,4 +225,4 @@ def test_steps_that_jax_profiled_follow_the_last_timed_one(tmp_path):
 
 
 def test_a_run_that_jax_profiled_nothing_of_has_its_times(tmp_path):
-    assert program_visits._of_jax(tmp_path, tmp_path / "jax", {"start_ns": 0, "duration_ns": 1}) == []
+    assert program_visits._of_jax(tmp_path, tmp_path / "r", {"start_ns": 0, "duration_ns": 1}) == []

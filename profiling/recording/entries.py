@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -281,6 +282,8 @@ _WORDS = {
 }
 _TYPE = re.compile(rf"\b({'|'.join(_WORDS)})\b")
 _LONGEST = 60  # characters of a value in a message
+# msgspec looks at the types of the entries at their first use, and crashes where two threads do so at once.
+_ONE_THREAD = threading.Lock()
 
 
 def check_entries(meta: Any) -> None:
@@ -290,7 +293,8 @@ def check_entries(meta: Any) -> None:
     and what is there.
     """
     try:
-        msgspec.convert(meta, RecordingJson)
+        with _ONE_THREAD:
+            msgspec.convert(meta, RecordingJson)
     except msgspec.ValidationError as error:
         found = _FOUND.fullmatch(str(error))
         assert found is not None

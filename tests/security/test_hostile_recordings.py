@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -156,6 +158,30 @@ def test_a_copied_part_is_refused(command, store, refusal_of):
     steps.with_name("00001.parquet").unlink()
     shutil.copy(kernels, kernels.with_name("00001.parquet"))
     assert f"00001.parquet is a copy of {kernels}" in refusal_of(command, store / "a")
+
+
+FIRST_IN_THREADS = """
+import json, sys, threading
+from pathlib import Path
+from curvescope.profiling.recording.entries import check_entries
+sys.setswitchinterval(1e-6)
+meta, begin, checked = json.loads(Path(sys.argv[1]).read_text()), threading.Barrier(16), []
+def check():
+    begin.wait()
+    check_entries(meta)
+    checked.append(True)
+threads = [threading.Thread(target=check) for _ in range(16)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(checked) == 16
+"""
+
+
+def test_recordings_are_opened_in_threads(store):
+    """msgspec looks at the types of entries at the first use, and crashes where two threads do so at once."""
+    command = [sys.executable, "-c", FIRST_IN_THREADS, str(store / "a" / "recording.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)

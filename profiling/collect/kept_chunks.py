@@ -37,8 +37,9 @@ from .shared_memory import ProcessEnd, drain_processes
 FOLDER_VARIABLE = "CURVESCOPE_CHUNK_FOLDER"
 _OPTIONS = "options"  # in it, JSON: how names of ranges are read
 _ENDS = "ends"  # in it, JSON: how the processes ended, which the command says that recorded them
-# Files that hold room on the disk, and their bytes: for the last events of a thread, and for what is known of the end.
-_EVENTS_ROOM, _END_ROOM = {"room_for_events": 1 << 20}, {"room_for_the_end": 1 << 16}
+# Files that hold room on the disk, and their bytes, less on a small disk: for the last events of a thread, and for what
+# is known of the end.
+_EVENTS_ROOM, _END_ROOM = {"room_for_events": (1 << 20,)}, {"room_for_the_end": (1 << 16, 1 << 12)}
 _COMPLETES = " completes it."
 _CUT = (
     "The recording command was killed, or had no room on the disk: what its processes recorded in their last moments "
@@ -147,14 +148,19 @@ def begin(path: AnyPath, meta: dict[str, Any], options: Options | None = None) -
 
 def _hold_room(folder: Path) -> None:
     """Take room on the disk that `Chunks.give_room` gives back; a disk that has none holds none."""
-    for name, size in {**_EVENTS_ROOM, **_END_ROOM}.items():
-        path = folder / name
-        try:
-            with path.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, size)
-        except (OSError, AttributeError):  # no such call in this system
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
+    for name, sizes in {**_EVENTS_ROOM, **_END_ROOM}.items():
+        any(_holds(folder / name, size) for size in sizes)
+
+
+def _holds(path: Path, size: int) -> bool:
+    try:
+        with path.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+            return True
+    except (OSError, AttributeError):  # no such call in this system
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        return False
 
 
 def processes_writing(folder: Path) -> list[int]:
@@ -186,7 +192,8 @@ def recover(path: Path) -> Recording:
             f"with `kill {running[0]}`. `curvescope explain {path}` reads what is there."
         )
     writer = RecordingWriter.again(path)
-    killed = "exit_code" not in writer.meta  # the command writes it before it merges
+    # The command writes both before it merges, as far as there is room.
+    killed = "exit_code" not in writer.meta and not (folder / _ENDS).exists()
     if killed:
         _warn(writer, _CUT)
     ended_by = writer.meta.get("ended_by", "SIGKILL" if killed else None)

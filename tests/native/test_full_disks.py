@@ -128,21 +128,23 @@ emit(int(sys.argv[2]))
 """
 )
 ON_SMALL_DISK = """
-mount -t tmpfs -o size=3m none disk || exit 77
+mount -t tmpfs -o size="$3" none disk || exit 77
 "$0" -m curvescope.cli record -o disk/r -- "$0" program.py "$1" "$2" || exit 1
 cp -r disk/r kept  # the disk goes with this shell
 """
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="mounts a small disk in a namespace of its own")
-@pytest.mark.parametrize(("before", "after"), [(FEW, FEW), (FEW, MANY), (MANY, FEW)])
-def test_on_a_disk_that_the_program_fills_no_range_is_uncounted(tmp_path, before, after):
+@pytest.mark.parametrize(
+    ("before", "after", "size"), [(FEW, FEW, "3m"), (FEW, MANY, "3m"), (MANY, FEW, "3m"), (FEW, FEW, "16k")]
+)
+def test_on_a_disk_that_the_program_fills_no_range_is_uncounted(tmp_path, before, after, size):
     """The room that was held for the end takes the last ranges and the counts, whether or not the tables fit."""
     (tmp_path / "program.py").write_text(FILLED)
     (tmp_path / "disk").mkdir()
     names = ["unshare", "--mount", "--map-root-user", "sh", "-c", ON_SMALL_DISK, sys.executable]
     done = subprocess.run(
-        [*names, str(before), str(after)],
+        [*names, str(before), str(after), size],
         cwd=tmp_path, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
@@ -151,9 +153,10 @@ def test_on_a_disk_that_the_program_fills_no_range_is_uncounted(tmp_path, before
     assert done.returncode == 0, done.stderr
     path = tmp_path / "kept"
     meta = json.loads((path / "recording.json").read_text())
-    assert meta["exit_code"] == 0
-    if meta["status"] == "interrupted":
+    assert meta.get("exit_code", 0) == 0  # four pages have no room for it
+    if (path / CHUNKS).is_dir():
         assert main(["recover", str(path)]) == 0
     kept, lost = kept_and_lost(path)
-    assert kept + lost.get("nvtx_dropped", 0) == before + after
-    assert kept >= FEW
+    counted = sum(lost.get(f"nvtx_{name}", 0) for name in ("dropped", "unsaved", "unwritten"))
+    assert kept + counted == before + after
+    assert kept >= FEW or size == "16k"

@@ -11,10 +11,11 @@ import msgspec
 import msgspec.inspect
 
 from curvescope import documents as here
-from curvescope.analysis.render import documents, energy, memory, series
+from curvescope.analysis.render import documents, energy, memory, series, server_log
 from curvescope.analysis.render.documents import kind_of
 
-_TYPES = {name: one for module in (documents, energy, memory, series, here) for name, one in vars(module).items()}
+_MODULES = (documents, energy, memory, series, server_log, here)
+_TYPES = {name: one for module in _MODULES for name, one in vars(module).items()}
 DOCUMENTS = tuple(one for name, one in _TYPES.items() if name.endswith("Document"))
 _FIELD = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 # A field with a comment at its end or in the lines above it.

@@ -50,9 +50,9 @@ def parse_share(option: str, text: str, form: str = "a share, e.g. 5% or 0.05") 
 
 
 def parse_duration(option: str, text: str) -> float:
-    """Seconds of a duration written as `60s`, `2m`, or a number of seconds; 0 for none."""
-    match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(s|m|min|h)?", text.strip())
-    units = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+    """Seconds of a duration written as `60s`, `2m`, `30ms`, or a number of seconds; 0 for none."""
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|min|h)?", text.strip())
+    units = {None: 1, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600}
     if match is None or not math.isfinite(seconds := float(match[1]) * units[match[2]]):
         raise CurvescopeError(f"{option} {text}: a duration, e.g. 60s or 2m; 0 for none.")
     return seconds

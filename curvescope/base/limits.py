@@ -34,6 +34,7 @@ XSPACE_FREE_EMPTY = 1 << 16  # messages without a field
 PICKLE_BYTES = 1 << 31
 PICKLE_FREE_CONTAINERS = 1 << 20
 PICKLE_BYTES_PER_CONTAINER = 8
+SERVER_STEPS = 5_000_000  # steps of one log of an inference server: fourteen hours of 10 ms each
 PICKLE_OTHER_KEYS = 1000  # keys of dictionaries that are no texts
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from .. import options
 from ..analysis.render import terminal
@@ -27,6 +28,11 @@ from ..base.torch_runtime import pick_device
 from ..parsers import group
 from ..profiling.measure.protocol import parse_batches
 from ..profiling.recording.remote_store import AnyPath, as_path
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..profiling.recording.store import Recording
 
 _MEASURED = "to measure versions"
 _DEFAULT_OVER = 0.02  # growth that decides how long to measure, where none fails
@@ -91,7 +97,8 @@ def run(args: argparse.Namespace) -> int:
     paths = _measured(args, over) if args.measure else [(str(path), path) for path in _recorded(args)]
     with ExitStack() as opened:
         recordings = [(name, opened.enter_context(open_any(path))) for name, path in paths]
-        sides = [recorded_side(name, recording, recording.frame("steps")) for name, recording in recordings]
+        steps = _steps([recording for _, recording in recordings])
+        sides = [recorded_side(name, one, rows) for (name, one), rows in zip(recordings, steps, strict=True)]
         if not args.different:
             refuse_different(sides)
         comparison = compare(sides, args.by, None if args.measure else _batch(args))
@@ -110,6 +117,15 @@ def run(args: argparse.Namespace) -> int:
             console.print(line)
     console.print(render_comparison(comparison, None if args.all else 25))
     return int(bool(grown))
+
+
+def _steps(recordings: list[Recording]) -> list[pd.DataFrame]:
+    """The steps to compare; of logs of servers those of decode, at equal context."""
+    from ..analysis.server_log import compared_steps, is_server_log
+
+    if any(is_server_log(recording) for recording in recordings):
+        return compared_steps(recordings)
+    return [recording.frame("steps") for recording in recordings]
 
 
 def _recorded(args: argparse.Namespace) -> list[AnyPath]:

@@ -11,7 +11,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from .. import options
-from ..base.arguments import parse_share
+from ..base.arguments import parse_duration, parse_share
 from ..base.errors import CurvescopeError
 from ..parsers import group
 from .memory import show
@@ -33,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mode",
         choices=("decode", "prefill", "mixed"),
         help="steps of an inference server to explain (default: the mode with most sizes, decode first)",
+    )
+    what.add_argument(
+        "--limit",
+        metavar="TIME",
+        help="of a server's log: longest time of a step, e.g. 30ms; says the best batch size under it",
     )
     what.add_argument("--pair", metavar="B,KB", help="two batch sizes whose excess to split, e.g. 4,8")
     what.add_argument("--at", type=int, metavar="B", help="batch size whose curvature to split")
@@ -72,6 +77,11 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         noise = None if args.noise is None else parse_share("--noise", args.noise)
         show_table(recording, problem=args.problem, noise=noise, **options.shown(args))
         return 0
+    if recording.meta.get("recording_type") == "server log":
+        _explain_log(recording, args)
+        return 0
+    if args.limit is not None:
+        raise CurvescopeError(f"--limit is for logs of servers; {args.recording} is not one: omit it.")
     if args.problem is not None or args.noise is not None:
         raise CurvescopeError(f"--problem and --noise are for tables of times; {args.recording} is not one: omit them.")
     if args.of != "time" and (args.pair is not None or args.at is not None):
@@ -89,3 +99,14 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
         which = {name: getattr(args, name) for name in ("by_instance", "pair", "at", "mode")}
         show_diagnosis(recording, **which, **options.shown(args))
     return 0
+
+
+def _explain_log(recording: Recording, args: argparse.Namespace) -> None:
+    from ..analysis.render.server_log import show_server_log
+
+    given = ("problem", "noise", "pair", "at", "mode")
+    if args.of != "time" or any(getattr(args, name) is not None for name in given):
+        raise CurvescopeError("A server's log has times only: of the options to choose, give --limit and --all alone.")
+    limit_ms = None if args.limit is None else 1e3 * parse_duration("--limit", args.limit)
+    shown = {"everything": args.all, "as_json": args.json}
+    show_server_log(recording, args.recording, limit_ms=limit_ms, **shown)

@@ -42,6 +42,7 @@ READERS = (
     "pytorch_json",
     "ncu_csv",
     "nsys_csv",
+    "server_log",
     "nvprof_text",
     "rocprof_csv",
     "xspace_pb",

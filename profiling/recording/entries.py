@@ -84,6 +84,30 @@ class DeviceEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServerEntry:
+    """What the log of an inference server says of it."""
+
+    server: str | None = None  # vLLM or SGLang
+    version: str | None = None  # its version
+    lines: str | None = None  # what the lines tell: steps, or rates between two lines
+    engines: Count | None = None  # engines that wrote into the log, e.g. data-parallel ones
+    captured_sizes: tuple[Size, ...] | None = None  # batch sizes of captured graphs, increasing
+    largest_captured: Size | None = None  # the largest size that it was told to capture
+    largest_with_graph: Size | None = None  # the largest size that a line says a graph ran
+    smallest_without_graph: Size | None = None  # the smallest size that a line says none ran
+    lines_without_graph: Count | None = None  # lines that say that no graph ran
+    graph_mode: str | None = None  # vLLM's cudagraph_mode
+    most_requests: Size | None = None  # requests that may run at once
+    eager: bool | None = None  # whether graphs are turned off
+    chunk_tokens: Count | None = None  # tokens of a chunk of prefill
+    cache_tokens: Count | None = None  # tokens that the KV cache holds
+    speculative_tokens: Count | None = None  # tokens that are drafted for each step
+    tensor_parallel: Count | None = None  # devices that share a layer
+    steps_per_line: Count | None = None  # decode steps between two lines
+    preemptions: Count | None = None  # lines that say that requests were thrown out of the cache
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostEntry:
     """The machine around the device."""
 
@@ -208,7 +232,9 @@ class RecordingJson:
     resumed_utc: tuple[Moment, ...] | None = None  # when it was resumed
     lost: Mapping[str, LostEntry] | None = None  # what was lost, by name
     missing: Mapping[str, str] | None = None  # what the source does not have, by name, with a sentence
-    recording_type: str | None = None  # sweep, profile, table, bench or model; null for recorded programs
+    # sweep, profile, table, server log, bench or model; null for recorded programs
+    recording_type: str | None = None
+    server: ServerEntry | None = None  # what the log of an inference server says of it
     recorder: str | None = None  # what recorded
     imported_from: str | None = None  # format of the imported file
     argv: tuple[str, ...] | None = None  # the command, without values

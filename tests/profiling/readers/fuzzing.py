@@ -26,6 +26,7 @@ from curvescope.profiling.readers.xspace_pb import _message_type
 from curvescope.profiling.recording.lost import loss
 from curvescope.profiling.recording.schema import TABLES, conform
 
+from ...server_logs import iteration, sglang_log, vllm_start
 from .made_profiles import PROFILES
 from .nsys_export import AUTOGRAD, push_pop, wait, write_export
 from .rocprof_output import write_database, write_json
@@ -104,6 +105,10 @@ SEEDS = {
         first_lines("magus_gtx1080ti_convolutionFFT2D_trace.csv", 14),
         first_lines("magus_gtx950_convolutionFFT2D_metrics.csv.gz", 70),
         *(text.encode() for text in (TEXT_TRACE, TEXT_METRICS, LAUNCH_METRICS)),
+    ],
+    "server_log": lambda: [
+        (vllm_start() + iteration(0, 5, 9) + iteration(1, 5, 9, 1, 60)).encode(),
+        sglang_log([9, 9, 9], lambda _: 9, 32, prompts=[(1, 400)]).encode(),
     ],
     "rocprof_csv": lambda: [trace(v, [(4, "gemm", 10, 20), (8, "relu<float>", 30, 40)] * 3).encode() for v in VERSIONS],
     "nsys_csv": lambda: [text.encode() for text in TRACES.values()],

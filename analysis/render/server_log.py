@@ -1,0 +1,280 @@
+"""The cost curve of a server's log as text and as a document: where it bends, what to do, and what to try next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ...base.counted import counted
+from ...base.numbers import number, signed
+from ...profiling.recording.lost import describe_lost
+from ...profiling.recording.store import Recording
+from ..decompose.statistics import Estimate
+from ..server_edges import Edge
+from ..server_log import BLOCKS, LEAST_SIZES, LogCurve, PromptCost, best_batch, explain_log, sizes_in_words
+from . import terminal
+from .documents import CurvePoint, print_document
+from .tables import table
+from .words import hidden_note, interval
+
+_SHOWN = 12  # sizes of a short table
+_LEAST_PADDING = 0.02  # of the decode time, that is worth a sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogBend:
+    """One size beyond which the steps of a server take longer."""
+
+    at: int  # the last number of requests before it
+    to: int  # the largest number of requests behind it
+    extra_ms: Estimate  # time behind it less the line through smaller sizes, ms a step
+    known: bool  # whether the log names it as the largest captured size
+    steps: int  # decode steps behind it
+    share: float  # of the decode steps of the log
+    sentence: str  # what it is, as a sentence
+    advice: str | None  # what to do, as a sentence; null where the log does not tell
+    setting: str | None  # the server's option that does it; null where the log does not tell
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerLogDocument:
+    """The log of an inference server, explained: `explain` of such a log."""
+
+    recording: str  # folder or URL of the recording, or the log
+    headline: str  # what the curve shows, in a sentence
+    verdict: str  # suggested: a log is no experiment
+    server: Mapping[str, Any]  # what the log says of its server, as in `recording.json`
+    decode_steps: int  # decode steps of the log
+    graph_limit: int | None  # most requests of a captured graph; 0 without graphs; null if unknown
+    outside_graphs: float | None  # share of the decode steps with more requests; null if unknown
+    bends: Sequence[LogBend]  # where it bends, the largest loss of time first
+    padding: Estimate | None  # share of the decode time that padding to captured sizes takes
+    best_batch: int | None  # requests with the most tokens per second, under a stated limit
+    limit_ms: float | None  # the stated limit of a step's time; null without one
+    prompts: Sequence[PromptCost]  # what prompt tokens cost
+    curve: Sequence[CurvePoint]  # time of a decode step by requests
+    notes: Sequence[str]  # what was left out and taken out
+    commands: Sequence[str]  # what to run next
+
+
+def show_server_log(
+    recording: Recording, path: object, *, limit_ms: float | None, everything: bool, as_json: bool
+) -> None:
+    """Print what a log tells, as text or as a document; `path` is the recording or log that the user named."""
+    log = explain_log(recording)
+    made = _document(log, path, limit_ms)
+    if as_json:
+        print_document(made)
+        return
+    console = terminal.console()
+    console.print(Text(_title(log, path), "bold"))
+    terminal.print_below(console, Text(made.headline, "bold"))
+    for bend in made.bends:
+        if bend.sentence != made.headline:
+            console.print(Text(bend.sentence))
+        if bend.advice and bend.setting:
+            console.print(Text(bend.advice))
+            terminal.print_commands(console, bend.setting)
+    for line in _further(log, made):
+        console.print(Text(line))
+    if made.bends:
+        console.print(Text("Suggested, not tested: a log is no experiment.", "dim"))
+    if log.curve is not None:
+        terminal.print_below(console, _table(log, made.bends, everything))
+    for line in (*describe_lost(recording.meta.get("lost", {})), *log.notes):
+        console.print(Text(line, "dim"))
+    if made.commands:
+        terminal.print_below(console, Text("Next:"))
+        terminal.print_commands(console, *made.commands)
+
+
+def _document(log: LogCurve, path: object, limit_ms: float | None) -> ServerLogDocument:
+    bends = [_bend(edge, log) for edge in log.edges]
+    return ServerLogDocument(
+        recording=str(path),
+        headline=bends[0].sentence if bends else _nothing(log),
+        verdict="suggested",
+        server=log.server,
+        decode_steps=log.decode_steps,
+        graph_limit=log.limit,
+        outside_graphs=log.outside,
+        bends=bends,
+        padding=log.padding,
+        best_batch=None if log.curve is None else best_batch(log.curve, limit_ms),
+        limit_ms=limit_ms,
+        prompts=log.prompts,
+        curve=() if log.curve is None else [CurvePoint.of(point) for point in log.curve.points],
+        notes=log.notes,
+        commands=_commands(log, path),
+    )
+
+
+def _title(log: LogCurve, path: object) -> str:
+    server = log.server
+    name = " ".join(filter(None, (server.get("server"), server.get("version"))))
+    steps = counted(log.decode_steps, "decode step" if server.get("lines") == "steps" else "line of decode steps")
+    facts = (
+        f"{PurePath(str(path)).name}: {name}",
+        f"{steps} of {sizes_in_words(log.sizes)} requests",
+        None if not server.get("most_requests") else f"at most {server['most_requests']} requests",
+        "eager" if server.get("eager") else None,
+        None if (server.get("engines") or 1) < 2 else f"{server['engines']} engines together",
+    )
+    return ", ".join(filter(None, facts))
+
+
+def _bend(edge: Edge, log: LogCurve) -> LogBend:
+    sizes, extra = sizes_in_words((edge.at + 1, edge.last)), _ms(edge.extra_ms)
+    share = f"{edge.share:.0%} of the decode steps of this log"
+    many = "Batch" if edge.at + 1 == edge.last else "Batches"
+    if edge.known:
+        leave = "leaves" if many == "Batch" else "leave"
+        sentence = f"{many} {sizes} {leave} the graph that was captured up to {edge.at}: {extra} a step, {share}."
+    else:
+        takes = "takes" if many == "Batch" else "take"
+        sentence = (
+            f"{many} {sizes} {takes} {extra} a step more than the line through smaller ones, {share}. "
+            "The log does not say why."
+        )
+    return LogBend(
+        at=edge.at,
+        to=edge.last,
+        extra_ms=edge.extra_ms,
+        known=edge.known,
+        steps=edge.steps,
+        share=edge.share,
+        sentence=sentence,
+        advice=f"Capture {_needed(log, edge.last)}:" if edge.known else None,
+        setting=_capture(log, edge.last) if edge.known else None,
+    )
+
+
+def _ms(value: Estimate) -> str:
+    return f"{signed(value.value)} ms ({interval(value, 3)})"
+
+
+def _needed(log: LogCurve, largest: int) -> int:
+    """The largest size to capture: of vLLM, whose list is exact, what may run at most."""
+    allowed = log.server.get("most_requests") or 0
+    return max(largest, allowed) if log.server.get("server") == "vLLM" else largest
+
+
+def _capture(log: LogCurve, largest: int) -> str:
+    """The server's option that captures graphs up to the largest size that runs."""
+    server, most = log.server, _needed(log, largest)
+    if server.get("server") != "vLLM":
+        return f"--cuda-graph-max-bs {most}"
+    most *= 1 + (server.get("speculative_tokens") or 0)
+    kept = [size for size in server.get("captured_sizes") or () if size < most]
+    sizes = ",".join(map(str, [*kept, most]))
+    return f"--compilation-config '{{\"cudagraph_capture_sizes\":[{sizes}]}}'"
+
+
+def _nothing(log: LogCurve) -> str:
+    """What to say of a log in which no bend is significant."""
+    steady = log.curve is None
+    rest = (
+        f"The load is steady: fewer than {LEAST_SIZES} sizes have {BLOCKS} decode steps, so there is no curve, "
+        "and nothing is claimed."
+        if steady
+        else "No significant bend: each request adds about as much as the one before."
+    )
+    if log.limit == 0:
+        return f"Graphs are turned off; what that costs this log cannot tell. {rest}"
+    if not log.outside:
+        return rest
+    outside = f"{log.outside:.0%} of the decode steps have more than the {log.limit} requests of the largest graph"
+    if log.beyond_ms is None:
+        return f"{outside}; what that costs this log cannot tell, as hardly a step around it has fewer. {rest}"
+    return f"{outside}, and that costs nothing certain: {_ms(log.beyond_ms)} a step. {rest}"
+
+
+def _further(log: LogCurve, made: ServerLogDocument) -> list[str]:
+    """Advice beside the bends: a limit, padding, prompts."""
+    lines = []
+    if log.outside and log.beyond_ms is None and log.limit:
+        lines.append(f"Capture {_needed(log, log.sizes[1])}, and compare both logs: `{_capture(log, log.sizes[1])}`.")
+    if log.curve is not None:
+        lines += _best(log, made)
+    if log.padding is not None and log.padding.low > _LEAST_PADDING:
+        share = f"{log.padding.value:.0%} ({log.padding.low:.0%} to {log.padding.high:.0%})"
+        lines.append(f"Padding to captured sizes takes {share} of the decode time; capture the sizes that run often.")
+    for cost in log.prompts:
+        beside = "beside decoding requests" if cost.mode == "mixed" else "alone"
+        lines.append(
+            f"1,000 prompt tokens {beside} take {number(cost.ms_per_1000.value, 3)} ms "
+            f"({interval(cost.ms_per_1000, 3)}; {counted(cost.steps, 'step')}, median {cost.tokens:,.0f} tokens)."
+        )
+    if log.server.get("preemptions"):
+        lines.append(
+            f"Requests were thrown out of the cache {log.server['preemptions']} times and computed again: "
+            "allow fewer requests, or give the cache more memory."
+        )
+    return lines
+
+
+def _best(log: LogCurve, made: ServerLogDocument) -> list[str]:
+    assert log.curve is not None
+    curve = log.curve
+    if made.best_batch is None:
+        least = min(point.time_ms.value for point in curve.points)
+        return [f"No size keeps {number(made.limit_ms or 0, 3)} ms; the fastest step takes {number(least, 3)} ms."]
+    time = curve.at(made.best_batch).time_ms
+    rate = 1e3 * made.best_batch / time.value
+    under = "" if made.limit_ms is None else f" under {number(made.limit_ms, 3)} ms a step"
+    return [
+        f"Best batch{under}: {made.best_batch} requests, {number(rate, 4)} {_rate_unit(log)}, "
+        f"{number(time.value, 4)} ms a step ({interval(time, 4)})."
+    ]
+
+
+def _table(log: LogCurve, bends: Sequence[LogBend], everything: bool) -> RenderableType:
+    """The curve, or the sizes around its bends and some between."""
+    assert log.curve is not None
+    points = log.curve.points
+    if not everything and len(points) > _SHOWN:
+        near = {index for bend in bends[:2] for index, p in enumerate(points) if -2 < p.condition - bend.at < 3}
+        even = {round(i * (len(points) - 1) / (_SHOWN - 5)) for i in range(_SHOWN - 4)}
+        points = tuple(points[index] for index in sorted(near | even))
+    rows = table("requests", "step ms", "95 % interval", "ms/request", _rate_unit(log), "spread", "n", first="right")
+    for point in points:
+        time, spread = point.time_ms.value, point.spread
+        rows.add_row(
+            str(point.condition),
+            number(time),
+            interval(point.time_ms, 4),
+            number(time / point.condition),
+            number(1e3 * point.condition / time),
+            "unknown" if spread is None else f"{spread:.1%}",
+            str(point.n),
+        )
+    what = "steps" if log.server.get("lines") == "steps" else "lines"
+    return Group(
+        rows,
+        *hidden_note(len(log.curve.points) - len(points), "size"),
+        Text(f"Median of n {what}; the intervals are of {BLOCKS} blocks in the order of the log.", "dim"),
+    )
+
+
+def _rate_unit(log: LogCurve) -> str:
+    """What requests over the time of a step are per second; drafted tokens that were accepted are not known."""
+    return "requests/s" if log.server.get("speculative_tokens") else "tokens/s"
+
+
+def _commands(log: LogCurve, path: object) -> list[str]:
+    """The trace that would split the bend, by the server's own means."""
+    edge = log.edges[0] if log.edges else None
+    if edge is None:
+        return []
+    port = 30000 if log.server.get("server") == "SGLang" else 8000
+    return [
+        f"curl -X POST http://localhost:{port}/start_profile   # with {edge.at} to {edge.at + 1} requests running",
+        f"curl -X POST http://localhost:{port}/stop_profile",
+        "curvescope explain TRACE.json.gz",
+        f"curvescope compare {path} AFTER.log   # after the change",
+    ]

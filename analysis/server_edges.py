@@ -1,0 +1,232 @@
+"""Edges in the cost of a server's steps: numbers of requests beyond which a step takes longer at once.
+
+Nobody chose in which order the sizes ran, and the machine, the cache and the context drift. So an
+edge is looked for between steps that are neighbours in time: inside windows of the log that hold
+sizes on both sides of it, steps behind it are compared with those before it, less what the slope of
+the curve makes of their different sizes. Windows vary independently, which gives the interval.
+A log that climbs once has too few of them. Then every other change of the size in it is a change of
+the time that no edge made, and the edge is held against those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .decompose.statistics import (
+    LEVEL,
+    MATERIAL,
+    Estimate,
+    Floats,
+    Ints,
+    block_estimate,
+    holm,
+)
+
+WINDOW = 64  # steps of the log, in which drift is small
+LEAST_WINDOWS = 4.0  # effective number of windows, and of other changes of size
+_LEAST_RUN, _RUN = 2, 20  # steps before and behind a change of the size
+_SLOPE_SIZES = 40  # sizes before an edge whose times tell what a request adds
+_NEAR = 8  # sizes on either side of an edge that the log does not name, and behind one that it names
+_LEAST_SIZES, _LEAST_WORK = 4, 3  # sizes for a slope, and different numbers of computed requests
+MATERIAL_UNKNOWN = 0.05  # of a step; an edge whose cause the log does not name may have many
+
+
+@dataclass(frozen=True)
+class DecodeSteps:
+    """Decode steps in the order of the log."""
+
+    sizes: Ints  # running requests, shape (steps,)
+    work: Floats  # requests that are computed: the captured size; as sizes where none is known
+    times_ms: Floats  # times
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A size beyond which a step takes longer at once."""
+
+    at: int  # the last size before the edge
+    last: int  # the largest size behind it
+    extra_ms: Estimate  # what a step behind it takes more
+    p_adjusted: float  # p of 0, over all sizes that were tested
+    known: bool  # whether the log names it as the largest captured size
+    steps: int  # steps of the log behind it
+    share: float  # of the decode steps of the log
+
+
+def find_edges(
+    steps: DecodeSteps, curve: tuple[Ints, Floats], limit: int | None
+) -> tuple[tuple[Edge, ...], Estimate | None]:
+    """The edge at the largest captured size and other ones, the largest loss of time first.
+
+    Second is what a step beyond the largest captured size takes more, edge or not; None if the log
+    does not tell.
+
+    Args:
+        steps: decode steps of the log.
+        curve: sizes with their median times, ms, increasing.
+        limit: the largest size with a graph; None if unknown, 0 without graphs.
+    """
+    found = []
+    value = measure_edge(steps, curve, limit, _SLOPE_SIZES) if limit else None
+    if value and limit and value.p < LEVEL and value.value >= MATERIAL * _time_at(curve, limit):
+        found.append(_edge(steps, value, value.p, (limit, int(steps.sizes.max())), known=True))
+    sizes = curve[0]
+    parts = [sizes] if not limit else [sizes[sizes <= limit], sizes[sizes > limit]]
+    for part in parts:
+        found += _unknown_edge(steps, curve, part)
+    return tuple(sorted(found, key=lambda edge: -edge.extra_ms.value * edge.steps)), value
+
+
+def _unknown_edge(steps: DecodeSteps, curve: tuple[Ints, Floats], sizes: Ints) -> list[Edge]:
+    """The most significant edge among some sizes that the log does not name, if there is one."""
+    kept = np.isin(curve[0], sizes)
+    part = (curve[0][kept], curve[1][kept])
+    inside = np.isin(steps.sizes, sizes)
+    own = DecodeSteps(steps.sizes[inside], steps.work[inside], steps.times_ms[inside])
+    tested = [(int(at), measure_edge(own, part, int(at), _NEAR)) for at in sizes[:-1]]
+    able = [(at, value) for at, value in tested if value is not None]
+    adjusted = holm([value.p for _, value in able])
+    edges = [
+        (p, -value.value, at, value)
+        for (at, value), p in zip(able, adjusted, strict=True)
+        if p < LEVEL and value.value >= MATERIAL_UNKNOWN * _time_at(part, at)
+    ]
+    if not edges:
+        return []
+    p, _, at, value = min(edges, key=lambda edge: edge[:2])
+    return [_edge(steps, value, p, (at, int(sizes[-1])), known=False)]
+
+
+def _edge(steps: DecodeSteps, value: Estimate, p: float, ends: tuple[int, int], *, known: bool) -> Edge:
+    at, last = ends
+    behind = int(np.count_nonzero((steps.sizes > at) & (steps.sizes <= last)))
+    return Edge(at, last, value, p, known, behind, behind / len(steps.sizes))
+
+
+def _time_at(curve: tuple[Ints, Floats], at: int) -> float:
+    sizes, times_ms = curve
+    return float(np.interp(at, sizes, times_ms))
+
+
+def measure_edge(steps: DecodeSteps, curve: tuple[Ints, Floats], at: int, before: int) -> Estimate | None:
+    """What a step behind a size takes more, ms; None where the log has too few changes across it.
+
+    Args:
+        steps: decode steps of the log.
+        curve: sizes with their median times, ms, increasing.
+        at: the last size before the edge.
+        before: number of sizes before it that are used.
+    """
+    sizes, _ = curve
+    small, large = sizes[sizes <= at][-before:], sizes[sizes > at][:_NEAR]
+    if not len(small) or not len(large):
+        return None
+    near = (steps.sizes >= small[0]) & (steps.sizes <= large[-1])
+    slope, error = _slope(steps, curve, small, large if before == _NEAR else large[:0])
+    value, steeper = (
+        _difference(np.where(near, steps.times_ms - one * steps.work, np.nan), steps.sizes, at)
+        for one in (slope, slope + error)
+    )
+    if value is None or steeper is None:
+        return None
+    return _with_error(value, abs(steeper.value - value.value))
+
+
+def _difference(level: Floats, sizes: Ints, at: int) -> Estimate | None:
+    """What steps behind a size take more than those before it, near them in time."""
+    value = _in_windows(level, sizes > at)
+    return _against_other_changes(level, sizes, at) if value is None else value
+
+
+def _slope(steps: DecodeSteps, curve: tuple[Ints, Floats], small: Ints, large: Ints) -> tuple[float, float]:
+    """What a request adds to a step near an edge, ms, and its standard error.
+
+    With too few sizes before the edge it lies between nothing and what proportional cost adds.
+    """
+    sizes, times_ms = curve
+    work_of = dict(zip(steps.sizes.tolist(), steps.work.tolist(), strict=True))
+    slopes = []
+    for side in (small, large):
+        work = np.array([work_of[size] for size in side.tolist()])
+        if len(work) < _LEAST_SIZES or len(np.unique(work)) < _LEAST_WORK:
+            continue
+        times = times_ms[np.searchsorted(sizes, side)]
+        away = work - work.mean()
+        slope = float(away @ times) / float(away @ away)
+        rest = times - times.mean() - slope * away
+        slopes.append((slope, float(np.sqrt(rest @ rest / (len(side) - 2) / (away @ away)))))
+    if not slopes:
+        work = np.array([work_of[size] for size in small.tolist()])
+        most = float(times_ms[np.searchsorted(sizes, small)].mean() / work.mean())
+        return most / 2, most / 2
+    means = [float(np.mean(values)) for values in zip(*slopes, strict=True)]
+    return means[0], means[1]
+
+
+def _in_windows(level: Floats, behind: npt.NDArray[np.bool_]) -> Estimate | None:
+    """The difference of both sides inside windows; None if too few windows hold both."""
+    differences, weights = [], []
+    starts = np.arange(0, len(level), WINDOW)
+    known = ~np.isnan(level)
+    both = np.add.reduceat(known & behind, starts, dtype=int) * np.add.reduceat(known & ~behind, starts, dtype=int)
+    for first in starts[both > 0].tolist():
+        part, side = level[first : first + WINDOW], behind[first : first + WINDOW]
+        told = ~np.isnan(part)
+        after, before = part[told & side], part[told & ~side]
+        differences.append(float(np.median(after) - np.median(before)))
+        weights.append(len(after) * len(before) / (len(after) + len(before)))
+    if not weights:
+        return None
+    d, w = np.array(differences), np.array(weights)
+    effective = float(w.sum() ** 2 / (w @ w))
+    if effective < LEAST_WINDOWS:
+        return None
+    value = float(w @ d / w.sum())
+    error = float(np.sqrt(w**2 @ (d - value) ** 2) / w.sum() * np.sqrt(len(w) / (len(w) - 1)))
+    return block_estimate(value, error, effective - 1, float(np.abs(d).max()))
+
+
+def _against_other_changes(level: Floats, sizes: Ints, at: int) -> Estimate | None:
+    """Changes of the size across an edge against all others; None with fewer than five others."""
+    across = _changes(level, (sizes > at).astype(np.int64))
+    behind = sizes > at
+    others = _changes(level, sizes, np.flatnonzero(np.diff(behind)) + 1)
+    if not len(across) or len(others) <= LEAST_WINDOWS:
+        return None
+    value = float(across.mean() - others.mean())
+    error = float(np.std(others, ddof=1)) * float(np.sqrt(1 / len(across) + 1 / len(others)))
+    return block_estimate(value, error, len(others) - 1, float(np.nanmax(np.abs(level))))
+
+
+def _changes(level: Floats, values: Ints, left_out: Ints | None = None) -> Floats:
+    """How the level changes where a value does, as of a rise of it; some positions may be left out."""
+    ends = np.flatnonzero(np.diff(values)) + 1
+    if not len(ends):
+        return np.empty(0)
+    starts, stops = np.concatenate([[0], ends[:-1]]), np.concatenate([ends[1:], [len(values)]])
+    changes = []
+    for first, middle, last in zip(starts, ends, stops, strict=True):
+        if left_out is not None and middle in left_out:
+            continue
+        before, after = level[max(first, middle - _RUN) : middle], level[middle : min(last, middle + _RUN)]
+        before, after = before[~np.isnan(before)], after[~np.isnan(after)]
+        if min(len(before), len(after)) >= _LEAST_RUN:
+            sign = 1 if values[middle] > values[middle - 1] else -1
+            changes.append(sign * float(np.median(after) - np.median(before)))
+    return np.array(changes)
+
+
+def _with_error(value: Estimate, error: float) -> Estimate:
+    """The estimate with a further, independent error of its slope; the same degrees of freedom."""
+    half = value.high - value.value
+    if error <= 0 or not np.isfinite(half) or half <= 0:
+        return value
+    wider = float(np.hypot(half, 2 * error))
+    # Student's t shrinks as the interval widens; p is that of a normal one of this width, or larger.
+    from scipy.special import ndtr
+
+    p = float(2 * ndtr(-1.96 * abs(value.value) / wider))
+    return Estimate(value.value, value.value - wider, value.value + wider, max(value.p, p))

@@ -1,0 +1,301 @@
+"""The cost curve of a server's log: time of a decode step over its requests, where it bends, why.
+
+A log is no experiment: load and context move together, and neighbouring steps share the state of
+the machine. So the steps of a size are cut, in the order of the log, into blocks, whose medians are
+the rounds of the curve. What the log tells of the context is taken out by its effect inside each
+size. Bends are looked for between steps that are neighbours in time, see `server_edges`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..base.errors import CurvescopeError
+from ..profiling.attribution.served_steps import DECODE, MIXED, PREFILL
+from ..profiling.recording.store import Recording
+from .decompose.curve import Curve, cost_curve
+from .decompose.functionals import Functional
+from .decompose.statistics import Estimate, Floats, Ints, block_estimate, mean_error, spread_of
+from .server_edges import DecodeSteps, Edge, find_edges
+
+BLOCKS = 8  # of each size; a size with fewer steps is left out
+LEAST_SIZES = 5  # that a curve needs
+_CERTAIN = 4.0  # standard errors from which on the effect of the context is taken out
+_LEAST_SLOPE = 4  # captured sizes for what a request adds
+_CLIPPED = 5.0  # median absolute deviations beyond which a step says nothing of the context
+
+
+@dataclass(frozen=True)
+class PromptCost:
+    """What prompt tokens cost in steps of one mode."""
+
+    mode: str  # prefill or mixed
+    steps: int  # number of steps
+    tokens: float  # median of the tokens in such a step
+    ms_per_1000: Estimate  # ms for 1,000 tokens; of mixed steps beyond a decode step of its requests
+
+
+@dataclass(frozen=True)
+class LogCurve:
+    """A log as a cost curve."""
+
+    server: Mapping[str, Any]  # what the log says of its server, `recording.json`'s entry
+    decode_steps: int  # decode steps of the log
+    sizes: tuple[int, int]  # the smallest and largest number of requests of a decode step
+    curve: Curve | None  # time of a decode step over requests; None of a steady load
+    limit: int | None  # the largest size with a graph, as far as the log tells; None if it does not
+    edges: tuple[Edge, ...]  # where it bends, the largest loss of time first
+    outside: float | None  # share of the decode steps with more requests than the limit
+    beyond_ms: Estimate | None  # what a step beyond the limit takes more; None if it is not known
+    padding: Estimate | None  # share of decode time that padding to captured sizes takes at most
+    prompts: tuple[PromptCost, ...]  # costs of prefill
+    notes: tuple[str, ...]  # sentences on what was left out and taken out
+
+
+def is_server_log(recording: Recording) -> bool:
+    """Whether a recording is that of a server's log."""
+    return recording.meta.get("recording_type") == "server log"
+
+
+def graph_limit(server: Mapping[str, Any]) -> int | None:
+    """The largest number of requests that a captured graph holds; 0 without graphs, None if unknown.
+
+    vLLM captures full graphs of decode steps up to `max_num_seqs` only: a captured size beyond it
+    is that of a piecewise graph (vllm/v1/cudagraph_dispatcher.py).
+    """
+    if server.get("eager"):
+        return 0
+    sizes, most = server.get("captured_sizes"), server.get("most_requests")
+    tokens = 1 + (server.get("speculative_tokens") or 0)  # of a request in a step; sizes count tokens
+    full = server.get("graph_mode") in (None, "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
+    if sizes:
+        fits = [size for size in sizes if most is None or not full or size <= most * tokens]
+        return int(max(fits, default=0) // tokens)
+    stated = server.get("largest_captured") or server.get("largest_with_graph")
+    return None if stated is None else int(stated)
+
+
+def block_steps(steps: pd.DataFrame, times_ns: Floats | None = None) -> pd.DataFrame:
+    """One row for each block of each size with `BLOCKS` steps or more: its median time, its number as round."""
+    if times_ns is None:
+        times_ns = steps["duration_ns"].to_numpy(np.float64)
+    sizes = steps["batch"].to_numpy(np.int64)
+    order = np.argsort(sizes, kind="stable")
+    rows, medians, rounds = [], [], []
+    for of_size in np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1):
+        if len(of_size) < BLOCKS:
+            continue
+        for number, block in enumerate(np.array_split(of_size, BLOCKS)):
+            rows.append(block[0])
+            medians.append(np.median(times_ns[block]))
+            rounds.append(number)
+    made = steps.iloc[rows].copy()
+    made["duration_ns"] = np.maximum(np.round(medians), 1).astype(np.int64)
+    made["round"], made["index"] = np.array(rounds, np.int32), 0
+    return made
+
+
+def compared_steps(recordings: Sequence[Recording]) -> list[pd.DataFrame]:
+    """Blocks of the decode steps of several logs, at the same context per request where all tell it.
+
+    CurvescopeError: one is no log, or has no decode step.
+    """
+    if others := [str(one.path) for one in recordings if not is_server_log(one)]:
+        raise CurvescopeError(
+            f"A server's log is compared with another one; {', '.join(others)} is none. Compare traces with traces."
+        )
+    of_logs = [_decode_steps(one) for one in recordings]
+    contexts = [(steps["context_tokens"] / steps["batch"]).astype("Float64") for steps in of_logs]
+    usual = None if any(one.isna().any() for one in contexts) else float(pd.concat(contexts).median())
+    return [block_steps(steps, _at_equal_context(steps, usual)[0]) for steps in of_logs]
+
+
+def _decode_steps(recording: Recording) -> pd.DataFrame:
+    steps = recording.frame("steps")
+    decode = steps[steps["mode"] == DECODE]
+    if decode.empty:
+        raise CurvescopeError(
+            f"{recording.path} has no decode step, so there is no curve over requests: let the server generate."
+        )
+    return decode
+
+
+def explain_log(recording: Recording) -> LogCurve:
+    """The curve of a log, its bends and their causes; CurvescopeError without a decode step."""
+    server = recording.meta.get("server") or {}
+    steps = recording.frame("steps")
+    decode = _decode_steps(recording)
+    times_ns, notes = _at_equal_context(decode)
+    blocks = block_steps(decode, times_ns)
+    sizes = decode["batch"].to_numpy(np.int64)
+    count = decode.groupby("batch").size()
+    limit = graph_limit(server)
+    curve = None
+    if blocks["batch"].nunique() >= LEAST_SIZES:
+        curve = _with_all_steps(cost_curve(blocks), sizes, times_ns)
+        rare = count[count < BLOCKS]
+        if len(rare):
+            notes.append(f"Left out: {len(rare)} sizes with fewer than {BLOCKS} steps each ({rare.sum()} steps).")
+    padded = _padded(server, limit)
+    edges: tuple[Edge, ...] = ()
+    beyond = None
+    if curve is not None:
+        edges, beyond = _edges(curve, sizes, times_ns, limit, padded)
+    return LogCurve(
+        server=server,
+        decode_steps=len(decode),
+        sizes=(int(sizes.min()), int(sizes.max())),
+        curve=curve,
+        limit=limit,
+        edges=edges,
+        beyond_ms=beyond,
+        outside=None if limit is None else float(np.mean(sizes > limit)),
+        padding=None if curve is None or not limit else _padding(curve, count, limit, padded),
+        prompts=tuple(_prompt_costs(steps, curve)),
+        notes=tuple(notes),
+    )
+
+
+def _with_all_steps(curve: Curve, sizes: Ints, times_ns: Floats) -> Curve:
+    """The curve with the number and spread of all steps, not those of the blocks."""
+    points = []
+    for point in curve.points:
+        of_size = times_ns[sizes == point.condition] / 1e6
+        points.append(replace(point, n=len(of_size), spread=spread_of(of_size, point.time_ms.value)))
+    return replace(curve, points=tuple(points))
+
+
+def _at_equal_context(decode: pd.DataFrame, per_request: float | None = None) -> tuple[Floats, list[str]]:
+    """Times of decode steps, ns, at one context per request and without prefill in between.
+
+    The effects are the slopes inside sizes, and are taken out where they are certain and positive.
+    """
+    times = decode["duration_ns"].to_numpy(np.float64)
+    sizes = decode["batch"].to_numpy(np.float64)
+    context = decode["context_tokens"].to_numpy(np.float64, na_value=np.nan)
+    known = ~np.isnan(context)
+    beside = decode["tokens"].to_numpy(np.float64, na_value=np.nan) - sizes
+    notes = []
+    if not known.any():
+        notes.append("The log does not tell the context of the requests; a longer one makes steps slower, too.")
+    elif known.all():
+        usual = float(np.median(context / sizes)) if per_request is None else per_request
+        away = context - usual * sizes
+        slope = _slope_inside(times, away, sizes)
+        if slope:
+            times = times - slope * away
+            notes.append(
+                f"At {usual:,.0f} tokens of context per request: 1,000 tokens more take {slope / 1e3:.3g} ms a step."
+            )
+    if not np.isnan(beside).any() and (beside > 0).any():
+        slope = _slope_inside(times, beside, sizes)
+        if slope:
+            times = times - slope * np.maximum(beside, 0)
+            notes.append(f"Without prompt tokens between the steps, of which 1,000 take {slope / 1e3:.3g} ms.")
+    return np.maximum(times, 1.0), notes
+
+
+def _slope_inside(times: Floats, other: Floats, sizes: Floats) -> float:
+    """The slope of times over another quantity inside sizes; 0 where it is not certain, or not positive."""
+    frame = pd.DataFrame({"time": times, "other": other, "size": sizes})
+    by_size = frame.groupby("size")
+    time = (frame["time"] - by_size["time"].transform("median")).to_numpy(np.float64)
+    away = (frame["other"] - by_size["other"].transform("median")).to_numpy(np.float64)
+    usual = np.median(np.abs(time))
+    kept = np.abs(time) <= _CLIPPED * usual if usual > 0 else np.ones(len(time), bool)
+    time, away = time[kept] - time[kept].mean(), away[kept] - away[kept].mean()
+    squares = float(away @ away)
+    freedom = len(time) - 2
+    if squares <= 0 or freedom < 10:
+        return 0.0
+    slope = float(away @ time) / squares
+    rest = time - slope * away
+    error = float(np.sqrt(rest @ rest / freedom / squares))
+    return slope if slope > _CERTAIN * error else 0.0
+
+
+def _padded(server: Mapping[str, Any], limit: int | None) -> Ints:
+    """The captured sizes up to the limit, in requests, increasing; empty if unknown."""
+    tokens = 1 + (server.get("speculative_tokens") or 0)
+    sizes = sorted({size // tokens for size in server.get("captured_sizes") or ()} - {0})
+    return np.array([size for size in sizes if limit is None or size <= limit], np.int64)
+
+
+def _work(sizes: Floats, captured: Ints) -> Floats:
+    """The sizes that steps compute: the next captured one, or their own beyond the last."""
+    if not len(captured):
+        return sizes
+    position = np.searchsorted(captured, sizes)
+    inside = position < len(captured)
+    return np.where(inside, captured[np.minimum(position, len(captured) - 1)], sizes).astype(np.float64)
+
+
+def _edges(
+    curve: Curve, sizes: Ints, times_ns: Floats, limit: int | None, captured: Ints
+) -> tuple[tuple[Edge, ...], Estimate | None]:
+    """The edges of a curve, from the steps of its sizes, see `find_edges`."""
+    points = np.array([(point.condition, point.time_ms.value) for point in curve.points])
+    kept = np.isin(sizes, points[:, 0])
+    steps = DecodeSteps(sizes[kept], _work(sizes[kept].astype(np.float64), captured), times_ns[kept] / 1e6)
+    return find_edges(steps, (points[:, 0].astype(np.int64), points[:, 1]), limit)
+
+
+def _padding(curve: Curve, count: pd.Series[int], limit: int, captured: Ints) -> Estimate | None:
+    """The share of the decode time that padding takes if a request costs what the line's slope says.
+
+    None without captured sizes, or if no step was padded.
+    """
+    sizes = np.array([size for size in curve.conditions if size <= limit], np.float64)
+    work = _work(sizes, captured)
+    if not len(captured) or len(np.unique(work)) < _LEAST_SLOPE or (work == sizes).all():
+        return None
+    steps = count.reindex(sizes.astype(np.int64)).to_numpy(np.float64)
+    from_mean = work - work.mean()
+    slope = from_mean / float(from_mean @ from_mean)  # coefficients of T that give ms for a request
+    weights = slope * float(steps @ (work - sizes))
+    whole = float(steps @ [curve.at(int(size)).time_ms.value for size in sizes])
+    share = tuple((int(size), float(weight / whole)) for size, weight in zip(sizes, weights, strict=True))
+    return curve.evaluate(Functional("padding", int(sizes[0]), None, share, "1"))
+
+
+def _prompt_costs(steps: pd.DataFrame, curve: Curve | None) -> list[PromptCost]:
+    """What 1,000 prompt tokens cost alone, and beside decoding requests."""
+    costs = []
+    for mode in (PREFILL, MIXED):
+        rows = steps[(steps["mode"] == mode) & steps["tokens"].notna()]
+        if len(rows) < BLOCKS or (mode == MIXED and curve is None):
+            continue
+        times_ms = rows["duration_ns"].to_numpy(np.float64) / 1e6
+        tokens = rows["tokens"].to_numpy(np.float64)
+        if mode == MIXED:
+            assert curve is not None
+            decode_ms = [point.time_ms.value for point in curve.points]
+            times_ms = times_ms - np.interp(rows["batch"].to_numpy(np.float64), curve.conditions, decode_ms)
+            tokens = np.maximum(tokens - rows["batch"].to_numpy(np.float64), 1.0)
+        rates = np.array(
+            [
+                1e3 * times_ms[block].sum() / tokens[block].sum()
+                for block in np.array_split(np.arange(len(rows)), BLOCKS)
+            ]
+        )
+        value = block_estimate(float(rates.mean()), mean_error(rates), BLOCKS - 1, float(np.abs(rates).max()))
+        costs.append(PromptCost(mode, len(rows), float(np.median(tokens)), value))
+    return costs
+
+
+def best_batch(curve: Curve, limit_ms: float | None = None) -> int | None:
+    """The size with the most tokens per second whose time, by the upper end of its interval, keeps a limit."""
+    able = [point for point in curve.points if limit_ms is None or point.time_ms.high <= limit_ms]
+    if not able:
+        return None
+    return int(max(able, key=lambda point: point.condition / point.time_ms.value).condition)
+
+
+def sizes_in_words(sizes: Sequence[int]) -> str:
+    """Sizes as a range, e.g. `97 to 100`."""
+    return str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"

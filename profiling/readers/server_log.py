@@ -1,0 +1,312 @@
+"""Reads the log of an inference server as steps, with the facts that it tells of itself.
+
+vLLM prints the time of every step with `--enable-logging-iteration-details`. Without it, and in
+SGLang, a line has the tokens per second since the line before it. Then the time of a step is the
+running requests times the tokens of each over this rate, and a line counts only if the number of
+requests hardly changed since the one before. What lines look like is data: `server_logs.toml`.
+
+Nothing but numbers and versions is copied: a log names models, hosts, users and prompts.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from ...base.errors import CurvescopeError
+from ...base.limits import SERVER_STEPS, check_limit
+from ..attribution.served_steps import DECODE, MIXED, PREFILL
+from ..recording.store import RecordingWriter, columns_of
+from . import Options
+from .csv_lines import lines_of, parse_number
+from .source import Source
+
+NAME = "server log"
+TYPE = "server log"  # `recording_type` of a recording of one
+
+_FORMATS = Path(__file__).with_name("server_logs.toml")
+_LONGEST_LINE = 65_536  # characters that are searched
+_MOST_VALUES = 4_096  # of a list of sizes
+_MOST_REQUESTS = (1 << 31) - 1
+_MOST_TOKENS = 1 << 40
+_MOST_MS = 1e9
+_BATCH_ROWS = 50_000
+_STEADY = 0.05  # relative change of the requests between two lines, above which a rate is left out
+_STEPS_PER_LINE = 40  # SGLang's default of --decode-log-interval
+_ENGINE = re.compile(r"(?:DP|Engine )(\d{1,5})\b")  # of a data-parallel server
+_NO_TIMES = {
+    "vLLM": "start the server with `--enable-logging-iteration-details`, which prints the time of each step (0.14 on)",
+    "SGLang": "SGLang prints a line every `--decode-log-interval` decode steps; serve more requests",
+}
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One kind of line, see `server_logs.toml`."""
+
+    server: str
+    kind: str  # step, rate or prefill
+    word: str
+    pattern: re.Pattern[str] | None
+    fields: Mapping[str, re.Pattern[str]]
+
+    def values(self, line: str) -> dict[str, str] | None:
+        """The numbers of a line by name; None if it is none of these lines."""
+        if self.word not in line:
+            return None
+        if self.pattern is not None:
+            found = self.pattern.search(line)
+            return None if found is None else {k: v for k, v in found.groupdict().items() if v}
+        matches = {name: pattern.search(line) for name, pattern in self.fields.items()}
+        return {name: match[1] for name, match in matches.items() if match is not None}
+
+
+@dataclass(frozen=True)
+class _Fact:
+    """One fact that a server prints, see `server_logs.toml`."""
+
+    server: str
+    name: str
+    type: str
+    pattern: re.Pattern[str]
+
+
+@cache
+def _formats() -> tuple[tuple[_Line, ...], tuple[_Fact, ...]]:
+    table = tomllib.loads(_FORMATS.read_text(encoding="utf-8"))
+    lines = []
+    for one in table["line"]:
+        pattern = re.compile(one["pattern"].replace("\n", "")) if "pattern" in one else None
+        fields = {name: _field(names) for name, names in one.get("fields", {}).items()}
+        lines.append(_Line(one["server"], one["kind"], one["word"], pattern, fields))
+    facts = (
+        _Fact(one["server"], one["name"], one["type"], re.compile(one["pattern"].replace("\n", "")))
+        for one in table["fact"]
+    )
+    return tuple(lines), tuple(facts)
+
+
+def _field(names: list[str]) -> re.Pattern[str]:
+    either = "|".join(map(re.escape, names))
+    return re.compile(rf"(?<![\w#])(?:{either}): (\d[\d.]{{0,20}}|True|False)")
+
+
+def recognises(source: Source) -> bool:
+    """Whether the file begins as the log of a server."""
+    lines, _ = _formats()
+    present = [line for line in lines if line.word in source.text]
+    return any(_begins(line, source.text) for line in present)
+
+
+def _begins(line: _Line, text: str) -> bool:
+    """Whether the first lines with the word, of which other files may have some, are of this kind."""
+    at = -1
+    for _ in range(10):
+        at = text.find(line.word, at + 1)
+        if at < 0:
+            return False
+        start = text.rfind("\n", max(0, at - 2000), at) + 1 or max(0, at - 2000)
+        if line.values(text[start : at + 2000].split("\n", 1)[0]):
+            return True
+    return False
+
+
+def read(source: Source, writer: RecordingWriter, options: Options) -> None:
+    """Write the steps of the log, and what it says of its server as the entry `server`."""
+    del options  # no option of a profile has a meaning for a log
+    log = _Log(writer)
+    with source.open() as stream:
+        for line in lines_of(stream):
+            log.take(line[:_LONGEST_LINE])
+    log.finish()
+
+
+@dataclass
+class _Engine:
+    """What was read of one engine of a data-parallel server since its last rate."""
+
+    requests: int | None = None  # running requests of its last line; None before the first
+    prefill_tokens: int = 0  # prompt tokens computed since
+    step: int = 0
+
+
+@dataclass
+class _Log:
+    writer: RecordingWriter
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"step": [], "rate": []})
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # by server, then by name
+    engines: dict[str, _Engine] = field(default_factory=dict)
+    seen: Counter[str] = field(default_factory=Counter)  # lines by server
+    changing: int = 0  # rates in whose time the requests changed
+    timed: bool = False  # whether lines tell the times of single steps
+    written: int = 0
+
+    def take(self, line: str) -> None:
+        lines, facts = _formats()
+        for kind in lines:
+            values = kind.values(line)
+            if values is None:
+                continue
+            self.seen[kind.server] += 1
+            found = _ENGINE.search(line)
+            engine = self.engines.setdefault(found[1] if found else "", _Engine())
+            if kind.kind == "step":
+                self._step(values)
+            elif not self.timed:
+                self._rate(kind, values, engine)
+            return
+        for fact in facts:
+            if (match := fact.pattern.search(line)) is not None:
+                _note(self.facts.setdefault(fact.server, {}), fact, match)
+
+    def _step(self, values: dict[str, str]) -> None:
+        """A line that tells the time of one step."""
+        self.timed = True
+        if "dummy" in values:  # of an engine that waits for others
+            return
+        names = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
+        prompts, prompt_tokens, decodes, tokens = (_whole(values.get(name)) or 0 for name in names)
+        mode = MIXED if prompts and decodes else PREFILL if prompts else DECODE
+        row = {"mode": mode, "batch": prompts + decodes, "tokens": prompt_tokens + tokens}
+        self._add("step", row, _number(values.get("ms")), values)
+
+    def _rate(self, kind: _Line, values: dict[str, str], engine: _Engine) -> None:
+        """A line that tells the tokens per second since the one before it."""
+        if kind.kind == "prefill":
+            engine.prefill_tokens += _whole(values.get("prefill_tokens")) or 0
+            return
+        requests, before = _whole(values.get("requests")), engine.requests
+        prefill_tokens, engine.prefill_tokens, engine.requests = engine.prefill_tokens, 0, requests
+        rate = _number(values.get("tokens_per_s"))
+        if not requests or not before or not rate:
+            return  # the first of a burst: its time holds the pause before it
+        if abs(requests - before) > max(1, _STEADY * before):
+            self.changing += 1
+            return
+        each = _number(values.get("tokens_per_request")) or 1.0
+        mean = (requests + before) / 2
+        ms = 1e3 * mean * each / rate
+        prefill_per_s = _number(values.get("prefill_tokens_per_s"))
+        if prefill_per_s is None:
+            prefill = prefill_tokens / self._steps_per_line(kind.server)
+        else:
+            prefill = prefill_per_s * ms / 1e3
+        row = {"mode": DECODE, "batch": requests, "tokens": round(mean + prefill)}
+        if kind.server == "SGLang":
+            row["averaged_steps"] = self._steps_per_line(kind.server)
+        context = _whole(values.get("context_tokens"), _MOST_TOKENS)
+        if context:
+            row["context_tokens"] = context
+        if "graph" in values:
+            row["graphed"] = values["graph"] == "True"
+        self._add("rate", row, ms, values)
+
+    def _steps_per_line(self, server: str) -> int:
+        return int(self.facts.get(server, {}).get("steps_per_line") or _STEPS_PER_LINE)
+
+    def _add(self, kind: str, row: dict[str, Any], ms: float | None, values: dict[str, str]) -> None:
+        if ms is None or not 0 < ms <= _MOST_MS or not 0 < row["batch"] <= _MOST_REQUESTS:
+            self.writer.count_lost("rows_unreadable", int(row["batch"] != 0))
+            return
+        percent = _number(values.get("cache_percent"))
+        if percent is not None and percent <= 100:
+            row["cache_percent"] = percent
+        row["duration_ns"] = max(1, round(1e6 * ms))
+        self.rows[kind].append(row)
+        if kind == "step" and len(self.rows["step"]) >= _BATCH_ROWS:
+            self._write(self.rows["step"])
+            self.rows["step"] = []
+        check_limit(self.written + len(self.rows[kind]), SERVER_STEPS, "steps")
+
+    def finish(self) -> None:
+        server = self.seen.most_common(1)[0][0] if self.seen else "vLLM"
+        rows = self.rows["step" if self.timed else "rate"]
+        if not rows and not self.written:
+            raise CurvescopeError(f"it is a log of {server} that tells no time of a step: {_NO_TIMES[server]}.")
+        self._write(rows)
+        facts = self.facts.get(server, {})
+        if not self.timed:
+            self.writer.count_lost("rates_of_changing_load", self.changing)
+            graphed = [row for row in rows if "graphed" in row]
+            if graphed:
+                facts |= _graph_facts(graphed)
+        facts |= {"server": server, "engines": len(self.engines), "lines": "steps" if self.timed else "rates"}
+        self.writer.update(recording_type=TYPE, server=facts, steps_from="the lines of the log")
+
+    def _write(self, rows: list[dict[str, Any]]) -> None:
+        """Write rows as steps; what counts as context follows from the use of the cache, if its size is known."""
+        cache_tokens = self.facts.get("vLLM", {}).get("cache_tokens")
+        for begin in range(0, len(rows), _BATCH_ROWS):
+            part = []
+            for position, row in enumerate(rows[begin : begin + _BATCH_ROWS], self.written):
+                percent = row.pop("cache_percent", None)
+                if cache_tokens and percent is not None and "context_tokens" not in row:
+                    row["context_tokens"] = max(round(cache_tokens * percent / 100), row["batch"])
+                kept = {name: value for name, value in row.items() if name != "graphed"}
+                part.append({"step": position, "round": 0, "index": position, "profiled": False, **kept})
+            self.written += len(part)
+            if part:
+                self.writer.write("steps", _with_all_columns(part))
+
+
+def _with_all_columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    import pyarrow as pa  # late: the module is imported to recognise any file
+
+    from ..recording.schema import TABLES
+
+    columns = columns_of(rows)
+    types = TABLES["steps"].arrow
+    return {name: pa.array(values, types.field(name).type) for name, values in columns.items()}
+
+
+def _graph_facts(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Sizes with and without a graph, by what the lines say."""
+    with_graph = [row["batch"] for row in rows if row["graphed"]]
+    without = [row["batch"] for row in rows if not row["graphed"]]
+    return {
+        "largest_with_graph": max(with_graph, default=None),
+        "smallest_without_graph": min(without, default=None),
+        "lines_without_graph": len(without),
+    }
+
+
+def _note(known: dict[str, Any], fact: _Fact, match: re.Match[str]) -> None:
+    if fact.type == "count":
+        known[fact.name] = known.get(fact.name, 0) + 1
+    elif fact.type == "flag":
+        known[fact.name] = match[1] == "True"
+    elif fact.type == "text":
+        known[fact.name] = match[1]
+    elif fact.type == "integer":
+        if (number := _whole(match[1].replace(",", ""), _MOST_TOKENS)) is not None:
+            known[fact.name] = number
+    else:
+        known[fact.name] = sorted(set(_sizes(match[1])))[:_MOST_VALUES]
+
+
+def _sizes(text: str) -> Iterator[int]:
+    for part in text.split(","):
+        if (size := _whole(part.strip())) is not None and size > 0:
+            yield size
+
+
+def _whole(text: str | None, most: int = _MOST_REQUESTS) -> int | None:
+    """A whole number from 0 to a limit; None for anything else."""
+    if text is None or not text.isdecimal() or len(text) > 15 or int(text) > most:
+        return None
+    return int(text)
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else parse_number(text)

@@ -1,0 +1,225 @@
+"""The cost curve of a server's log: its bends are found, named and priced, and nothing is claimed on a steady load."""
+
+import json
+import re
+import time
+
+import pytest
+
+from curvescope.analysis.server_log import explain_log, graph_limit
+from curvescope.cli import main
+from curvescope.profiling.readers import import_profile
+from curvescope.profiling.recording.store import open_recording
+
+from ..server_logs import SIZES, sglang_log, vllm_start, vllm_steps, walk, with_cliff
+
+
+@pytest.fixture
+def explained(tmp_path):
+    def explain(text):
+        path = tmp_path / "server.log"
+        path.write_text(text)
+        number = len(list(tmp_path.glob("run*")))
+        return explain_log(open_recording(import_profile(path, tmp_path / f"run{number}").path))
+
+    return explain
+
+
+def printed(capsys, *arguments):
+    assert main([*map(str, arguments)]) == 0
+    return re.sub(r"\s+", " ", capsys.readouterr().out)
+
+
+CLIFF = vllm_start(100) + vllm_steps(walk(80, 100, 3000), with_cliff(96, 4.0))
+
+
+def test_a_batch_beyond_the_largest_full_graph_is_named_and_priced(explained):
+    """vLLM 57355: with `max_num_seqs=100`, 97 to 100 requests run without a full graph."""
+    log = explained(CLIFF)
+    (edge,) = log.edges
+    assert (edge.at, edge.last, edge.known, log.limit) == (96, 100, True, 96)
+    assert edge.extra_ms.low < 4.0 < edge.extra_ms.high
+    assert edge.extra_ms.high - edge.extra_ms.low < 0.8
+    assert edge.share == pytest.approx(log.outside)
+
+
+def test_the_answer_says_what_to_capture_and_what_to_trace_next(tmp_path, capsys):
+    path = tmp_path / "server.log"
+    path.write_text(CLIFF)
+    text = printed(capsys, "explain", path)
+    assert "Batches 97 to 100 leave the graph that was captured up to 96: +" in text
+    assert "% of the decode steps of this log. Capture 100:" in text
+    assert '"cudagraph_capture_sizes":[1,2,4,8,16,24,32,40,48,56,64,72,80,88,96,100]' in text
+    assert "Suggested, not tested" in text
+    assert "start_profile # with 96 to 97 requests running" in text
+
+
+def test_a_short_climb_from_90_to_100_names_97(explained):
+    """Each number of requests runs once, for a while: other changes of it are what the edge is held against."""
+    climb = [requests for requests in range(90, 101) for _ in range(40)]
+    log = explained(vllm_start(100) + vllm_steps(climb, with_cliff(96, 4.0)))
+    assert [(edge.at, edge.known) for edge in log.edges] == [(96, True)]
+    assert log.edges[0].extra_ms.low > 2.0
+
+
+def test_sglang_beyond_its_graph_limit(explained, tmp_path, capsys):
+    """SGLang 33483: graphs up to 32; beyond them a step takes several times as long."""
+    load = walk(20, 70, 3000, stays=4)
+    log = explained(sglang_log(load, lambda size: (5 if size <= 32 else 20) + 0.02 * size, 32))
+    edge = log.edges[0]
+    assert (edge.at, edge.known) == (32, True)
+    assert edge.extra_ms.low < 15 < edge.extra_ms.high
+    text = printed(capsys, "explain", tmp_path / "server.log")
+    assert "leave the graph that was captured up to 32" in text
+    assert f"--cuda-graph-max-bs {log.sizes[1]}" in text
+
+
+def test_a_load_that_is_all_beyond_the_graphs_has_no_price_but_is_named(tmp_path, capsys):
+    """SGLang 33483 as it settles: hardly a step has 32 requests or fewer, so their time is not known."""
+    path = tmp_path / "server.log"
+    path.write_text(sglang_log(walk(55, 80, 800, stays=4), lambda size: 20 + 0.1 * size, 32))
+    text = printed(capsys, "explain", path)
+    assert "100% of the decode steps have more than the 32 requests of the largest graph" in text
+    assert "what that costs this log cannot tell" in text
+    assert "compare both logs" in text
+
+
+def test_a_list_of_sizes_that_ends_early_is_the_limit(explained):
+    """vLLM on Ascend 16049: captured up to 8 with `max_num_seqs=12`, and 7.5 times the time beyond."""
+    captured = (1, 2, 4, 8)
+    log = explained(vllm_start(12, captured) + vllm_steps(walk(1, 12, 2500), with_cliff(8, 140, captured)))
+    assert (log.edges[0].at, log.edges[0].last, log.edges[0].known) == (8, 12, True)
+    assert log.edges[0].extra_ms.low < 140 < log.edges[0].extra_ms.high
+
+
+def test_a_jump_that_the_log_does_not_name_is_found_without_a_cause(tmp_path, capsys):
+    path = tmp_path / "server.log"
+    path.write_text(vllm_steps(walk(1, 60, 4000), lambda size: 8 + 0.05 * size + 3 * (size > 40)))
+    text = printed(capsys, "explain", path)
+    assert re.search(r"Batches 41 to \d+ take \+[23]\.\d+ ms .* The log does not say why\.", text)
+    assert "apture" not in text
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_claimed_on_a_smooth_curve(explained, seed):
+    smooth = vllm_steps(walk(1, 60, 2000, seed), lambda size: 8 + 0.06 * size + 4e-4 * size**2, seed)
+    assert explained(smooth).edges == ()
+    inside = vllm_start(100) + vllm_steps(walk(60, 100, 2000, seed), with_cliff(96, 0.0), seed)
+    assert explained(inside).edges == ()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_claimed_where_only_the_machine_drifts(explained, seed):
+    """Twice as slow by the end, while the load grows: a slow change is no edge."""
+    sizes = list(walk(1, 60, 2000, seed))
+    noisy = vllm_steps(sizes, lambda size: 8 + 0.06 * size, seed).splitlines(keepends=True)
+    slower = [
+        re.sub(r"time: ([\d.]+) ms", lambda found, p=place: f"time: {float(found[1]) * (1 + p / 2000):.2f} ms", line)
+        for place, line in enumerate(noisy)
+    ]
+    assert explained("".join(slower)).edges == ()
+
+
+def test_a_steady_load_is_no_curve_and_nothing_is_claimed(tmp_path, capsys):
+    path = tmp_path / "server.log"
+    path.write_text(vllm_start(100) + vllm_steps([64] * 900 + [63] * 100, with_cliff(96, 4.0)))
+    text = printed(capsys, "explain", path)
+    assert "The load is steady" in text
+    assert "nothing is claimed" in text
+    assert "leave the graph" not in text
+
+
+def test_context_that_grows_is_taken_out(explained):
+    """A step takes 1 ms more for 10 % of the cache, and the cache fills while the load grows."""
+    sizes = [1 + place // 100 for place in range(3000)]
+    use = [place % 100 / 2 for place in range(3000)]
+    cache = "\n(EngineCore_DP0 pid=9) INFO [kv_cache_utils.py:1314] GPU KV cache size: 100,000 tokens"
+    lines = vllm_steps(sizes, lambda size: 8, after=lambda step: f", GPU KV cache usage: {use[step]:.1f}%")
+    longer = [
+        re.sub(r"time: ([\d.]+) ms", lambda found, p=place: f"time: {float(found[1]) + use[p] / 10:.2f} ms", line)
+        for place, line in enumerate(lines.splitlines(keepends=True))
+    ]
+    log = explained(vllm_start(100, further=cache) + "".join(longer))
+    (note,) = [note for note in log.notes if "context per request" in note]
+    per_1000_ms = float(re.search(r"more take ([\d.]+) ms", note)[1])
+    assert per_1000_ms == pytest.approx(0.1, rel=0.1)
+
+
+def test_padding_to_captured_sizes_is_priced(explained, tmp_path, capsys):
+    """9 requests run as 16: what a request costs is the slope over captured sizes."""
+    captured = (1, 4, 16, 32, 64)
+    start = vllm_start(64, captured)
+    log = explained(start + vllm_steps(walk(1, 64, 4000), lambda size: 2 + 0.5 * padded_to(size, captured)))
+    assert log.padding is not None
+    assert log.padding.low > 0.1
+    assert "Padding to captured sizes takes" in printed(capsys, "explain", tmp_path / "server.log")
+
+
+def padded_to(size, captured):
+    return next(one for one in captured if one >= size)
+
+
+@pytest.mark.parametrize(
+    ("server", "limit"),
+    [
+        ({"captured_sizes": list(SIZES), "most_requests": 100}, 96),
+        ({"captured_sizes": list(SIZES), "most_requests": 100, "graph_mode": "PIECEWISE"}, 256),
+        ({"captured_sizes": list(SIZES)}, 256),
+        ({"captured_sizes": [4, 8, 24], "speculative_tokens": 3, "most_requests": 6}, 6),
+        ({"largest_captured": 32}, 32),
+        ({"largest_with_graph": 31}, 31),
+        ({"captured_sizes": [8], "eager": True}, 0),
+        ({}, None),
+    ],
+)
+def test_the_largest_number_of_requests_with_a_graph(server, limit):
+    assert graph_limit(server) == limit
+
+
+def test_the_best_batch_keeps_the_limit(tmp_path, capsys):
+    path = tmp_path / "server.log"
+    path.write_text(vllm_steps(walk(1, 60, 4000), lambda size: 8 + 0.1 * size))
+    found = re.search(
+        r"Best batch under 12\.0 ms a step: (\d+) requests", printed(capsys, "explain", path, "--limit", "12ms")
+    )
+    assert 32 <= int(found[1]) <= 40
+    assert "No size keeps 1.00 ms" in printed(capsys, "explain", path, "--limit", "1ms")
+
+
+def test_options_that_a_log_does_not_have_are_refused(tmp_path, capsys):
+    path = tmp_path / "server.log"
+    path.write_text(vllm_steps([5] * 10, lambda size: 8))
+    assert main(["explain", str(path), "--pair", "4,8"]) == 2
+    assert "--limit and --all" in capsys.readouterr().err
+
+
+def test_two_logs_are_compared_at_equal_requests(tmp_path, capsys):
+    before, after = tmp_path / "before.log", tmp_path / "after.log"
+    before.write_text(CLIFF)
+    after.write_text(vllm_start(100, (*SIZES, 100)) + vllm_steps(walk(80, 100, 3000, 1), with_cliff(100, 0.0), 1))
+    assert main(["compare", str(before), str(after), "--json"]) == 0
+    steps = {line["label"]: line for line in json.loads(capsys.readouterr().out)["steps"]}
+    slower = {int(label) for label, line in steps.items() if line["changes"][0]["low"] > 1.1}
+    assert slower == {97, 98, 99, 100}
+    assert main(["compare", str(before), str(before)]) == 0
+    assert "significantly" not in capsys.readouterr().out.replace("differs significantly", "")
+
+
+def test_json_has_what_the_text_says(tmp_path, capsys):
+    path = tmp_path / "server.log"
+    path.write_text(CLIFF)
+    assert main(["explain", str(path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "curvescope.serverlog/1"
+    assert document["bends"][0]["at"] == 96
+    assert document["verdict"] == "suggested"
+    assert document["headline"] == document["bends"][0]["sentence"]
+
+
+def test_five_thousand_steps_take_little_cpu_time(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_text(vllm_start(100) + vllm_steps(walk(1, 100, 5000, stays=3), with_cliff(96, 4.0)))
+    recording = open_recording(import_profile(path, tmp_path / "run").path)
+    began = time.process_time()
+    assert explain_log(recording).curve is not None
+    assert time.process_time() - began < 10

@@ -1,0 +1,140 @@
+"""Logs of inference servers: which steps are read, what the log tells of its server, and what is refused."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from curvescope.base.errors import CurvescopeError
+from curvescope.profiling.readers import import_profile
+from curvescope.profiling.recording.store import open_recording
+
+from ...server_logs import iteration, sglang_log, vllm_start
+
+LOGS = Path(__file__).parents[2] / "data" / "server_logs"
+
+
+def imported(tmp_path, text):
+    path = tmp_path / "server.log"
+    path.write_text(text)
+    return open_recording(import_profile(path, tmp_path / "run").path)
+
+
+def rows(recording):
+    return recording.frame("steps")
+
+
+def test_the_lines_that_vllm_published_are_steps(tmp_path):
+    recording = open_recording(import_profile(LOGS / "vllm_iterations.log", tmp_path / "run").path)
+    steps = rows(recording)
+    assert steps["duration_ns"].tolist() == [10_990_000, 10_950_000, 10_790_000]
+    assert steps["batch"].tolist() == [20, 20, 20]
+    assert set(steps["mode"]) == {"decode"}
+    assert recording.meta["server"]["lines"] == "steps"
+
+
+def test_prefill_decode_and_mixed_steps_are_told_apart(tmp_path):
+    text = iteration(0, 0, 30, 2, 900) + iteration(1, 5, 9) + iteration(2, 5, 40, 1, 600)
+    steps = rows(imported(tmp_path, text))
+    assert steps["mode"].tolist() == ["prefill", "decode", "mixed"]
+    assert steps["batch"].tolist() == [2, 5, 6]
+    assert steps["tokens"].tolist() == [900, 5, 605]
+
+
+def test_facts_are_read_and_names_are_not_copied(tmp_path):
+    further = "\n(EngineCore_DP0 pid=9) INFO [kv_cache_utils.py:1314] GPU KV cache size: 188,640 tokens"
+    text = vllm_start(further=further) + iteration(0, 5, 9, after=", GPU KV cache usage: 10.0%")
+    recording = imported(tmp_path, text)
+    server = recording.meta["server"]
+    assert server["most_requests"] == 100
+    assert server["captured_sizes"][-1] == 256
+    assert (server["version"], server["tensor_parallel"], server["eager"]) == ("0.14.0", 4, False)
+    assert rows(recording)["context_tokens"].tolist() == [18_864]
+    written = (recording.path / "recording.json").read_text()
+    assert "ada" not in written
+    assert "gpu7" not in written
+
+
+def test_steps_of_an_engine_that_waits_for_others_do_not_count(tmp_path):
+    text = iteration(0, 5, 9) + iteration(1, 5, 2, after=" (dummy)") + iteration(2, 0, 1)
+    assert len(rows(imported(tmp_path, text))) == 1
+
+
+def test_rates_of_a_load_that_changes_are_left_out_and_counted(tmp_path):
+    recording = open_recording(import_profile(LOGS / "sglang_decode.log", tmp_path / "run").path)
+    steps = rows(recording)
+    assert steps["batch"].tolist() == [11]  # 12 requests before it; all other lines saw more change
+    assert steps["duration_ns"].tolist() == [pytest.approx(1e9 * 11.5 / 475.19, abs=1)]
+    assert steps["averaged_steps"].tolist() == [40]
+    assert recording.meta["lost"]["rates_of_changing_load"]["count"] == 6
+    assert recording.meta["server"]["server"] == "SGLang"
+
+
+def test_prompt_tokens_between_two_rates_are_tokens_of_their_steps(tmp_path):
+    text = sglang_log([10, 10, 10], lambda requests: 9, 32, prompts=[(1, 4000)])
+    steps = rows(imported(tmp_path, text))
+    assert steps["tokens"].tolist() == [110, 10]  # 4,000 prompt tokens over 40 steps
+
+
+def test_what_says_whether_a_graph_ran_is_kept(tmp_path):
+    server = imported(tmp_path, sglang_log([31, 32, 33, 34], lambda requests: 9, 32)).meta["server"]
+    assert server["captured_sizes"] == [1, 2, 4, 8, 12, 16, 24, 32]
+    assert (server["largest_with_graph"], server["smallest_without_graph"]) == (32, 33)
+    assert server["largest_captured"] == 32
+    assert server["most_requests"] == 4096
+
+
+VLLM_STATS = (
+    "INFO 11-26 10:00:00 [loggers.py:127] Engine 000: Avg prompt throughput: {0} tokens/s, Avg generation "
+    "throughput: {1} tokens/s, Running: {2} reqs, Waiting: 0 reqs, GPU KV cache usage: 3.1%, Prefix cache hit "
+    "rate: 0.0%\n"
+)
+
+
+def test_without_times_of_steps_the_statistics_of_vllm_give_rates(tmp_path):
+    text = "".join(VLLM_STATS.format("0.0", "2000.0", size) for size in (20, 20, 21))
+    steps = rows(imported(tmp_path, text))
+    assert steps["duration_ns"].tolist() == [10_000_000, 10_250_000]
+    timed = imported(
+        tmp_path / "again" if (tmp_path / "again").mkdir() is None else tmp_path, text + iteration(0, 5, 9)
+    )
+    assert rows(timed)["batch"].tolist() == [5]  # a time of a step is better than any rate
+
+
+def test_a_log_without_a_time_says_how_to_get_one(tmp_path):
+    with pytest.raises(CurvescopeError, match="--enable-logging-iteration-details"):
+        imported(tmp_path, VLLM_STATS.format("0.0", "0.0", 0))
+
+
+def test_a_packed_log_is_read(tmp_path):
+    path = tmp_path / "server.log.gz"
+    path.write_bytes(gzip.compress(iteration(0, 5, 9).encode()))
+    assert len(rows(open_recording(import_profile(path, tmp_path / "run").path))) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        iteration(0, 10**9 - 1, 9).replace(str(10**9 - 1), "9" * 40),
+        iteration(0, 5, 9).replace("9.00 ms", "9.9.9 ms"),
+        iteration(0, 5, 9).replace("9.00 ms", "99999999999999999999 ms"),
+    ],
+)
+def test_numbers_that_nothing_reaches_are_left_out(tmp_path, line):
+    assert len(rows(imported(tmp_path, line + iteration(1, 5, 9)))) == 1
+
+
+def test_a_log_of_more_steps_than_any_server_writes_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("curvescope.profiling.readers.server_log.SERVER_STEPS", 3)
+    with pytest.raises(CurvescopeError, match="at most 3 are read"):
+        imported(tmp_path, iteration(0, 5, 9) * 5)
+
+
+def test_the_entry_of_a_recording_is_held_to_its_types(tmp_path):
+    recording = imported(tmp_path, iteration(0, 5, 9))
+    file = recording.path / "recording.json"
+    meta = json.loads(file.read_text())
+    file.write_text(json.dumps({**meta, "server": {"captured_sizes": ["x"]}}))
+    with pytest.raises(CurvescopeError, match="server"):
+        open_recording(recording.path)

@@ -1,0 +1,99 @@
+"""Logs of inference servers, built from the format strings of their sources; no server ran."""
+
+import random
+from itertools import pairwise
+
+SIZES = (1, 2, 4, *range(8, 257, 8))  # what vLLM captures by default up to 256
+
+
+def padded(requests, captured):
+    """The captured size that a step of so many requests runs, or its own."""
+    return next((size for size in captured if size >= requests), requests)
+
+
+def walk(low, high, steps, seed=0, stays=10):
+    """Numbers of running requests that drift up and down between two."""
+    rng, requests = random.Random(seed), low
+    for _ in range(steps):
+        if rng.random() < 1 / stays:
+            requests = min(high, max(low, requests + rng.choice((-2, -1, 1, 1, 2))))
+        yield requests
+
+
+def disturbed(seed=0, spread=0.01, drift=0.004):
+    """Factors around 1: noise of a step, and a drift that neighbours share."""
+    rng, slow = random.Random(seed), 0.0
+    while True:
+        slow = 0.9 * slow + rng.gauss(0, drift)
+        yield (1 + slow) * (1 + rng.gauss(0, spread))
+
+
+def vllm_start(most=100, captured=SIZES, version="0.14.0", eager=False, further=""):
+    """What vLLM says of itself before it serves."""
+    sizes = ",".join(map(str, captured))
+    mode = '"cudagraph_mode":"FULL_AND_PIECEWISE"'
+    return (
+        f"(APIServer pid=7) INFO 12-22 21:40:00 [utils.py:233] non-default args: "
+        f"{{'model': '/home/ada/secret-model', 'host': 'gpu7', 'max_num_seqs': {most}}}\n"
+        f"(EngineCore_DP0 pid=9) INFO 12-22 21:41:00 [core.py:77] Initializing a V1 LLM engine (v{version}) with "
+        f"config: model='/home/ada/secret-model', tensor_parallel_size=4, enforce_eager={eager}, "
+        f'compilation_config={{{mode},"cudagraph_capture_sizes":[{sizes}]}}{further}\n'
+    )
+
+
+def iteration(number, requests, ms, prompts=0, prompt_tokens=0, after="", tokens=None):
+    """One line of `--enable-logging-iteration-details`."""
+    return (
+        f"(EngineCore_DP0 pid=9) INFO 12-22 21:44:40 [core.py:349] Iteration({number}): {prompts} context requests, "
+        f"{prompt_tokens} context tokens, {requests} generation requests, {tokens or requests} generation tokens, "
+        f"iteration elapsed time: {ms:.2f} ms{after}\n"
+    )
+
+
+def vllm_steps(sizes, ms_of, seed=0, after=lambda step: ""):
+    """Lines of decode steps; `ms_of` is the time of a step of so many requests."""
+    noise = disturbed(seed)
+    return "".join(
+        iteration(step, size, ms_of(size) * next(noise), after=after(step)) for step, size in enumerate(sizes)
+    )
+
+
+def with_cliff(limit, extra_ms, captured=SIZES):
+    """8 ms and 0.06 ms for each computed request; steps beyond the limit run without a full graph."""
+
+    def ms(requests):
+        inside = requests <= limit
+        return 8 + 0.06 * (padded(requests, captured) if inside else requests) + (0 if inside else extra_ms)
+
+    return ms
+
+
+def sglang_log(sizes, ms_of, limit, seed=0, steps_per_line=40, prompts=()):
+    """Decode lines, each of the steps since the one before; prompts are (line, tokens) of prefill before it."""
+    noise, extra = disturbed(seed), dict(prompts)
+    lines = [
+        f"[2026-08-05 10:00:00] server_args=ServerArgs(model_path='/home/ada/m', tp_size=1, "
+        f"decode_log_interval={steps_per_line}, cuda_graph_max_bs={limit}, disable_cuda_graph=False)\n"
+        "[2026-08-05 10:00:09] Capture target decode CUDA graph begin. backend=full, num_tokens_per_req=1, "
+        f"bs=[{', '.join(str(size) for size in (1, 2, 4, 8, 12, 16, 24, 32) if size <= limit)}], avail mem=7.10 GB\n"
+        "[2026-08-05 10:00:10] max_total_num_tokens=2980168, chunked_prefill_size=4096, "
+        "max_prefill_tokens=16384, max_running_requests=4096, context_len=32768\n"
+    ]
+    sizes = list(sizes)
+    for line, (before, requests) in enumerate(pairwise([sizes[0], *sizes])):
+        prefill_s = 0.0
+        if line in extra:
+            prefill_s = 2e-5 * extra[line]
+            lines.append(
+                f"[2026-08-05 10:00:11] Prefill batch, #new-seq: 1, #new-token: {extra[line]}, #cached-token: 0, "
+                f"token usage: 0.08, #running-req: {before}, #queue-req: 0, cuda graph: False, "
+                "input throughput (token/s): 559.53\n"
+            )
+        elapsed_s = steps_per_line * ms_of(requests) * next(noise) / 1e3 + prefill_s
+        rate = steps_per_line * (before + requests) / 2 / elapsed_s
+        lines.append(
+            f"[2026-08-05 10:00:11] Decode batch, #running-req: {requests}, #token: {requests * 700}, "
+            f"token usage: 0.08, cuda graph: {requests <= limit}, gen throughput (token/s): {rate:.2f}, "
+            "#queue-req: 0\n"
+        )
+    return "".join(lines)

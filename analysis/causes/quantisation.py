@@ -61,7 +61,9 @@ def fillings(case: Case) -> tuple[Wave, ...]:
     """
     names = [name for name, *_ in _in_waves(case)]
     name = max(names, key=lambda name: abs(_empty_share(case, name)), default=None)
-    grids = {batch: _largest(case.at(batch, name)) for batch in case.functional.conditions} if name else {}
+    if name is None:
+        return ()
+    grids = {batch: _largest(case.at(batch, name)) for batch in case.functional.conditions}
     blocks = {batch: use.blocks for batch, use in grids.items() if use is not None and use.blocks}
     per_row = math.gcd(*blocks.values())
     rows = {batch: size // per_row for batch, size in blocks.items()}
@@ -69,17 +71,21 @@ def fillings(case: Case) -> tuple[Wave, ...]:
     least = max((Fraction(count - 1, batch) for batch, count in rows.items()), default=Fraction(0))
     if least >= most or not least:
         return ()
-    found = []
+    found, missing = [], 0.0
     for batch, size in blocks.items():
-        if (waves := _waves(case, case.at(batch, name))) is None:
+        uses = case.at(batch, name)
+        if (waves := _waves(case, uses)) is None:
             continue
         whole, of_wave = math.ceil(waves), round(size / waves)
         rows_in, rows_next = (count * of_wave // per_row for count in (whole, whole + 1))
         filled, last = (math.floor(count / most) for count in (rows_in, rows_next))
-        beyond = math.floor(rows_in / least) + 1
-        if batch < filled and beyond < last <= _MOST_SIZE * case.functional.last:
+        beyond, last = math.floor(rows_in / least) + 1, min(last, _MOST_SIZE * case.functional.last)
+        if batch < filled and beyond < last:
             found.append(Wave(batch, filled, beyond, last, whole - waves))
-    return tuple(found)
+        elif batch < filled:
+            missing += abs(sum(use.share * _tail(waves) for use in uses))
+    # Without most of what is empty, nothing is told of the rest either.
+    return tuple(found) if missing <= abs(_empty_share(case, name)) else ()
 
 
 def _in_waves(case: Case) -> Iterator[tuple[str, float, float]]:

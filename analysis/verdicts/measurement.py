@@ -233,10 +233,12 @@ def _by_size(times: Times, experiment: Experiment) -> list[Times]:
     sizes, waves = experiment.unmodified, {wave.batch: wave.cost() for wave in experiment.waves}
     empty = np.array([[waves.get(batch, {}).get(size, 0.0) for batch in experiment.batches] for size in sizes])
     own = [sizes.index(batch) for batch in experiment.batches]
+    # An empty part costs something: where the times say less than nothing, blocks do not run in waves.
+    costs = times.value @ empty > 0
 
     def without(some: Floats) -> Floats:
         usual = some[..., own]
-        return np.asarray(np.maximum(usual - some @ empty, _LEAST_LEFT * usual), np.float64)
+        return np.asarray(np.maximum(usual - some @ empty * costs, _LEAST_LEFT * usual), np.float64)
 
     unmodified = replace(times, value=times.value[own], varied=times.varied[:, own], blocks=times.blocks[own])
     return [unmodified, replace(unmodified, value=without(times.value), varied=without(times.varied))]

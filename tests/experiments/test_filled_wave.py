@@ -7,7 +7,7 @@ import pytest
 
 from curvescope.analysis.causes import fillings
 from curvescope.analysis.causes.case import Case, Use
-from curvescope.analysis.decompose.functionals import bend
+from curvescope.analysis.decompose.functionals import bend, excess
 from curvescope.analysis.verdicts.words import Verdict
 from curvescope.experiments.factors import all_facts
 from curvescope.profiling.hardware.limits import hardware_of
@@ -19,17 +19,17 @@ H100 = hardware_of({"device": {"name": "NVIDIA H100 80GB HBM3", "kind": "cuda"}}
 BEND = bend(4, 8, 16)
 
 
-def case_of(blocks):
+def case_of(blocks, functional=BEND):
     """A kernel of 256 threads with 255 registers, so that each of the 132 SMs has one block at a time."""
     uses = [
         Use(batch=b, name="gemm", time_ms=1, share=w, calls=1, blocks=blocks(b), threads=256, registers_per_thread=255)
-        for b, w in BEND.weights
+        for b, w in functional.weights
     ]
     return Case(
-        functional=BEND,
+        functional=functional,
         share=SimpleNamespace(key=SimpleNamespace(kind="kernels")),
-        before=8,
-        after=16,
+        before=functional.at,
+        after=functional.last,
         uses=tuple(uses),
         facts={},
         hardware=H100,
@@ -50,6 +50,18 @@ def case_of(blocks):
 )
 def test_further_sizes_are_those_where_the_last_wave_certainly_ends(blocks, expected):
     assert list(fillings(case_of(blocks))) == expected
+
+
+def test_a_size_just_past_a_wave_is_told_by_what_still_fits_the_memory():
+    """160 of 264 blocks at 64, which fill at 104 samples; the wave behind would end at 158, too far."""
+    blocks = lambda b: math.ceil(2.5 * b)  # noqa: E731
+    found = fillings(case_of(blocks, excess(50, 64)))
+    assert list(found) == [Wave(50, 52, 54, 104, 1 - 125 / 132), Wave(64, 104, 108, 128, 2 - 160 / 132)]
+
+
+def test_without_the_larger_part_of_what_is_empty_no_wave_is_tested():
+    """Grids do not say from where on 64 samples take a third wave; without it, 50 alone would refute the cause."""
+    assert fillings(case_of({50: 125, 64: 200}.get, excess(50, 64))) == ()
 
 
 WAVE = Wave(4, 8, 11, 16, 1 - 64 / 132)
@@ -79,3 +91,13 @@ def test_a_bend_is_of_waves_if_the_time_stays_until_the_wave_is_full_and_jumps_t
         assert filled.changed.value == pytest.approx(-0.15, abs=0.2)
     without = outcomes_of(one, rows[rows["batch"] != 11], all_facts(Scope.TERM, "cuda:0"))[1]
     assert without.verdict == Verdict.UNTESTED
+
+
+def test_a_jump_behind_the_next_wave_confirms_no_wave_of_the_fixed_cost():
+    """Arrays outgrow a cache at 20: the wave would cost less than nothing, which would take away a fixed cost."""
+    wave = Wave(8, 12, 17, 24, 0.7)
+    functional = ((4, 2.0), (8, -1.0))
+    one = experiment(factors=["filled_wave"], functional=functional, batches=(4, 8), waves=(wave,))
+    rows = rows_of(one, {None: lambda b: 5.0 + b + (0.0 if b < 20 else 100.0)})
+    _, filled = outcomes_of(one, rows, all_facts(Scope.TERM, "cuda:0"))
+    assert filled.verdict == Verdict.REFUTED

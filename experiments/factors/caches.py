@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from ..factor import Caches, Factor, TermChange
 from ..replay.operator_kinds import reason_without_tensors
+from ..replay.recorded_call import CallFamily
+
+
+def _reason_against_cold(family: CallFamily) -> str | None:
+    """Equal calls run one after the other on the same operands, so that only the first one would find none."""
+    if family.largest.calls > 1:
+        return "its equal calls find in the caches what the one before left there"
+    return reason_without_tensors(family)
+
 
 COLD = Factor(
     name="cold_caches",
     what="all operands are evicted from the caches before each run",
-    term=TermChange(reason_against=reason_without_tensors, caches=Caches.COLD, same_work=True),
+    term=TermChange(reason_against=_reason_against_cold, caches=Caches.COLD, same_work=True),
     brings_about=True,
 )
 WARM = Factor(

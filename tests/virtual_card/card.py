@@ -56,9 +56,9 @@ class Card:
     plants: Sequence[Mapping[str, Any]] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def lines(self, clock: Path) -> list[str]:
-        """The configuration; `clock` is the file of the virtual time, which processes share."""
-        lines = [f"time virtual {clock}" if self.virtual_time else "time real"]
+    def lines(self, shared: Path) -> list[str]:
+        """The configuration; `shared` is the file that the processes of a test share."""
+        lines = [f"time {'virtual' if self.virtual_time else 'real'}", f"shared {shared}"]
         for name in self.devices:
             facts = {**device_facts(get_device(name)), **self.facts}
             lines += ["device", *(f"fact {fact} {value}" for fact, value in facts.items())]
@@ -70,15 +70,15 @@ class Card:
         """The variables of a program that runs on the card.
 
         Args:
-            folder: an empty folder, for the configuration and the clock.
+            folder: an empty folder, for the configuration and what processes share.
             libraries: where `build` put the card.
         """
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "card.txt"
-        file.write_text("\n".join(self.lines(folder / "clock")) + "\n")
-        # What is elapsed, the clocks' values at the beginning, and room for the processes: SharedTime in src/clock.cpp.
+        file.write_text("\n".join(self.lines(folder / "shared")) + "\n")
+        # What is elapsed, the clocks' values at the beginning, and room for the rest: SharedState in src/clock.h.
         times = struct.pack("qqq", 0, time.monotonic_ns(), time.time_ns())
-        (folder / "clock").write_bytes(times.ljust(1 << 16, b"\0"))
+        (folder / "shared").write_bytes(times.ljust(1 << 16, b"\0"))
         # Threads of OpenBLAS that have nothing to do read the clock all the time, which moves a virtual one.
         alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         return {**os.environ, **alone, **AS_ON_A_CARD, "VIRTUAL_CARD": str(file), **loading(libraries)}

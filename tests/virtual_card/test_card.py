@@ -223,3 +223,62 @@ def test_convolutions_run_by_cudnns_backend(answer_of, name, forward, filter_gra
     text = " ".join(kernels)
     for family in (forward, filter_gradient, "cudnn::bn_fw_tr_1C11_kernel_NCHW", "cudnn::bn_bw_1C11_kernel_new"):
         assert family in text
+
+
+def test_a_clock_that_one_process_locks_holds_for_all(answer_of):
+    """As a driver's does, also after the process is gone."""
+    usual_ms, locked_ms = answer_of(
+        Card(virtual_time=True),
+        """
+        import json, os, torch
+        import pynvml
+
+        def spin_ms():
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            torch.cuda._sleep(20_000_000)
+            end.record()
+            end.synchronize()
+            return start.elapsed_time(end)
+
+        taken = [spin_ms()]
+        if (child := os.fork()) == 0:
+            pynvml.nvmlInit()
+            pynvml.nvmlDeviceSetGpuLockedClocks(pynvml.nvmlDeviceGetHandleByIndex(0), 990, 990)
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(json.dumps([*taken, spin_ms()]))
+        """,
+    )
+    assert locked_ms == pytest.approx(usual_ms * get_device("h100").clock_hz / 990e6, rel=0.01)
+
+
+def test_the_allocator_can_grow_its_segments(answer_of):
+    """It then asks NVML for the card by its address on the bus, with a domain of eight digits."""
+    expandable = answer_of(
+        Card(),
+        """
+        import json, torch
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+        x = torch.empty(64 << 20, device="cuda")
+        print(json.dumps([segment["is_expandable"] for segment in torch.cuda.memory_snapshot()]))
+        """,
+    )
+    assert expandable == [True]
+
+
+def test_the_first_work_opens_a_context(answer_of):
+    before, after = answer_of(
+        Card(),
+        """
+        import ctypes, json
+        card, context, stream, opened = ctypes.CDLL(None), ctypes.c_void_p(), ctypes.c_void_p(), []
+        for call in (card.cuInit, lambda _: card.cudaStreamCreate(ctypes.byref(stream))):
+            assert call(0) == 0
+            assert card.cuCtxGetCurrent(ctypes.byref(context)) == 0
+            opened.append(bool(context.value))
+        assert card.cuCtxSetLimit(0, ctypes.c_size_t(4096)) == 0
+        print(json.dumps(opened))
+        """,
+    )
+    assert (before, after) == (False, True)

@@ -81,7 +81,7 @@ struct Config {
   std::vector<Plant> plants;
   int neighbour_pid = 0;  // a process that NVML tells of beside the own
   bool virtual_time = false;
-  std::string clock_file;  // the time that processes share, where it is virtual
+  std::string shared_file;  // `SharedState` in clock.h
 };
 
 Config& config();
@@ -165,7 +165,6 @@ struct Device {
   Ns busy_ns = 0;    // of kernels so far
   double clock = 1;  // of the last kernel, as a share of the usual clock
   Ns clock_until = 0;
-  double locked_hz = 0;                      // that somebody locked through NVML; 0: none
   double slowed_ns = 0;                      // that a lower clock took away from the cycles of its SMs so far
   double moved_bytes = 0;                    // by all kernels so far
   std::map<const void*, double> touched_at;  // `moved_bytes` when an address was last used
@@ -260,7 +259,7 @@ int device_attribute(int index, int which);  // cudaDeviceAttr, which has the dr
 void bus_id(char* text, int bytes, int index);
 int visible_devices();
 void initialize();
-void open_context(int index);
+void open_context(int index);  // of a device that is used; the runtime's calls open it themselves
 void* find_driver_function(const char* symbol);
 
 // ---- graphs.cpp

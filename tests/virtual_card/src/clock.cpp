@@ -27,18 +27,22 @@ enum class Mode { kUndecided, kReal, kVirtual };
 std::atomic<Mode> mode{Mode::kUndecided};
 std::atomic<Ns> spent{0};  // by this process
 
-Mode decide() {
-  if (std::getenv("VIRTUAL_CARD") == nullptr) return Mode::kReal;  // not for good: a fork may get one
-  const Config& chosen = config();
-  if (!chosen.virtual_time) return mode = Mode::kReal;
-  const int file = open(chosen.clock_file.c_str(), O_RDWR | O_CLOEXEC);
-  void* mapped = file < 0 ? MAP_FAILED : mmap(nullptr, sizeof(SharedTime), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+SharedState* map_shared() {
+  const std::string& path = config().shared_file;
+  if (path.empty()) return new SharedState();  // never freed, as what is mapped
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  void* mapped = file < 0 ? MAP_FAILED : mmap(nullptr, sizeof(SharedState), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (mapped == MAP_FAILED) {
-    std::fprintf(stderr, "virtual card: there is no clock at %s\n", chosen.clock_file.c_str());
+    std::fprintf(stderr, "virtual card: there is no shared file at %s\n", path.c_str());
     std::_Exit(70);
   }
   close(file);
-  shared = static_cast<SharedTime*>(mapped);
+  return static_cast<SharedState*>(mapped);
+}
+
+Mode decide() {
+  if (std::getenv("VIRTUAL_CARD") == nullptr) return Mode::kReal;  // not for good: a fork may get one
+  if (!config().virtual_time) return mode = Mode::kReal;
   join(getpid());
   pthread_atfork(nullptr, nullptr, [] { join(getpid()); });
   trap_cycle_counter();
@@ -47,7 +51,10 @@ Mode decide() {
 
 }  // namespace
 
-SharedTime* shared = nullptr;
+SharedState& shared() {
+  static SharedState& mapped = *map_shared();
+  return mapped;
+}
 
 bool is_virtual() {
   const Mode known = mode.load(std::memory_order_relaxed);
@@ -60,24 +67,24 @@ Ns real_now() {
   return Ns{read.tv_sec} * 1'000'000'000 + read.tv_nsec;
 }
 
-Ns elapsed() { return shared->elapsed.load(std::memory_order_relaxed); }
+Ns elapsed() { return shared().elapsed.load(std::memory_order_relaxed); }
 
 Ns advance(Ns by) {
   spent.fetch_add(by, std::memory_order_relaxed);
-  return shared->elapsed.fetch_add(by, std::memory_order_relaxed) + by;
+  return shared().elapsed.fetch_add(by, std::memory_order_relaxed) + by;
 }
 
 void advance_to(Ns when) {
-  Ns seen = shared->elapsed;
-  while (seen < when && !shared->elapsed.compare_exchange_weak(seen, when)) {
+  Ns seen = shared().elapsed;
+  while (seen < when && !shared().elapsed.compare_exchange_weak(seen, when)) {
   }
 }
 
 Ns spent_by_process() { return spent; }
 
-Ns monotonic_base() { return shared->monotonic_base; }
+Ns monotonic_base() { return shared().monotonic_base; }
 
-Ns realtime_base() { return shared->realtime_base; }
+Ns realtime_base() { return shared().realtime_base; }
 
 Ns now() { return is_virtual() ? monotonic_base() + advance(kReadingNs) : real_now(); }
 

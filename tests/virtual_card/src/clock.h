@@ -15,6 +15,7 @@ constexpr Ns kReadingNs = 20;  // a reading of a clock
 
 constexpr int kMostProcesses = 256;
 constexpr int kMostWaits = 1024;
+constexpr int kMostDevices = 16;
 
 struct WaitingThread {
   std::atomic<int> process;  // 0: nobody
@@ -23,14 +24,15 @@ struct WaitingThread {
 };
 
 // The file that the processes of a test share; card.py writes the first three.
-struct SharedTime {
+struct SharedState {
   std::atomic<Ns> elapsed;
   Ns monotonic_base, realtime_base;
-  std::atomic<int> processes[kMostProcesses];  // those that live in this time
+  std::atomic<int> processes[kMostProcesses];  // those that live in a virtual time
   WaitingThread waits[kMostWaits];
+  std::atomic<double> locked_hz[kMostDevices];  // clocks that somebody locked through NVML; 0: none
 };
 
-extern SharedTime* shared;  // null: time is real
+SharedState& shared();  // where no card was chosen, of this process alone
 
 bool is_virtual();
 Ns real_now();

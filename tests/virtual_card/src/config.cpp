@@ -1,6 +1,7 @@
 // The configuration: a text of lines, which card.py writes and VIRTUAL_CARD names.
 //
-//   time virtual FILE | time real
+//   time virtual | time real
+//   shared FILE               what the processes of a test share
 //   device                    begins one; the lines `fact NAME VALUE` after it are its own
 //   cost NAME VALUE
 //   plant NAME VALUE ...      pairs, by the fields of Plant
@@ -126,7 +127,10 @@ bool read_line(Config* into, const std::string& line) {
   std::getline(text >> std::ws, value);
   if (kind == "time") {
     into->virtual_time = name == "virtual";
-    into->clock_file = value;
+    return true;
+  }
+  if (kind == "shared") {
+    into->shared_file = name;
     return true;
   }
   if (kind == "fact") return !into->devices.empty() && apply(facts_of(&into->devices.back()), name, value);

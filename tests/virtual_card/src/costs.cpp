@@ -52,11 +52,12 @@ bool is_in_l2(const Device& on, const Work& work) {
   return any;
 }
 
+// The work's own bytes count too: what is larger than the L2 leaves nothing of itself there.
 void touch(Device& on, const Work& work) {
-  on.moved_bytes += work.bytes;
   for (const void* address : work.touched) {
     if (address != nullptr) on.touched_at[address] = on.moved_bytes;
   }
+  on.moved_bytes += work.bytes;
 }
 
 double memory_ns(const Device& on, const Work& work) {
@@ -139,7 +140,8 @@ double share_of_sms(const DeviceFacts& on, const Work& work) {
 }
 
 double locked_share(const Device& on) {
-  return on.locked_hz > 0 ? std::min(1.0, on.locked_hz / on.facts->clock_hz) : 1;
+  const double locked_hz = shared().locked_hz[on.index];
+  return locked_hz > 0 ? std::min(1.0, locked_hz / on.facts->clock_hz) : 1;
 }
 
 Ns duration_of(Device& on, Work& work, Ns start) {

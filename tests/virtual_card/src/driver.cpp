@@ -17,7 +17,6 @@ namespace card {
 
 namespace {
 
-constexpr int kMostDevices = 16;
 std::atomic<bool> context_open[kMostDevices];
 std::atomic<bool> initialized{false};
 
@@ -199,6 +198,13 @@ CUresult cuCtxGetDevice(CUdevice* device) {
   *device = card::current_device();
   return CUDA_SUCCESS;
 }
+
+CUresult cuCtxGetLimit(std::size_t* value, CUlimit which) {
+  *value = which == CU_LIMIT_STACK_SIZE ? 1024 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetLimit(CUlimit, std::size_t) { return CUDA_SUCCESS; }
 
 CUresult cuCtxSynchronize() {
   DRIVER_CALL(cuCtxSynchronize);

@@ -37,6 +37,11 @@ CUresult cuModuleLoadData(CUmodule* module, const void*) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuModuleLoad(CUmodule* module, const char*) {
+  *module = card::kModule;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuModuleLoadDataEx(CUmodule* module, const void*, unsigned int, CUjit_option*, void**) {
   *module = card::kModule;
   return CUDA_SUCCESS;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 
 #include "card.h"
 
@@ -35,6 +34,15 @@ struct PciInfo {
   char legacy_id[16];
   unsigned int domain, bus, device, device_id, subsystem_id;
   char id[32];
+};
+
+struct FabricInfo {  // nvmlGpuFabricInfo_v2_t
+  unsigned int version;
+  unsigned char cluster[16];
+  NvmlReturn status;
+  unsigned int clique;
+  unsigned char state;
+  unsigned int health;
 };
 
 Device* device_of(void* handle) { return static_cast<Device*>(handle); }
@@ -84,14 +92,9 @@ NvmlReturn nvmlDeviceGetHandleByIndex_v2(unsigned int index, void** handle) {
 }
 
 NvmlReturn nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** handle) {
-  for (int index = 0; index < card::device_count(); ++index) {
-    char own[32];
-    card::bus_id(own, sizeof own, index);
-    if (std::strcmp(own, id) != 0) continue;
-    *handle = &card::device(index);
-    return kSuccess;
-  }
-  return card::kNotFound;
+  unsigned int domain = 0, bus = 0;  // of four digits or of eight
+  if (std::sscanf(id, "%x:%x:", &domain, &bus) != 2 || domain != 0 || bus == 0) return card::kNotFound;
+  return nvmlDeviceGetHandleByIndex_v2(bus - 1, handle) == kSuccess ? kSuccess : card::kNotFound;
 }
 
 NvmlReturn nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
@@ -148,14 +151,12 @@ NvmlReturn nvmlDeviceGetDefaultApplicationsClock(void* handle, int kind, unsigne
 }
 
 NvmlReturn nvmlDeviceSetGpuLockedClocks(void* handle, unsigned int, unsigned int most_mhz) {
-  LOCK();
-  card::device_of(handle)->locked_hz = most_mhz * 1e6;
+  card::shared().locked_hz[card::device_of(handle)->index] = most_mhz * 1e6;
   return kSuccess;
 }
 
 NvmlReturn nvmlDeviceResetGpuLockedClocks(void* handle) {
-  LOCK();
-  card::device_of(handle)->locked_hz = 0;
+  card::shared().locked_hz[card::device_of(handle)->index] = 0;
   return kSuccess;
 }
 
@@ -222,9 +223,14 @@ NvmlReturn nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned int* c
   return kSuccess;
 }
 
+// A card alone is in no fabric (NVML_GPU_FABRIC_STATE_NOT_SUPPORTED).
+NvmlReturn nvmlDeviceGetGpuFabricInfoV(void*, card::FabricInfo* info) {
+  info->state = 0;
+  return kSuccess;
+}
+
 // PyTorch does not start where one of these is missing, and calls none of them here.
 NvmlReturn nvmlDeviceGetComputeRunningProcesses(void*, unsigned int*, void*) { return card::kNotSupported; }
-NvmlReturn nvmlDeviceGetGpuFabricInfoV(void*, void*) { return card::kNotSupported; }
 NvmlReturn nvmlDeviceGetNvLinkRemoteDeviceType(void*, unsigned int, int*) { return card::kNotSupported; }
 NvmlReturn nvmlDeviceGetNvLinkRemotePciInfo_v2(void*, unsigned int, void*) { return card::kNotSupported; }
 

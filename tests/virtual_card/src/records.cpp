@@ -221,6 +221,7 @@ std::uint32_t Call::correlation_id() { return current_call; }
 void record_work(const Stream& stream, const Work& work, Span span, std::uint32_t graph, std::uint64_t node) {
   const std::uint32_t correlation = Call::correlation_id();
   if (work.kind == Work::kKernel) {
+    fake_range_kernel();
     if (!is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)) return;
     give_later(span.end, [=, &stream] { emit_kernel(stream, work, span, correlation, graph, node); });
   } else if (work.kind == Work::kCopy) {

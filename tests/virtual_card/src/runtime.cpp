@@ -425,6 +425,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   CALL(cudaEventCreateWithFlags_v3020, 300);
+  card::open_context(card::current_device());
   auto* made = new card::Event;
   made->timed = (flags & cudaEventDisableTiming) == 0;
   *event = reinterpret_cast<cudaEvent_t>(made);

@@ -88,6 +88,7 @@ Stream* stream_of(cudaStream_t handle) {
 }
 
 Stream* new_stream(Device& on, bool blocking, int priority) {
+  open_context(on.index);
   LOCK();
   static std::uint32_t next_id = 13;
   auto made = std::make_unique<Stream>();
@@ -150,6 +151,7 @@ void record_event(Stream* stream, Event* event) {
 }
 
 Span submit(Stream* stream, const Work& work) {
+  open_context(stream->device->index);
   if (stream->capture != nullptr) {
     capture_work(stream, work);
     return {};

@@ -31,7 +31,7 @@ bool read_file(const char* path, char (&text)[kBytes]) {
 
 bool is_waiting(int thread) {
   const auto waits = [thread](const WaitingThread& one) { return one.process != 0 && one.thread == thread; };
-  return std::any_of(std::begin(shared->waits), std::end(shared->waits), waits);
+  return std::any_of(std::begin(shared().waits), std::end(shared().waits), waits);
 }
 
 // What a thread has done so far, as a number; 0 while it runs or could (R), or waits for a disk (D).
@@ -67,7 +67,7 @@ std::uint64_t done_by(int process) {
 // and sleeps may never be seen to run, but not to have done nothing.
 std::uint64_t done_by_all() {
   std::uint64_t sum = 1;
-  for (const std::atomic<int>& slot : shared->processes) {
+  for (const std::atomic<int>& slot : shared().processes) {
     const int process = slot;
     if (process == 0) continue;
     const std::uint64_t done = done_by(process);
@@ -80,7 +80,7 @@ std::uint64_t done_by_all() {
 // The end of the first wait; that of a process that is gone is forgotten.
 Ns first_limit() {
   Ns first = std::numeric_limits<Ns>::max();
-  for (WaitingThread& one : shared->waits) {
+  for (WaitingThread& one : shared().waits) {
     int process = one.process;
     if (process == 0) continue;
     if (kill(process, 0) != 0) {
@@ -95,10 +95,10 @@ Ns first_limit() {
 }  // namespace
 
 void join(int process) {
-  for (const std::atomic<int>& slot : shared->processes) {
+  for (const std::atomic<int>& slot : shared().processes) {
     if (slot == process) return;
   }
-  for (std::atomic<int>& slot : shared->processes) {
+  for (std::atomic<int>& slot : shared().processes) {
     int seen = slot;
     const bool is_free = seen == 0 || kill(seen, 0) != 0;
     if (is_free && slot.compare_exchange_strong(seen, process)) return;
@@ -107,7 +107,7 @@ void join(int process) {
 
 Wait::Wait(Ns limit) : limit_(limit) {
   const int process = getpid();
-  for (WaitingThread& one : shared->waits) {
+  for (WaitingThread& one : shared().waits) {
     int nobody = 0;
     if (!one.process.compare_exchange_strong(nobody, process)) continue;
     one.limit = limit;

@@ -1,0 +1,131 @@
+"""Factors of complete steps on the virtual card: each is switched on, and what it should change is seen to change."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from curvescope.experiments.factors import FACTORS, names_of
+from curvescope.profiling.recording.experiments import Scope
+
+from .card import Card
+
+STEPS = Path(__file__).with_name("steps.py")
+ON_GPU = [name for name in names_of(Scope.STEP) if FACTORS[name].refusal("cuda:0") is None]
+ELSEWHERE = {
+    "locked_clock": "it is asked for: test_diagnosis.py",
+    "inference_mode": "it is of forward steps",
+    "compiled": "compiling takes a minute",
+    "replayed_operators": "it compares results, and a virtual card computes nothing",
+    "malloc_async": "PyTorch reads its variable when it is loaded: below",
+}
+
+# A step with a factor, in a process of its own: its time, and its kernels and calls by name.
+_PROGRAM = """
+    import json, os
+    from collections import Counter
+    from curvescope.experiments.factor import Target
+    from curvescope.experiments.factors import step_change
+    from curvescope.profiling.collect.torch_step import record_step
+    from curvescope.profiling.measure.configuration import Configuration
+    from curvescope.profiling.measure.visit_processes import build_workload
+
+    configuration = Configuration.of_step({step!r}, "cuda:0")
+    phases = frozenset(("forward", "backward", "optimizer"))
+    target = Target(configuration, (16, 32), phases=phases, memory_shares={{16: 0.9, 32: 0.9}})
+    change = step_change({factor!r})
+    if not change.environment:  # else it is there already
+        assert change.reason_against(target) is None, change.reason_against(target)
+    change.prepare(target)
+    steps = change.change(build_workload(configuration), target)
+    for batch in target.batches:
+        steps.load(batch)
+        for _ in range(2):
+            steps.time_step()
+    with change.around(target):
+        _, duration_ns = steps.time_step()
+        rows = record_step(lambda _: steps.time_step(), (), device="cuda:0")
+    names = Counter(row["name"] for row in rows.kernels), Counter(row["name"] for row in rows.api_calls)
+    print(json.dumps([duration_ns, *names]))
+"""
+
+
+_UNMODIFIED = []  # the same in every test
+
+
+@pytest.fixture
+def step_with(answer_of):
+    """A step with a factor, or none: nanoseconds, and how often its kernels and its calls ran, by name."""
+
+    def run(factor):
+        if factor is None and _UNMODIFIED:
+            return _UNMODIFIED[0]
+        program = _PROGRAM.format(step=f"{STEPS}:convolutions", factor=factor)
+        answer = answer_of(Card(virtual_time=True), program)
+        if factor is None:
+            _UNMODIFIED.append(answer)
+        return answer
+
+    return run
+
+
+def count(names, part):
+    """How many of them have a name with that part."""
+    return sum(number for name, number in names.items() if part in name)
+
+
+# By factor: a part of the names of kernels that come, and one of those that go.
+KERNELS = {
+    "bf16_autocast": ("bf16bf16", "wgrad_implicit_gemm_f32f32"),
+    "channels_last": ("nhwckrsc", "nchwkcrs"),
+    "cudnn_benchmark": ("implicit_gemm_indexed", "fprop_implicit_gemm_f32"),
+    "fused_optimizer": ("Fused", "BinaryOpListAlphaFunctor"),
+    "tf32": ("xmma_gemm_f32f32_tf32f32", "xmma_gemm_f32f32_f32f32"),  # PyTorch's convolutions have it anyway
+}
+
+
+@pytest.mark.parametrize("factor", KERNELS)
+def test_a_factor_changes_kernels(step_with, factor):
+    _, before, _ = step_with(None)
+    _, after, _ = step_with(factor)
+    comes, goes = KERNELS[factor]
+    assert count(before, comes) == 0 < count(after, comes)
+    assert count(after, goes) < count(before, goes)
+
+
+def test_a_graph_leaves_one_launch(step_with):
+    before_ns, kernels, _ = step_with(None)
+    after_ns, replayed, calls = step_with("cuda_graph")
+    assert count(calls, "cudaGraphLaunch") == 1
+    assert count(calls, "cudaLaunchKernel") == 0
+    assert count(replayed, "implicit_gemm") == count(kernels, "implicit_gemm")
+    assert after_ns < before_ns
+
+
+def test_without_an_update_the_optimizers_kernels_are_gone(step_with):
+    _, before, _ = step_with(None)
+    _, after, _ = step_with("no_update")
+    assert count(after, "multi_tensor_apply") == 0 < count(before, "multi_tensor_apply")
+
+
+WITHOUT_TRACE = sorted({*ON_GPU} - {*ELSEWHERE} - {*KERNELS, "cuda_graph", "no_update"})
+
+
+@pytest.mark.parametrize("factor", WITHOUT_TRACE)
+def test_a_factor_runs(step_with, factor):
+    """These change memory, priorities or the order of work, which a step's kernels do not show."""
+    _, kernels, _ = step_with(factor)
+    assert count(kernels, "implicit_gemm") >= 5
+
+
+def test_cudas_pool_takes_the_place_of_torchs_allocator(tmp_path, libraries):
+    card = Card(virtual_time=True)
+    program = textwrap.dedent(_PROGRAM.format(step=f"{STEPS}:convolutions", factor="malloc_async"))
+    chosen = {**card.environment(tmp_path / "card", libraries), **FACTORS["malloc_async"].step.environment}
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, env=chosen, cwd=tmp_path, capture_output=True, text=True, check=True)
+    _, _, calls = json.loads(done.stdout.splitlines()[-1])
+    assert count(calls, "cudaMallocAsync") > 0

@@ -2,6 +2,8 @@
 
 The copy has what is not committed yet. Takes some minutes; `--only 7` plants one of them. Exit code: 0 every error was
 caught; 1 some survived; 2 the list does not fit the code, or the tests fail without any error planted.
+
+    .venv-virtual/bin/python benchmarks/mutants.py --virtual    # in code that only a GPU reaches, on a virtual card
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ else:
 
 CHECKOUT = Path(__file__).parents[1]
 LIST = Path(__file__).with_name("mutants.toml")
+VIRTUAL_LIST = Path(__file__).with_name("virtual_mutants.toml")
 _PASSED, _FAILED = 0, 1  # exit codes of pytest
 
 
@@ -121,8 +124,10 @@ def plant(mutants: Sequence[Mutant], folder: Path, run: RunTests = run_tests) ->
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", type=int, nargs="+", metavar="N", help="numbers of the mutants to plant")
-    only = parser.parse_args(arguments).only
-    mutants = [mutant for mutant in read_list() if not only or mutant.number in only]
+    parser.add_argument("--virtual", action="store_true", help=f"those of {VIRTUAL_LIST.name}, in its environment")
+    chosen = parser.parse_args(arguments)
+    listed = read_list(VIRTUAL_LIST if chosen.virtual else LIST)
+    mutants = [mutant for mutant in listed if not chosen.only or mutant.number in chosen.only]
     if not mutants:
         parser.error("no mutant has that number")
     try:

@@ -109,15 +109,19 @@ $(VIRTUAL)/.installed: pyproject.toml constraints.txt native/CMakeLists.txt $(wi
 		--config-settings build-dir=build/virtual/native --editable '.[torch]' hypothesis jsonschema pytest pytest-xdist
 	@touch $@
 
-# Those that need a CUDA device; on the virtual card all run that have no marker `not_virtual`.
+# Those that need a CUDA device; on the virtual card all run that have no marker `not_virtual`. Those of the collector
+# record other programs, in the host's time.
 GPU_TESTS = $(shell grep -rlE --include='test_*.py' '^(pytestmark = |@)pytest.mark.gpu' tests)
+OF_HOST := tests/native/test_gpu.py
 
 .PHONY: virtual
 virtual: export PYTHONDONTWRITEBYTECODE =
 virtual: $(VIRTUAL)/.installed  ## run the CUDA path on a virtual card, without a GPU; sets up torch's CUDA build (5.5 GB)
 	$(VIRTUAL)/bin/python -m pytest -n 2 --dist worksteal tests/virtual_card
+	$(VIRTUAL)/bin/python -m tests.virtual_card.card h100 --virtual-time -- \
+		$(VIRTUAL)/bin/python -m pytest -n 2 --dist worksteal -m gpu $(filter-out $(OF_HOST),$(GPU_TESTS))
 	$(VIRTUAL)/bin/python -m tests.virtual_card.card h100 -- \
-		$(VIRTUAL)/bin/python -m pytest -n 2 --dist worksteal -m gpu $(GPU_TESTS)
+		$(VIRTUAL)/bin/python -m pytest -n 2 --dist worksteal -m gpu $(OF_HOST)
 
 .PHONY: gpu
 gpu:  ## on a CUDA machine: measure all that only a GPU can show (PYTHON with curvescope, or ARGS='--wheels .wheels')

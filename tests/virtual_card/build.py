@@ -23,7 +23,7 @@ _OF_HOST = (
     "sem_clockwait; sem_timedwait; pthread_cond_clockwait; pthread_cond_timedwait; getrusage; open64; stat64; "
     "sigaction; pthread_sigmask; sigprocmask; execve; execv; execvp; execvpe; posix_spawn; posix_spawnp"
 )
-_PUBLIC = f"{{ global: cu*; __cu*; nvml*; virtual_card_*; {_OF_HOST}; local: *; }};\n"
+_PUBLIC = f"{{ global: cu*; __cu*; nvml*; nccl*; virtual_card_*; {_OF_HOST}; local: *; }};\n"
 # Of CUDA's headers Triton's wheel has those that NVIDIA's lack (crt/).
 _HEADERS = ("nvidia/cu13/include", "nvidia/cudnn/include", "triton/backends/nvidia/include")
 

@@ -71,6 +71,7 @@ std::map<std::string, Setter> fields_of(Costs* c) {
           {"allocation_ns", number(&c->allocation_ns)},
           {"pinned_bytes_per_s", number(&c->pinned_bytes_per_s)},
           {"pageable_bytes_per_s", number(&c->pageable_bytes_per_s)},
+          {"link_bytes_per_s", number(&c->link_bytes_per_s)},
           {"memory_efficiency", number(&c->memory_efficiency)},
           {"product_efficiency", number(&c->product_efficiency)},
           {"l2_speed", number(&c->l2_speed)},

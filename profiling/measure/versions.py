@@ -239,6 +239,7 @@ def configuration_of_version(version: Version, configuration: Configuration | No
     """What a version runs: its program, or the step of all."""
     if version.program is not None:
         program = Program(version.program, version.step_range, version.step_line)
+        program.refuse_secrets()
         return Configuration.of_program(program, BATCH, {})
     assert configuration is not None
     return configuration

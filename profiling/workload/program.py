@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import CurvescopeError
+from ...base.masking import with_secrets_masked
 from ..recording.axis import BATCH
 
 MODE = "program"
@@ -38,7 +39,8 @@ class Program:
         return Path((scripts or others or list(self.command))[0]).name
 
     def check(self, axis: str, fixed: Mapping[str, int]) -> None:
-        """Refuse a command that does not take the values of the axes, and a pattern that matches nothing."""
+        """Refuse a command without a place for the axes, or with a secret, and a pattern with other fields."""
+        self.refuse_secrets()
         for name in (axis, *fixed):
             if not any(f"{{{name}}}" in word for word in self.command):
                 option = "--batch-size {batch}" if name == BATCH else f"--{name} {{{name}}}"
@@ -48,6 +50,14 @@ class Program:
                 )
         if self.step_line is not None:
             line_pattern(self.step_line)
+
+    def refuse_secrets(self) -> None:
+        """Refuse a command with a value that looks like a secret: a recording has the whole command."""
+        if with_secrets_masked(self.command) != list(self.command):
+            raise CurvescopeError(
+                "The command has a value that looks like a secret, and a recording names the command: give it to the "
+                "program by a variable of the environment, which no recording has."
+            )
 
     def words(self, values: Mapping[str, int]) -> list[str]:
         """The command for values of the axes."""

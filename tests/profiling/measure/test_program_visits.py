@@ -139,6 +139,13 @@ def test_a_command_that_does_not_take_the_batch_size_is_refused(command):
         Configuration.of_program(Program(command), "batch", {}).check()
 
 
+def test_a_command_with_a_secret_is_refused_as_a_recording_would_have_it():
+    command = ("python", "train.py", "--batch-size", "{batch}", "--api-key", "sk-0123456789abcdef")
+    with pytest.raises(CurvescopeError, match="looks like a secret") as refused:
+        Configuration.of_program(Program(command), "batch", {}).check()
+    assert "sk-" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("command", "name"),
     [
@@ -199,10 +206,10 @@ def test_a_training_script_of_torch_is_measured_with_its_layers_and_its_input(tm
     assert steps.source == "steps of a torch optimizer (SGD)"
     assert len(found.unprofiled) == 2
     assert {"duration_ns", "cpu_time_ns", "peak_memory_bytes"} <= set(found.unprofiled[0])
-    assert len(found.profiled) == 3
-    assert {row.get("layer") for row in found.profiled[1].kernels} >= {"0", "2"}
-    assert {row.get("phase") for row in found.profiled[1].kernels} >= {"forward", "backward", "optimizer", "input"}
-    assert found.profiled[1].inputs
+    assert 1 <= len(found.profiled) <= 3  # profiling at most doubles the run
+    assert {row.get("layer") for row in found.profiled[0].kernels} >= {"0", "2"}
+    assert {row.get("phase") for row in found.profiled[0].kernels} >= {"forward", "backward", "optimizer", "input"}
+    assert found.profiled[0].inputs
     assert found.layer_classes["0"] == "Linear"
     assert steps.facts["threads"] > 0
 

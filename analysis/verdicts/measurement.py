@@ -193,17 +193,26 @@ class Measurement:
         )
 
 
-def measure(
-    experiment: Experiment, rows: pd.DataFrame, facts: Mapping[str, FactorFacts]
-) -> Iterator[tuple[Measurement, Removal | None]]:
-    """What an experiment with one functional measured: without a factor, then of each, with the times behind it."""
+def compared_rows(experiment: Experiment, rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """The unmodified runs of an experiment, alone and with those of each factor: the same for all its functionals."""
     unmodified = rows["factor"].isna()
-    measured: list[tuple[Measurement, Removal | None]] = []
+    found = []
     for factor in (None, *experiment.factors):
         compared = with_set_aside(rows[unmodified | (rows["factor"] == factor)])
         # Of the members of a group one ran, and counted its own time.
-        compared = compared.assign(duration_ns=compared["duration_ns"] * experiment.members)
-        measured.append(_measure(experiment, factor, facts.get(factor or ""), compared))
+        found.append(compared.assign(duration_ns=compared["duration_ns"] * experiment.members))
+    return found
+
+
+def measure(
+    experiment: Experiment, compared: Sequence[pd.DataFrame], facts: Mapping[str, FactorFacts]
+) -> Iterator[tuple[Measurement, Removal | None]]:
+    """What an experiment with one functional measured: without a factor, then of each, with the times behind it."""
+    factors = (None, *experiment.factors)
+    measured = [
+        _measure(experiment, factor, facts.get(factor or ""), rows)
+        for factor, rows in zip(factors, compared, strict=True)
+    ]
     together = iter(pooled([removal for _, removal in measured if removal is not None]))
     for measurement, removal in measured:
         yield (measurement, None) if removal is None else _with_removal(measurement, next(together))

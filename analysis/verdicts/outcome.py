@@ -20,7 +20,7 @@ from ...profiling.recording.experiments import (
 )
 from ...profiling.recording.store import Recording
 from .contrast import REFUTED_BELOW
-from .measurement import Measurement, measure
+from .measurement import Measurement, compared_rows, measure
 from .rule import Decision, decide, ends_early, goes_by_claim, least_share, p_of
 from .words import Verdict
 
@@ -67,7 +67,7 @@ def measurements(recording: Recording, known: Sequence[Measurement] = ()) -> tup
             made += before
             continue
         facts = factors_of(recording.meta, experiment.scope)
-        own = rows[rows["experiment"] == experiment.number]
+        own = compared_rows(experiment, rows[rows["experiment"] == experiment.number])
         made += [measured for test in tests for measured, _ in measure(test, own, facts)]
     return tuple(made)
 
@@ -108,8 +108,9 @@ def settled(
     Factors without a claim of their cause are judged by the share that they remove.
     """
     tests = []
+    compared = compared_rows(experiment, rows)
     for test in experiment.by_functional():
-        for each, removal in measure(test, rows, facts):
+        for each, removal in measure(test, compared, facts):
             if removal is not None:
                 claim = claim_on(each, claims)
                 least = least_share(each.effect, test.functional_kind)

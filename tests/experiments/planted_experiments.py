@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from curvescope.analysis.verdicts.measurement import measure
+from curvescope.analysis.verdicts.measurement import compared_rows, measure
 from curvescope.analysis.verdicts.outcome import judged
 from curvescope.experiments.factors import all_facts
 from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
@@ -46,7 +46,7 @@ def operator(batch, op, arguments=(), **others):
 
 def outcomes_of(one, rows, facts, earlier=(), claims=None):
     """The outcomes of one experiment, beside those of earlier ones."""
-    measured = [measurement for measurement, _ in measure(one, rows, facts)]
+    measured = [measurement for measurement, _ in measure(one, compared_rows(one, rows), facts)]
     return list(judged([*earlier, *measured], claims or {})[len(earlier) :])
 
 

@@ -165,7 +165,8 @@ def test_a_verdict_has_an_interval_that_holds_it_and_a_spread_more_than_one_step
     if found is None:
         return
     listed = list(estimates(found))
-    assert len(listed) >= 10 or recording not in RECORDINGS
+    of_a_curve = recording in RECORDINGS and not found["schema"].startswith("curvescope.advice/")
+    assert len(listed) >= 10 or not of_a_curve
     for place, value, low, high in listed:
         assert low is None or low <= value, place
         assert high is None or value <= high, place

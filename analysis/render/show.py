@@ -157,6 +157,7 @@ def _show_explanation(console: Console, explanation: Explanation, diagnosis: Dia
 
 def show_table(
     recording: Recording,
+    path: object,
     *,
     axis: str = "log2",
     problem: str | None = None,
@@ -166,8 +167,9 @@ def show_table(
 ) -> None:
     """Print the anomalies of every curve of a table of times; or a single curve in full.
 
-    `problem` holds words that the name of a curve's problem or device must have; `noise` is a standard error in place
-    of the recording's, without which the table gives an estimate.
+    `path` is the recording, or the table, that the user named. `problem` holds words that the name of a curve's
+    problem or device must have; `noise` is a standard error in place of the recording's, without which the table gives
+    an estimate.
     """
     steps = recording.frame("steps")
     noise, origin = time_tables.choose_noise(steps, recording.meta["noise"] if noise is None else noise)
@@ -176,10 +178,10 @@ def show_table(
         words = problem.casefold().split()
         listed = tuple(s for s in listed if all(word in f"{s.problem} {s.device_name}".casefold() for word in words))
         if not listed:
-            raise CurvescopeError(f"--problem {problem}: no problem or device of {recording.path} matches these words.")
+            raise CurvescopeError(f"--problem {problem}: no problem or device of {path} matches these words.")
     if as_json:
         curves = [series.TimedSeries(one.problem, one.device_name, one.curve.points, one.findings) for one in listed]
-        print_document(series.TimesDocument(str(recording.path), noise, origin, curves, time_tables.pool(listed)))
+        print_document(series.TimesDocument(str(path), noise, origin, curves, time_tables.pool(listed)))
         return
     console = terminal.console()
     console.print(series.render_series(listed, everything))
@@ -188,7 +190,7 @@ def show_table(
         console.print(Text("Next: a single curve, by words of its problem and device:"))
         example = next((s for s in listed if any(f.verdict == FindingVerdict.ANOMALY for f in s.findings)), listed[0])
         named = " ".join(filter(None, (example.problem, example.device_name)))
-        terminal.print_commands(console, f'curvescope explain {recording.path} --problem "{named}"')
+        terminal.print_commands(console, f'curvescope explain {path} --problem "{named}"')
 
 
 def _asked_for(batches: tuple[int, ...], axis: str, pair: str | None, at: int | None) -> functionals.Functional:

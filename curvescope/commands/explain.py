@@ -75,7 +75,7 @@ def _explain(recording: Recording, args: argparse.Namespace) -> int:
 
     if recording.meta.get("recording_type") == "table":
         noise = None if args.noise is None else parse_share("--noise", args.noise)
-        show_table(recording, problem=args.problem, noise=noise, **options.shown(args))
+        show_table(recording, args.recording, problem=args.problem, noise=noise, **options.shown(args))
         return 0
     if recording.meta.get("recording_type") == "server log":
         _explain_log(recording, args)

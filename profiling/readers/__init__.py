@@ -43,6 +43,7 @@ READERS = (
     "ncu_csv",
     "nsys_csv",
     "server_log",
+    "llama_bench",
     "nvprof_text",
     "rocprof_csv",
     "xspace_pb",

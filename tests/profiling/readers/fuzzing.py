@@ -31,6 +31,7 @@ from .made_profiles import PROFILES
 from .nsys_export import AUTOGRAD, push_pop, wait, write_export
 from .rocprof_output import write_database, write_json
 from .test_autograd_json import ON_DEVICE, ON_HOST
+from .test_llama_bench import BATCHED, EXPERTS
 from .test_memory_snapshot import snapshot
 from .test_ncu_csv import RAW
 from .test_nsys_csv import TRACES
@@ -110,6 +111,7 @@ SEEDS = {
         (vllm_start() + iteration(0, 5, 9) + iteration(1, 5, 9, 1, 60)).encode(),
         sglang_log([9, 9, 9], lambda _: 9, 32, prompts=[(1, 400)]).encode(),
     ],
+    "llama_bench": lambda: [BATCHED.read_bytes(), EXPERTS.encode()],
     "rocprof_csv": lambda: [trace(v, [(4, "gemm", 10, 20), (8, "relu<float>", 30, 40)] * 3).encode() for v in VERSIONS],
     "nsys_csv": lambda: [text.encode() for text in TRACES.values()],
     "autograd_json": lambda: [json.dumps(events).encode() for events in (ON_HOST, ON_DEVICE)],

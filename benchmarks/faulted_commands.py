@@ -53,7 +53,9 @@ def ranges_in(folder: Path, store: str = "new") -> int:
     path = folder / "store" / store
     with suppress(CurvescopeError):
         recording = recover(path) if has_chunks(path) else open_recording(path)
-        lost = (recording.meta["lost"].get(f"nvtx_{name}", {}) for name in ("unwritten", "unsaved", "dropped"))
+        lost = (
+            recording.meta["lost"].get(f"nvtx_{name}", {}) for name in ("unwritten", "unsaved", "dropped", "unclosed")
+        )
         return recording.count_rows("ranges") + sum(entry.get("count", 0) for entry in lost)
     return 0
 

@@ -395,7 +395,7 @@ def page(results: dict[tuple[str, str], list[Outcome]], minutes: float) -> str:
     ran = f"{len(outcomes)} trials in sequence, {minutes:.0f} minutes on a busy machine ({os.cpu_count()} cores of "
     ran += f"{cpu_name()})"
     text = re.sub(r"(?s).*?(?=`python )", head, PAGE.read_text(), count=1)
-    text = re.sub(r"\d+ trials in sequence[^)]*\)+", lambda _: ran, text, count=1)
+    text = re.sub(r"\d+ trials in sequence.*?(?=\. In each trial)", lambda _: ran, text, count=1)
     table = [f"| {name} | {_named(commands)} | {counts} |" for (name, counts), commands in rows.items()]
     return with_results(text, "| fault | commands |", table)
 

@@ -157,6 +157,6 @@ def test_on_a_disk_that_the_program_fills_no_range_is_uncounted(tmp_path, before
     if (path / CHUNKS).is_dir():
         assert main(["recover", str(path)]) == 0
     kept, lost = kept_and_lost(path)
-    counted = sum(lost.get(f"nvtx_{name}", 0) for name in ("dropped", "unsaved", "unwritten"))
+    counted = sum(lost.get(f"nvtx_{name}", 0) for name in ("dropped", "unsaved", "unwritten", "unclosed"))
     assert kept + counted == before + after
     assert kept >= FEW or size == "16k"

@@ -141,7 +141,7 @@ def explain_log(recording: Recording) -> LogCurve:
         rare = count[count < BLOCKS]
         if len(rare):
             notes.append(f"Left out: {len(rare)} sizes with fewer than {BLOCKS} steps each ({rare.sum()} steps).")
-    padded = _padded(server, limit)
+    padded = _padded(server)
     edges: tuple[Edge, ...] = ()
     beyond = None
     if curve is not None:
@@ -219,11 +219,13 @@ def _slope_inside(times: Floats, other: Floats, sizes: Floats) -> float:
     return slope if slope > _CERTAIN * error else 0.0
 
 
-def _padded(server: Mapping[str, Any], limit: int | None) -> Ints:
-    """The captured sizes up to the limit, in requests, increasing; empty if unknown."""
+def _padded(server: Mapping[str, Any]) -> Ints:
+    """The captured sizes in requests, increasing; empty if unknown.
+
+    Those beyond the limit are of piecewise graphs, for which steps are padded, too.
+    """
     tokens = 1 + (server.get("speculative_tokens") or 0)
-    sizes = sorted({size // tokens for size in server.get("captured_sizes") or ()} - {0})
-    return np.array([size for size in sizes if limit is None or size <= limit], np.int64)
+    return np.array(sorted({size // tokens for size in server.get("captured_sizes") or ()} - {0}), np.int64)
 
 
 def _work(sizes: Floats, captured: Ints) -> Floats:

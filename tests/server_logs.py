@@ -62,8 +62,7 @@ def with_cliff(limit, extra_ms, captured=SIZES):
     """8 ms and 0.06 ms for each computed request; steps beyond the limit run without a full graph."""
 
     def ms(requests):
-        inside = requests <= limit
-        return 8 + 0.06 * (padded(requests, captured) if inside else requests) + (0 if inside else extra_ms)
+        return 8 + 0.06 * padded(requests, captured) + (extra_ms if requests > limit else 0)
 
     return ms
 

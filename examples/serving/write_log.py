@@ -25,9 +25,8 @@ STEP = (
 
 def step_ms(requests: int) -> float:
     """Time of a step without noise: 8 ms, 0.06 ms for each computed request, and the planted cliff."""
-    if requests > LARGEST_GRAPH:
-        return 8 + 0.06 * requests + 4
-    return 8 + 0.06 * min(size for size in CAPTURED if size >= requests)
+    computed = min(size for size in CAPTURED if size >= requests)
+    return 8 + 0.06 * computed + (4 if requests > LARGEST_GRAPH else 0)
 
 
 def write_log(path: Path, steps: int = 5000) -> None:

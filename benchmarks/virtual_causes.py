@@ -249,8 +249,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default=",".join([*CASES, *NULLS]), help="comma-separated (default: all)")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="cases at once (default %(default)s)")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}; alone: of kept runs")
-    parser.add_argument("--only-write", action="store_true", help="run nothing")
+    parser.add_argument("--write", action="store_true", help=f"run, and write {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--only-write", action="store_true", help="write the page of the kept runs")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:

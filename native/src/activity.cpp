@@ -71,7 +71,7 @@ struct Session {
   std::atomic<bool> active{false};
   int starts = 0;
   bool gave_clock = false;
-  bool taken = false;  // another client took the buffers
+  bool taken = false;          // another client took the buffers
   std::string clocks_refused;  // with what words, until they are asked for again
   std::uint64_t probes_answered = 0;
   int probes_unanswered = 0;
@@ -144,9 +144,9 @@ constexpr Calls kCalls[] = {
     {CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_CB_DOMAIN_DRIVER_API, &CuptiApi::ActivityEnableDriverApi, "driver calls"},
 };
 
-// Collects the wanted calls: the kind, less the other calls. Not the wanted calls alone: where a CUDA context exists, or
-// the kind was disabled before, CUPTI accepts that and records none (seen with 13.0 on an H100). A CUPTI that selects no
-// calls records all, and the reader drops those that are not wanted.
+// Collects the wanted calls: the kind, less the other calls. Not the wanted calls alone: where a CUDA context exists,
+// or the kind was disabled before, CUPTI accepts that and records none (seen with 13.0 on an H100). A CUPTI that
+// selects no calls records all, and the reader drops those that are not wanted.
 CUptiResult enable_calls(const CuptiApi& api, const Calls& calls) noexcept {
   const CUptiResult result = api.ActivityEnable(calls.kind);
   const auto choose = api.*calls.choose;
@@ -399,8 +399,8 @@ void end_pause(Session* s) noexcept {
   s->paused_ns += curvescope_clock_ns() - s->paused_since_ns;
 }
 
-// CUPTI refuses clocks where there is no context yet, as in a program that is recorded from its start (seen with 13.0 on
-// an H100), so they are asked for once more when there is a kernel.
+// CUPTI refuses clocks where there is no context yet, as in a program that is recorded from its start (seen with 13.0
+// on an H100), so they are asked for once more when there is a kernel.
 void ask_for_clocks(Session* s) noexcept try {
   if (s->clocks_refused.empty() || s->taken || !s->reader.has_kernels()) return;
   const CUptiResult result = s->found.api.ActivityEnable(CUPTI_ACTIVITY_KIND_ENVIRONMENT);

@@ -168,12 +168,9 @@ CUptiResult cuptiGetVersion(std::uint32_t* version) {
 
 CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
   static const std::map<int, const char*> kTexts = {
-      {1, "CUPTI_ERROR_INVALID_PARAMETER"},
-      {14, "CUPTI_ERROR_NOT_COMPATIBLE"},
-      {15, "CUPTI_ERROR_NOT_INITIALIZED"},
-      {21, "CUPTI_ERROR_INVALID_KIND"},
-      {35, "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"},
-      {39, "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"},
+      {1, "CUPTI_ERROR_INVALID_PARAMETER"},        {14, "CUPTI_ERROR_NOT_COMPATIBLE"},
+      {15, "CUPTI_ERROR_NOT_INITIALIZED"},         {21, "CUPTI_ERROR_INVALID_KIND"},
+      {35, "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"}, {39, "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"},
   };
   FAKE_FAILS("cuptiGetResultString");
   const auto found = kTexts.find(result);

@@ -55,7 +55,7 @@ struct Costs {
   double node_ns = 600;           // the device, between two nodes of a graph
   double allocation_ns = 80'000;  // the host, in cudaMalloc and cudaFree, which also wait for the device
   double pinned_bytes_per_s = 25e9, pageable_bytes_per_s = 6e9;
-  double link_bytes_per_s = 150e9;  // between two cards
+  double link_bytes_per_s = 150e9;   // between two cards
   double memory_efficiency = 0.85;   // of the memory's bandwidth
   double product_efficiency = 0.85;  // of the arithmetic of full waves
   double l2_speed = 1;               // bandwidth of what the L2 keeps over that of the memory; 1: it keeps nothing

@@ -31,7 +31,8 @@ SharedState* map_shared() {
   const std::string& path = config().shared_file;
   if (path.empty()) return new SharedState();  // never freed, as what is mapped
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  void* mapped = file < 0 ? MAP_FAILED : mmap(nullptr, sizeof(SharedState), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  void* mapped =
+      file < 0 ? MAP_FAILED : mmap(nullptr, sizeof(SharedState), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (mapped == MAP_FAILED) {
     std::fprintf(stderr, "virtual card: there is no shared file at %s\n", path.c_str());
     std::_Exit(70);

@@ -84,8 +84,8 @@ def confirm(
         raise CurvescopeError(f"{opened.path} {why}.")
     if seconds is None:
         seconds = default_experiments_s(device_kind(opened.meta))
-    differences = _differences(opened)
     check_recorded_code(opened.path, opened.meta, run_its_code)
+    differences = _differences(opened)
     began_s = clock_s()
     report(Progress(0.0, seconds, "choosing the first experiment"))
     diagnosis = explain(opened)

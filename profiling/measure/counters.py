@@ -82,8 +82,8 @@ def check_countable(recording: Recording, run_its_code: bool = False) -> None:
         )
     if configuration_of(recording.meta).device == "cpu":
         raise CurvescopeError(f"{recording.path} ran on the CPU: only kernels of a GPU have these counters.")
-    check_same_machine(recording.meta)
     check_recorded_code(recording.path, recording.meta, run_its_code)
+    check_same_machine(recording.meta)
 
 
 def count_kernels(

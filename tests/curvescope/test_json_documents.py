@@ -20,7 +20,7 @@ DOCUMENTS, document_schema = schema_script.DOCUMENTS, schema_script.document_sch
 KINDS = {
     "diagnose": {"explain", "table"},
     "model": {"explain"},
-    "explain": {"explain", "advice", "energy", "memory", "times", "scaling"},
+    "explain": {"explain", "advice", "energy", "memory", "times", "scaling", "serverlog"},
     "confirm": {"explain"},
     "scale": {"scaling"},
     "sweep": {"table"},

@@ -134,7 +134,12 @@ def test_products_of_fp8_are_right_through_scaled_mm():
     operands = problem.operands(np.random.default_rng(0))
     tensors = [torch.from_numpy(x).to(torch.float8_e4m3fn) for x in operands]
     prepared = prepare_gemm(torch, problem, tensors, "cpu")
-    prepared.run()
+    try:
+        prepared.run()
+    except RuntimeError as error:  # e.g. with AVX2 alone
+        if "primitive descriptor" in str(error):
+            pytest.skip("oneDNN has no product of fp8 for this CPU")
+        raise
     assert problem.error(operands, prepared.result()).acceptable
     with pytest.raises(UnsupportedError, match="transpose TN"):
         prepare_gemm(torch, Gemm(32, 16, 64, "NN", "fp8"), [x.T for x in tensors], "cpu")

@@ -66,7 +66,7 @@ MODEL = ("my_model:small", "--input-shape", "3,16,16")
 
 @pytest.fixture(scope="module")
 def recorded(workplace, command):
-    short = ("--quick", "--time-limit", "20", "--experiments", "2s")
+    short = ("--quick", "--time-limit", "20", "--probe", "0", "--experiments", "2s")
     return command("diagnose", *MODEL, "--batch", "1,2,4", *short, "-o", "mine", cwd=workplace, code=0)
 
 

@@ -80,14 +80,13 @@ def diagnosed(recording: Recording, times: pd.DataFrame, evidence: Recorded, axi
     else:
         diagnosis = split.diagnose(evidence.steps, times, axis, recording.statistic, evidence)
     curve = diagnosis.curve
-    measured_ms = {point.condition: point.time_ms.value for point in curve.points}
+    times_ms = {point.condition: point.time_ms.value for point in curve.points}
     jumps, falls = found_jumps(curve, diagnosis.findings), found_falls(curve)
-    if probed := probes_sentence(recording.meta, evidence.axis, jumps, falls, measured_ms):
+    if probed := probes_sentence(recording.meta, evidence.axis, jumps, falls, times_ms):
         diagnosis = replace(diagnosis, notes=(*diagnosis.notes, probed))
     difference = None
     untested = all(finding.verdict == FindingVerdict.UNKNOWN for finding in diagnosis.findings)
-    if untested and len(diagnosis.curve.points) > 1:
-        times_ms = {point.condition: point.time_ms.value for point in diagnosis.curve.points}
+    if untested and len(times_ms) > 1:
         difference = largest_difference(recording, times_ms, diagnosis.terms)
     diagnosis = replace(diagnosis, recorded=evidence, difference=difference)
     return answered(diagnosis, recording)

@@ -14,9 +14,11 @@ from curvescope.experiments.budget import Budget
 from curvescope.experiments.factors import COMMON
 from curvescope.profiling.measure.protocol import Protocol
 from curvescope.profiling.measure.sweep import run_sweep
-from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
+from curvescope.profiling.recording.experiments import Scope, Stage
 from curvescope.profiling.recording.store import RecordingWriter, open_recording
 from curvescope.profiling.workload.own_step import OwnStep
+
+from ..experiments.planted_experiments import experiment_on_steps
 
 SHORT = Protocol("short", (2, 2), 1, (2, 2), 0.0, 1, None)
 
@@ -68,18 +70,9 @@ def test_a_recording_names_the_framework_that_ran_its_steps(recorded, tmp_path, 
 
 
 def test_factors_of_pytorch_are_not_tried_on_another_framework():
-    wanted = Experiment(
-        number=0,
-        stage=Stage.SCREEN,
-        scope=Scope.STEP,
-        functional=(),
-        functional_kind="time",
-        batches=(8,),
-        factors=tuple(COMMON),
-    )
     of_torch, of_jax = (Budget(None, "cpu", 60.0, framework=framework) for framework in (None, "jax"))
     assert [name for name in COMMON if of_torch.fits(Scope.STEP, name)] == list(COMMON)
     assert [name for name in COMMON if of_jax.fits(Scope.STEP, name)] == ["kept_memory"]
     assert not of_jax.fits(Scope.TERM, "split_batch")
-    only_torch = Experiment(**{**vars(wanted), "factors": ("fused_optimizer", "one_thread")})
+    only_torch = experiment_on_steps(Stage.SCREEN, ["fused_optimizer", "one_thread"], (8,))
     assert list(of_jax.fitting(only_torch)) == []

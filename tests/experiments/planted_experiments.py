@@ -38,6 +38,12 @@ def experiment(number=0, stage=Stage.CONFIRM, factors=("onednn",), **changed):
     return Experiment(number=number, stage=stage, factors=tuple(factors), **values)
 
 
+def experiment_on_steps(stage, factors, batches):
+    """An experiment on the time of complete steps."""
+    of_steps = {"scope": Scope.STEP, "functional": (), "functional_kind": "time", "layer": None, "phase": None}
+    return experiment(stage=stage, factors=factors, batches=batches, done=False, **of_steps)
+
+
 def operator(batch, op, arguments=(), **others):
     """A row of the table `operators`."""
     entry = {"batch": batch, "layer": "fc", "phase": "forward", "op": op, "arguments": encode_arguments(arguments)}

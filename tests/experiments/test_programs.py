@@ -16,8 +16,10 @@ from curvescope.profiling.collect.startup import program_changes
 from curvescope.profiling.measure.configuration import Configuration
 from curvescope.profiling.measure.loop import Empty
 from curvescope.profiling.measure.protocol import EXPERIMENT
-from curvescope.profiling.recording.experiments import Experiment, Scope, Stage
+from curvescope.profiling.recording.experiments import Scope, Stage
 from curvescope.profiling.workload.program import Program
+
+from .planted_experiments import experiment_on_steps
 
 KEPT = """
 import os, sys, time
@@ -78,15 +80,7 @@ def test_factors_that_are_changed_together_set_what_each_sets():
 
 
 def test_a_round_of_an_experiment_on_a_program_takes_a_run_for_each_variant_and_size():
-    wanted = Experiment(
-        number=0,
-        stage=Stage.CONFIRM,
-        scope=Scope.STEP,
-        functional=(),
-        functional_kind="time",
-        batches=(2, 4),
-        factors=("kept_memory",),
-    )
+    wanted = experiment_on_steps(Stage.CONFIRM, ["kept_memory"], (2, 4))
     curve = SimpleNamespace(conditions=(2, 4), points=[SimpleNamespace(time_ms=SimpleNamespace(value=1.0))] * 2)
     diagnosis = SimpleNamespace(curve=curve, terms=None, recorded=None)
     setup_s, round_s = Budget(diagnosis, "cpu", 600.0, run_s=8.0)._times_s(wanted)

@@ -52,24 +52,33 @@ def test_sizes_beside_those_of_the_sweep_are_probed_first(sizes, probed):
     assert probe_sizes(sizes) == probed
 
 
+class Probed:
+    """Visits of sizes on a clock of their own, each of which takes the same seconds."""
+
+    def __init__(self, takes_s, duration_ns):
+        self.sizes, self.now_s = [], 0.0
+        self._takes_s, self._duration_ns = takes_s, duration_ns
+
+    def visit(self, size):
+        self.now_s += self._takes_s
+        self.sizes.append(size)
+        return Visit([{"start_ns": 0, "duration_ns": self._duration_ns(size)}])
+
+    def clock_s(self):
+        return self.now_s
+
+
 def test_probes_end_with_their_time():
     """A probe of 40 s of 20: the first is made, the next are not."""
-    now_s, visits = 0.0, []
-
-    def visit(size):
-        nonlocal now_s
-        now_s += 40
-        visits.append(size)
-        return Visit([{"start_ns": 0, "duration_ns": 10**9}])
-
-    rule = Probing(Complete((6, 9), 1000.0), (4, 8), 20.0, visit)
+    probed = Probed(40.0, lambda _: 10**9)
+    rule = Probing(Complete((6, 9), 1000.0), (4, 8), 20.0, probed.visit)
     rows = [{"batch": size, "round": 0, "profiled": False, "duration_ns": size * 10**8} for size in (4, 8)]
     look = Look(round_=1, elapsed_s=1.0, conditions=(4, 8), visit_s={}, rows=lambda: rows)
     chosen = rule.next_round(look)
     assert chosen == [4, 5, 6, 7, 8, 9]  # visited beside the sizes that they are compared with
     for size in (5, 9):
-        rule.probe(size, 1, lambda: now_s)
-    assert (visits, rule.entry["seconds"]) == ([5], 40.0)
+        rule.probe(size, 1, probed.clock_s)
+    assert (probed.sizes, rule.entry["seconds"]) == ([5], 40.0)
     assert rule.next_round(look) == (4, 8)
 
 
@@ -86,15 +95,8 @@ def test_a_probe_off_the_line_without_time_for_a_second_visit_is_said():
 
 def test_a_first_round_of_probes_leaves_time_for_a_second():
     """A new size costs far more than its steps, e.g. where a library chooses its algorithms."""
-    now_s, visits = 0.0, []
-
-    def visit(size):
-        nonlocal now_s
-        now_s += 1.0
-        visits.append(size)
-        return Visit([{"start_ns": 0, "duration_ns": size * 10**6 * (3 if size == 17 else 1)}])
-
-    rule = Probing(Complete((9, 9), 100.0), (8, 16, 32), 8.0, visit)
+    probed = Probed(1.0, lambda size: size * 10**6 * (3 if size == 17 else 1))
+    rule = Probing(Complete((9, 9), 100.0), (8, 16, 32), 8.0, probed.visit)
     sizes = {8, 16, 32}
     rows = [{"batch": b, "round": r, "profiled": False, "duration_ns": b * 10**6} for b in sizes for r in (0, 1)]
     for round_ in (1, 2):
@@ -109,9 +111,9 @@ def test_a_first_round_of_probes_leaves_time_for_a_second():
         chosen = rule.next_round(look)
         for size in chosen:
             if size not in sizes:
-                rule.probe(size, round_, lambda: now_s)
-    assert sorted(visits[:4]) == [9, 12, 17, 33]
-    assert visits.count(17) == 2  # in the second round before all that is new
+                rule.probe(size, round_, probed.clock_s)
+    assert sorted(probed.sizes[:4]) == [9, 12, 17, 33]
+    assert probed.sizes.count(17) == 2  # in the second round before all that is new
 
 
 STAIRS = Protocol("stairs", (4, 8), 1, (2, 2), 0.0, 1, 112.0)
